@@ -1,0 +1,102 @@
+"""What a turn is given and what it may ask its surroundings for.
+
+`Turn` is the work; `Desk` is everything around it that outlives the turn: the machine, the memory of tool effects,
+what people write meanwhile. The bot implements them over the store; tests use small real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from agent.conversation import File, Message
+from sandbox.base import Machine
+
+T = TypeVar("T")
+
+Execute = Callable[[str, Mapping[str, Any]], Sequence[Any]]
+"""Run one SQL statement with named parameters inside a transaction and give its rows (index by column name)."""
+
+
+class Database(Protocol):
+    """Where checkpoints live: a whole transaction in one hop, concurrent ones share one fsync."""
+
+    async def run(self, work: Callable[[Execute], T]) -> T:
+        """Run `work` in a transaction and commit. Whatever it raises rolls it back and is raised here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that came with a message: where it is for the agent, or why it is not there."""
+
+    name: str
+    path: str = ""  # virtual, "" when refused
+    size: int = 0
+    refused: str = ""  # e.g. "exceeds the 20 MB download limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One message for the agent with the files it brought."""
+
+    message: Message
+    uploads: tuple[Upload, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person said to an open question. `id` is the interrupt's id ("" = the only one open)."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of one conversation.
+
+    `conversation` is the checkpoint thread. `fresh` promises that nothing unfinished can be in the checkpoint (the
+    last turn ended cleanly and this is the first attempt), which saves a look at it. `answer` resumes an interrupt.
+    """
+
+    conversation: str
+    inputs: tuple[Input, ...]
+    model: str = ""  # "" = the configured lead model
+    answer: Answer | None = None
+    fresh: bool = False
+    window: float = 0.2  # seconds over which deltas may be merged
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What the ledger knows of a tool call that was started before: its stored `result`, or None when it never ended."""
+
+    result: str | None
+
+
+class Ledger(Protocol):
+    """Effects happen once: keyed by conversation and tool call id, committed before and after the call."""
+
+    async def begin(self, call: str) -> Replay | None:
+        """None: go ahead (and it is recorded as started). Else what is known of the earlier try."""
+
+    async def end(self, call: str, result: str) -> None:
+        """Record the result."""
+
+
+class Steering(Protocol):
+    """What people wrote into the conversation since the turn began."""
+
+    async def unread(self) -> tuple[Input, ...]:
+        """New messages, each given only once per turn. Cheap when there are none."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """The surroundings of one turn; handed to LangGraph as its runtime context."""
+
+    machine: Machine
+    ledger: Ledger
+    steering: Steering
+    presented: list[File] = field(default_factory=list)  # filled by present_files, in order

@@ -1,0 +1,171 @@
+"""What a channel is: the protocols, errors and limits every platform file works with.
+
+A channel knows the words of `agent.conversation` and this file, nothing else of ours. `connect(settings)` of a
+channel's module is an async context manager that gives a `Channel`; its `Settings` dataclass is what the section of
+the same name in config.yaml is parsed into.
+
+    ChannelError
+    ├── TryLater     the platform asked to wait, or could not be reached: nothing was shown, try again after a while
+    ├── Unknown      the call went out and no answer came: it may or may not be visible
+    └── Refused      the platform said no, for good
+        └── Gone     …because the chat is gone or the bot was blocked: nothing will ever be shown there
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from agent.conversation import Attachment, Block, Final, Message, Thread, Unreadable
+
+
+class ChannelError(Exception):
+    """A platform call failed."""
+
+
+class TryLater(ChannelError):
+    """The platform could not take it now; `after` is the wait in seconds that it asked for (or a guess)."""
+
+    def __init__(self, reason: str, after: float = 1.0) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Unknown(ChannelError):
+    """The call was sent and its outcome is unknown: the platform may have shown it."""
+
+
+class Refused(ChannelError):
+    """The platform refused this call for good."""
+
+
+class Gone(Refused):
+    """The chat does not exist any more, or the bot was blocked or removed: stop trying."""
+
+
+class NotStored(Exception):
+    """The inbox could not store an event (disk full, database locked): do not acknowledge it, offer it again."""
+
+
+class Receipt(StrEnum):
+    """What became of an event that was offered to the inbox."""
+
+    ACCEPTED = "accepted"  # stored: it will get its answer
+    DUPLICATE = "duplicate"  # already known
+    IGNORED = "ignored"  # not for us, or from somebody who may not talk to us
+
+
+Receive = Callable[[Sequence[Message | Unreadable]], Awaitable[list[Receipt]]]
+"""Offer events to the inbox. Returns after the commit, one receipt per event in order. Raises NotStored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a platform allows. Sizes in bytes, `text` in the platform's own units (`channels.markdown` measures)."""
+
+    text: int
+    upload: int
+    download: int
+    idempotent_posts: bool = False  # a repeated post with the same key shows once (Discord nonce, Feishu uuid)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """One message of a reply: `id` is the platform's message id, None when a post went out with unknown outcome."""
+
+    index: int
+    id: str | None
+
+
+class Posts(Protocol):
+    """The memory of a reply's messages, kept in the store so that a restart edits instead of posting again.
+
+    Before every post that carries content: `await sending(i)`; as soon as its id is known: `await sent(i, id)`.
+    After a crash between the two, `known` has an entry with id None: post it again, marked as a possible repeat
+    (or with the same `key` where posts are idempotent). Edits need neither call.
+    """
+
+    key: str  # stable for the life of the reply, at most 20 characters of [a-z0-9-]: an idempotency key's stem
+
+    @property
+    def known(self) -> Sequence[Posted]: ...
+
+    async def sending(self, index: int) -> None: ...
+
+    async def sent(self, index: int, message_id: str) -> None: ...
+
+
+class Reply(Protocol):
+    """One reply that grows in place, in its thread."""
+
+    def show(self, block: Block) -> None:
+        """Take a block into the picture; returns at once, the writer shows it at the platform's pace."""
+
+    async def finish(self, final: Final) -> None:
+        """Make exactly `final` visible. Safe to call again after an error (what is shown is edited, not repeated).
+        Raises ChannelError."""
+
+    async def close(self) -> None:
+        """Stop writing and leave what is shown as it is (a parked turn is taken up again after a restart)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutFile:
+    """A file on its way out: a private copy at `path`, shown as `name`."""
+
+    path: Path
+    name: str
+    size: int
+    caption: str = ""
+
+
+class Health(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The truth about a channel: `since` is a unix time, `detail` a sentence when it is not ready."""
+
+    health: Health
+    since: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandInfo:
+    """A command of the registry, for platforms that list commands natively."""
+
+    name: str
+    help: str
+
+
+class Channel(Protocol):
+    """A platform. All calls raise ChannelError; cancellation is always safe."""
+
+    name: str
+    limits: Limits
+    window: float  # seconds over which the model's deltas may be merged before they are worth showing here
+
+    async def listen(self, receive: Receive) -> None:
+        """Take events until cancelled. Raises when the connection cannot go on: the supervisor starts it again."""
+
+    def readiness(self) -> Readiness:
+        """Measured, not remembered."""
+
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "") -> Reply:
+        """A reply in `thread`, answering the message `to`, adopting what `posts` already knows."""
+
+    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
+        """Upload one file into `thread` (index 0 of `posts`)."""
+
+    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        """The bytes of an attachment, in chunks. Raises Refused when it is over the platform's limit."""
+
+    async def announce(self, commands: Sequence[CommandInfo]) -> None:
+        """Register the commands natively, where the platform has that."""

@@ -1,0 +1,154 @@
+"""What a sandbox is: the protocols every provider fulfils, and their errors.
+
+SandboxError
+├── SandboxUnavailable   this provider cannot work on this machine; the text says how to get it
+├── Gone                 the sandbox ended under a running call; the next use gets a new one
+└── FileFault            a path could not be read or written (missing, outside, not a file, too big)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+ROOT = "/mnt/user-data"
+WORKSPACE, UPLOADS, OUTPUTS = f"{ROOT}/workspace", f"{ROOT}/uploads", f"{ROOT}/outputs"
+SKILLS = "/mnt/skills"
+FOLDERS = ("workspace", "uploads", "outputs")
+
+
+class SandboxError(Exception):
+    """The sandbox could not do it."""
+
+
+class SandboxUnavailable(SandboxError):
+    """This provider cannot work here; the text is one sentence with the fix."""
+
+
+class Gone(SandboxError):
+    """The sandbox ended while it was used. Its folders are intact; the next call gets a new one."""
+
+
+class FileFault(SandboxError):
+    """A file could not be read or written; the text names the virtual path and the reason, never a host path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command did. `exit_code` is None when the time-out killed it. `output` is stdout and stderr in order of
+    arrival, at most `max_output` bytes; `dropped` counts the bytes beyond. `cwd` is where the shell ended."""
+
+    exit_code: int | None
+    output: str
+    dropped: int
+    cwd: str
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder as the agent sees it: virtual path, bytes, and whether it is a folder."""
+
+    path: str
+    size: int
+    folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One line that a search found: virtual path, 1-based line number, the line (shortened to 500 characters)."""
+
+    path: str
+    line: int
+    text: str
+
+
+class Sandbox(Protocol):
+    """One thread's machine. Paths are virtual and absolute (/mnt/user-data/…); links resolve inside."""
+
+    runs_commands: bool  # False: files only (no bubblewrap), `run` raises SandboxUnavailable
+
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120,
+        max_output: int = 64_000,
+        on_output: Callable[[str], Awaitable[None]] | None = None,
+    ) -> Result:
+        """Run one bash command. A time-out or the cancellation of this coroutine kills the whole process tree;
+        processes left in the background after a normal end live on until the sandbox is released."""
+
+    async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        """Bytes of a regular file. Raises FileFault."""
+
+    async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
+        """Write a file below /mnt/user-data, making its folders. Raises FileFault."""
+
+    async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
+        """Files and folders below `path`, sorted, at most `limit`. Raises FileFault."""
+
+    async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
+        """Virtual paths of files below `path` that match (`**` crosses folders), newest first."""
+
+    async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
+        """Lines below `path` that match a Python regular expression. Raises FileFault for a bad expression."""
+
+
+class SandboxProvider(Protocol):
+    """A kind of machine. `key` names a thread's machine; it may be any text (hash it before using it as a name)."""
+
+    name: str
+
+    async def check(self) -> None:
+        """A real probe. Raises SandboxUnavailable."""
+
+    def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
+        """The machine of `key` with the three folders below `folder` (made if missing). Leaving the context makes it
+        idle, it is not destroyed: background processes live on until `reap` or `destroy`."""
+
+    async def reap(self, idle: float) -> list[str]:
+        """Stop machines that nobody used for `idle` seconds; returns their keys."""
+
+    async def destroy(self, key: str) -> None:
+        """Stop this machine now; its folders stay."""
+
+    async def close(self) -> None:
+        """Stop everything of this provider."""
+
+
+class Machine(Protocol):
+    """A turn's lazy hold on its sandbox: the first call (or `warm`) starts it, the end of the turn lets it go."""
+
+    runs_commands: bool
+
+    def warm(self) -> None:
+        """Begin to start it; returns at once."""
+
+    async def get(self) -> Sandbox:
+        """The sandbox, started. Raises SandboxError."""
+
+
+__all__: Sequence[str] = [
+    "FOLDERS",
+    "OUTPUTS",
+    "ROOT",
+    "SKILLS",
+    "UPLOADS",
+    "WORKSPACE",
+    "Entry",
+    "FileFault",
+    "Gone",
+    "Machine",
+    "Match",
+    "Result",
+    "Sandbox",
+    "SandboxError",
+    "SandboxProvider",
+    "SandboxUnavailable",
+]

@@ -70,7 +70,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the ledger knows of a tool call that was started before: its stored `result`, or None when it never ended."""
+    """What the ledger knows of a tool call that was started before: its `result`, or None when it never ended."""
 
     result: str | None
 

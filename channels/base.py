@@ -13,6 +13,7 @@ the same name in config.yaml is parsed into.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -120,6 +121,26 @@ class OutFile:
     name: str
     size: int
     caption: str = ""
+
+
+_COMMAND = re.compile(r"\s*[/!]+(?P<name>[A-Za-z][\w-]*)?(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?\s*", re.DOTALL)
+
+
+def command_text(text: str, bot: str = "") -> str | None:
+    """The bare words of a command ("/Stop@ourbot now" → "stop now"), None when `text` is no command.
+
+    A command for another bot ("/new@other" while `bot` is "ourbot") gives "" — not ours, and no text for the agent.
+    A path such as "/etc/hosts" is no command; a lone or doubled prefix ("/", "//new") is one, with an odd name, so that
+    the registry can say what works.
+    """
+    found = _COMMAND.fullmatch(text)
+    if not found:
+        return None
+    if found["bot"] and found["bot"].lower() != bot.lower():
+        return ""
+    prefix = text.strip()[: len(text.strip()) - len(text.strip().lstrip("/!"))]
+    name = (prefix[1:] + (found["name"] or "")).lower() or "help"
+    return f"{name} {found['rest'] or ''}".strip()
 
 
 class Health(StrEnum):

@@ -123,14 +123,17 @@ class OutFile:
     caption: str = ""
 
 
-_COMMAND = re.compile(r"\s*[/!]+(?P<name>[A-Za-z][\w-]*)?(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?\s*", re.DOTALL)
+_COMMAND = re.compile(
+    r"\s*(?:(?P<slash>/+)(?P<name>[A-Za-z][\w-]*)?|!(?P<bang>[A-Za-z][\w-]*))(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?\s*",
+    re.DOTALL,
+)
 
 
 def command_text(text: str, bot: str = "") -> str | None:
     """The bare words of a command ("/Stop@ourbot now" → "stop now"), None when `text` is no command.
 
-    A command for another bot ("/new@other" while `bot` is "ourbot") gives "" — not ours, and no text for the agent.
-    A path such as "/etc/hosts" is no command; a lone or doubled prefix ("/", "//new") is one, with an odd name, so that
+    A command for another bot ("/new@other" while `bot` is "ourbot") gives "": not ours, and no text for the agent.
+    A path such as "/etc/hosts" is no command; a lone or doubled slash ("/", "//new") is one, with an odd name, so that
     the registry can say what works.
     """
     found = _COMMAND.fullmatch(text)
@@ -138,9 +141,8 @@ def command_text(text: str, bot: str = "") -> str | None:
         return None
     if found["bot"] and found["bot"].lower() != bot.lower():
         return ""
-    prefix = text.strip()[: len(text.strip()) - len(text.strip().lstrip("/!"))]
-    name = (prefix[1:] + (found["name"] or "")).lower() or "help"
-    return f"{name} {found['rest'] or ''}".strip()
+    name = found["bang"] or (found["slash"][1:] + (found["name"] or "")) or "help"
+    return f"{name.lower()} {(found['rest'] or '').strip()}".strip()
 
 
 class Health(StrEnum):

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import importlib
+import importlib.util
+import io
+import os
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import Any, Literal, TypeVar
+from zoneinfo import ZoneInfo, available_timezones
 
+import yaml
+from dotenv import dotenv_values
+
+import channels
+from agent.conversation import Secret
 from agent.models import ModelSettings
+from bot.parse import Fault, Hidden, Parser, Wrong, is_null, join, shown, suggest
+
+VERSION = 1  # of the file's meaning; raised when an old file would be misread
+OPENAI = "langchain_openai:ChatOpenAI"
+DEFAULT_MODEL = "gpt-5-mini"
+T = TypeVar("T")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `faults` is everything that is wrong with it."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("\n".join(str(fault) for fault in faults))
+        self.faults = faults
+
+
+def setting(default: T, text: str, **metadata: object) -> T:
+    """A field with its default and the sentence that the docs say about it."""
+    return field(default=default, metadata={"help": text, **metadata})
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """Who may talk to the bot on a channel: deny by default."""
 
-    open: bool = False  # everybody may talk
-    allow: tuple[str, ...] = ()  # platform user ids
-    operators: tuple[str, ...] = ()  # platform user ids; may also stop other people's turns
-    pairing: bool = True  # an unknown person gets a code in a private chat that the operator accepts
+    open: bool = setting(False, "everybody may talk to the bot")
+    allow: tuple[str, ...] = setting((), "platform user ids of people who may talk to it")
+    operators: tuple[str, ...] = setting((), "platform user ids; may talk, and may stop other people's turns")
+    pairing: bool = setting(True, "an unknown person gets a code in a private chat, which `fawn pair accept` admits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,77 +65,302 @@ class ChannelConfig:
 class Roles:
     """Which model does what; "" = the first model (lead), or no model call at all (title)."""
 
-    lead: str = ""
-    title: str = ""
-    summary: str = ""
+    lead: str = setting("", "model that answers; empty: the first of `models`")
+    title: str = setting("", "model that names a thread; empty: its first words, without a model call")
+    summary: str = setting("", "model that shortens a long conversation; empty: the lead model")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """The system prompt: `file` replaces agent/prompt.md, `extend` is added to it."""
 
-    file: str = ""
-    extend: str = ""
+    file: str = setting("", "a page that replaces the built-in system prompt (agent/prompt.md)", path=True)
+    extend: str = setting("", "text added to the system prompt")
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
     """`auto` takes the best that works here, `local` insists on bubblewrap, `none` offers files only."""
 
-    provider: Literal["auto", "local", "none"] = "auto"
-    idle_minutes: float = 15.0
-    command_seconds: float = 600.0  # the longest a single command may run
-    memory_mb: int = 1024  # per process (address space) where the machine allows no better
-    processes: int = 256
-    file_mb: int = 2048  # largest single file
-    tmp_mb: int = 256
-    skills: str = "skills"  # folder mounted read-only at /mnt/skills
+    provider: Literal["auto", "local", "none"] = setting(
+        "auto",
+        "`auto`: bubblewrap if it works here, else files only; `local`: bubblewrap or no start; `none`: files only",
+    )
+    idle_minutes: float = setting(15.0, "a sandbox that nobody used for so long is stopped (its folders stay)")
+    command_seconds: float = setting(600.0, "the longest a single command may run", least=1)
+    memory_mb: int = setting(1024, "memory of one process in a sandbox", least=64)
+    processes: int = setting(256, "processes in one sandbox", least=8)
+    file_mb: int = setting(2048, "largest single file a command may write", least=1)
+    tmp_mb: int = setting(256, "size of /tmp in a sandbox", least=1)
+    skills: str = setting("skills", "folder shown read-only at /mnt/skills", path=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of the service."""
 
-    live_turns: int = 400
-    turn_seconds: float = 7200.0
-    attempts: int = 3  # tries of one run that a crash interrupted
-    flood_messages: int = 20  # from one person …
-    flood_seconds: float = 10.0  # … in this time; what is over waits
-    queue: int = 10_000  # messages waiting in all
-    reply_hours: float = 6.0  # a reply older than this is delivered only with a word about its age
-    upload_mb: int = 100
-    grace_seconds: float = 10.0  # how long a stop waits for turns
+    live_turns: int = setting(400, "turns that may run at once; who waits, sees it", least=1)
+    turn_seconds: float = setting(7200.0, "the longest one turn may take", least=1)
+    attempts: int = setting(3, "tries of one run that a crash interrupted, then an honest failure", least=1)
+    flood_messages: int = setting(20, "messages one person may send …", least=1)
+    flood_seconds: float = setting(10.0, "… in so many seconds; what is over waits, with one notice", least=0.1)
+    queue: int = setting(10_000, "messages that may wait in all", least=1)
+    reply_hours: float = setting(6.0, "a reply older than this is delivered with a word about its age")
+    upload_mb: int = setting(100, "largest file taken from a chat")
+    grace_seconds: float = setting(10.0, "how long a stop waits for running turns before it parks them")
 
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
     """When a conversation is summarized: state stays bounded, a turn's cost flat."""
 
-    trigger_tokens: int = 48_000
-    trigger_messages: int = 160
-    keep_messages: int = 40
-    output_chars: int = 12_000  # a longer tool output goes to a file
+    trigger_tokens: int = setting(48_000, "summarize when a conversation is longer than so many tokens …", least=1000)
+    trigger_messages: int = setting(160, "… or so many messages", least=4)
+    keep_messages: int = setting(40, "messages that stay word for word", least=2)
+    output_chars: int = setting(12_000, "a longer tool output goes to a file, the model sees a synopsis", least=500)
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = setting("info", "least important level that is logged")
+    format: Literal["text", "json"] = setting("text", "one line per event, for people or for machines")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Everything the service is told. `source` says where it came from."""
 
-    data_dir: Path = Path("data")
-    models: tuple[ModelSettings, ...] = ()
+    data_dir: Path = field(
+        default=Path("data"), metadata={"help": "database and the threads' folders; one process per folder"}
+    )
+    models: tuple[ModelSettings, ...] = setting((), "the models, see below; none: the built-in demo model answers")
     roles: Roles = field(default_factory=Roles)
     prompt: Prompt = field(default_factory=Prompt)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     channels: tuple[ChannelConfig, ...] = ()
     limits: Limits = field(default_factory=Limits)
     context: ContextConfig = field(default_factory=ContextConfig)
-    keep_days: int = 90
-    time_zone: str = ""  # IANA name, "" = the machine's
+    keep_days: int = setting(90, "finished rows and threads' folders that nobody used for so long are deleted", least=1)
+    time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's")
     log: Log = field(default_factory=Log)
-    source: str = "built-in defaults"
+    source: str = field(default="built-in defaults", metadata={"internal": True})
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration of `path` (None: ./config.yaml if there is one, else the defaults) and the environment.
+
+    `environ` None is the process's own; a .env beside the file and one in the working directory are read too, and the
+    real environment wins. Relative paths belong to the file's folder. Raises ConfigError with every fault.
+    """
+    here = Path.cwd()
+    if path is None and (here / "config.yaml").is_file():
+        path = Path("config.yaml")
+    folder = (here / path).parent if path else here
+    parser = Parser(str(path or ""), folder, _environment(environ, here, folder))
+    node = _document(parser, path) if path else None
+    config = None if parser.faults else _config(parser, node, path)
+    if config is None or parser.faults:
+        raise ConfigError(sorted(parser.faults, key=lambda fault: fault.line))
+    return config
+
+
+def _environment(environ: Mapping[str, str] | None, *folders: Path) -> dict[str, str]:
+    known: dict[str, str] = {}
+    for folder in folders:
+        file = folder / ".env"
+        if file.is_file():
+            text = file.read_text("utf-8", "replace")
+            known |= {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
+    return known | dict(os.environ if environ is None else environ)
+
+
+def _document(parser: Parser, path: Path) -> yaml.Node | None:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        parser.fault(None, "", f"cannot be read: {why}", "check the path after --config")
+        return None
+    node = parser.compose(text)
+    if not parser.faults:
+        try:
+            _version(parser, node)
+        except Wrong as error:
+            parser.fault(node, "", error.wrong, error.fix)
+    return node
+
+
+def _version(parser: Parser, node: yaml.Node | None) -> None:
+    pairs = parser.pairs(node, "")
+    if "config_version" not in pairs:
+        parser.fault(node, "config_version", "is missing", f"add `config_version: {VERSION}` as the first line")
+        return
+    version = parser.check(pairs["config_version"][1], "config_version", int)
+    if version is not None and not 1 <= version <= VERSION:
+        fix = "upgrade Fawn, or write the file for this version" if version > VERSION else f"write {VERSION}"
+        parser.fault(pairs["config_version"][1], "config_version", f"this Fawn understands version {VERSION}", fix)
+
+
+def _config(parser: Parser, node: yaml.Node | None, path: Path | None) -> Config | None:
+    """The whole of it; None when something was at fault. Each part is looked at, whatever the others are like."""
+    try:
+        pairs = parser.pairs(node, "")
+    except Wrong:
+        return None  # reported with the version
+    values = {name: value for name, (_, value) in pairs.items()}
+    config: Config | None = parser.section(node, "", Config, ("config_version", "models", "channels"))
+    models = _models(parser, values.get("models"))
+    _roles(parser, values)
+    _zone(parser, values.get("time_zone"), config)
+    entries = _channels(parser, values.get("channels"))
+    if config is None or parser.faults:
+        return None
+    return replace(config, models=models, channels=entries, source=str(path) if path else config.source)
+
+
+def _zone(parser: Parser, node: yaml.Node | None, config: Config | None) -> None:
+    if config is None or not config.time_zone:
+        return
+    try:
+        ZoneInfo(config.time_zone)
+    except (LookupError, ValueError, OSError):
+        names = {name.lower(): name for name in available_timezones()}
+        close = suggest(config.time_zone, names) if names else "install the time zone data: apt install tzdata"
+        close = re.sub(r"'(.*)'", lambda m: repr(names[m[1]]), close)
+        parser.fault(node, "time_zone", "no such IANA time zone", close or "such as Europe/Berlin")
+
+
+# ---------------------------------------------------------------- models
+
+
+def _models(parser: Parser, node: yaml.Node | None) -> tuple[ModelSettings, ...]:
+    if is_null(node) or (isinstance(node, yaml.SequenceNode) and not node.value):
+        return _model_of_environment(parser.environ)
+    if not isinstance(node, yaml.SequenceNode):
+        parser.fault(node, "models", "expected a list of models", "write each as `- {name: …, model: …}`")
+        return ()
+    models = []
+    names: set[str] = set()
+    for i, item in enumerate(node.value):
+        place = f"models[{i}]"
+        model: ModelSettings | None = parser.check(item, place, ModelSettings)
+        for name, line in _named(item):
+            if name in names:
+                parser.fault(line, f"{place}.name", f"a second model is called {shown(name)!r}", "give it its own name")
+            names.add(name)
+        if model is not None:
+            models.append(_complete(parser, item, place, model))
+    return tuple(models)
+
+
+def _model_of_environment(environ: Mapping[str, str]) -> tuple[ModelSettings, ...]:
+    """The model that OPENAI_API_KEY or OPENAI_BASE_URL stand for. A local server's model is asked for at start."""
+    key, url = environ.get("OPENAI_API_KEY", ""), environ.get("OPENAI_BASE_URL", "")
+    if not key and not url:
+        return ()
+    model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
+    return (ModelSettings("main", OPENAI, model, url, Secret(key or "none")),)
+
+
+def _complete(parser: Parser, node: yaml.Node, place: str, model: ModelSettings) -> ModelSettings:
+    """`model` with its class looked for and, for OpenAI-compatible ones, a key: OpenAI's own comes from the usual
+    variable, a server elsewhere never sees that one and usually needs none."""
+    package = re.fullmatch(r"([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]\w*", model.use)
+    if not package:
+        parser.fault(node, f"{place}.use", "is no class path", f"write it as package.module:Class, such as {OPENAI}")
+    elif importlib.util.find_spec(package[1]) is None:
+        pip = package[1].replace("_", "-")
+        parser.fault(node, f"{place}.use", f"package {package[1]} is not installed", f".venv/bin/pip install {pip}")
+    if model.use != OPENAI or model.api_key is not None:
+        return model
+    if model.base_url:
+        return replace(model, api_key=Secret("none"))
+    key = parser.environ.get("OPENAI_API_KEY", "")
+    if not key:
+        parser.fault(
+            node, f"{place}.api_key", "is missing and $OPENAI_API_KEY is not set", "export it or put it into .env"
+        )
+    return replace(model, api_key=Secret(key))
+
+
+def _named(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
+    """The name a model entry gives itself, even when the rest of it is at fault."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(value, yaml.ScalarNode) and isinstance(key, yaml.ScalarNode) and key.value == "name":
+                yield value.value, value
+
+
+def _roles(parser: Parser, values: Mapping[str, yaml.Node]) -> None:
+    """Each role names a model that exists."""
+    node, models = values.get("roles"), values.get("models")
+    entries = models.value if isinstance(models, yaml.SequenceNode) else []
+    names = {name for item in entries for name, _ in _named(item)}
+    names = names or {model.name for model in _model_of_environment(parser.environ)} or {"demo"}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(value, yaml.ScalarNode) and value.value not in names and not is_null(value) and value.value:
+            parser.fault(value, join("roles", shown(key.value)), "no model has this name", suggest(value.value, names))
+
+
+# ---------------------------------------------------------------- channels
+
+
+def channel_modules() -> dict[str, ModuleType]:
+    """Every channel there is: a module of `channels` with Settings and connect."""
+    found = (importlib.import_module(f"channels.{m.name}") for m in pkgutil.iter_modules(channels.__path__))
+    return {m.__name__.partition(".")[2]: m for m in found if hasattr(m, "Settings") and hasattr(m, "connect")}
+
+
+def _channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ...]:
+    """The configured channels; `name: false` leaves one out, and so does not mentioning it, but for a Telegram token in
+    the environment."""
+    try:
+        pairs = parser.pairs(node, "channels")
+    except Wrong as error:
+        parser.fault(node, "channels", error.wrong, error.fix)
+        return ()
+    modules = channel_modules()
+    entries = []
+    for name, (key, value) in pairs.items():
+        if name not in modules:
+            parser.fault(key, f"channels.{shown(name)}", "there is no such channel", suggest(name, modules))
+        elif not (isinstance(value, yaml.ScalarNode) and value.value.lower() in ("false", "off", "no")):
+            entries.append(_channel(parser, name, modules[name], key, value))
+    if "telegram" not in pairs and parser.environ.get("TELEGRAM_BOT_TOKEN"):
+        token = yaml.ScalarNode("tag:yaml.org,2002:str", "$TELEGRAM_BOT_TOKEN")
+        section = yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode(token.tag, "token"), token)])
+        entries.append(_channel(parser, "telegram", modules["telegram"], section, section))
+    return tuple(entry for entry in entries if entry is not None)
+
+
+def _channel(parser: Parser, name: str, module: ModuleType, key: yaml.Node, node: yaml.Node) -> ChannelConfig | None:
+    place = f"channels.{name}"
+    try:
+        access = parser.pairs(node, place).get("access", (None, None))[1]
+        if is_null(node):
+            node = yaml.MappingNode("tag:yaml.org,2002:map", [], key.start_mark, key.end_mark)
+        settings = parser.section(node, place, module.Settings, ("access",))
+    except Wrong as error:
+        parser.fault(node, place, error.wrong, error.fix)
+        return None
+    rights = parser.check(access, f"{place}.access", Access)
+    return ChannelConfig(name, settings, rights) if settings is not None and rights is not None else None
+
+
+# ---------------------------------------------------------------- what others ask
+
+
+def secrets(config: object) -> set[str]:
+    """Every secret text in a configuration, for the log's filter."""
+    if isinstance(config, Secret):
+        return {config.reveal()} - {"", "none"}
+    if isinstance(config, Hidden):
+        return {str(config)}
+    if is_dataclass(config) and not isinstance(config, type):
+        return set().union(*(secrets(getattr(config, f.name)) for f in fields(config)))
+    if isinstance(config, Mapping):
+        return set().union(*map(secrets, config.values()))
+    return set().union(*map(secrets, config)) if isinstance(config, tuple | list) else set()

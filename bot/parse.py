@@ -1,8 +1,9 @@
 """YAML into frozen dataclasses: every fault is collected with its line, its place and its fix.
 
 Driven by the dataclasses alone: annotations are the types, defaults the defaults, and `metadata` may carry `help`
-(a sentence for the docs), `least` (the smallest number allowed, 0 if absent) and `path` (relative paths belong to the
-folder of the file; fields called `*_file` are paths anyway). A field called `*_url` or `proxy` must be a URL.
+(a sentence for the docs), `least` (the smallest number allowed, 0 if absent), `internal` (no setting) and `path`
+(relative paths belong to the folder of the file; fields called `*_file` are paths anyway). A field called `*_url` or
+`proxy` must be a URL.
 A value `$NAME` or `${NAME}` comes from the environment, `$$` at its start stands for a plain dollar sign.
 """
 
@@ -34,13 +35,15 @@ _URL_SCHEMES = ("http", "https", "socks5")
 class Fault:
     """One thing that is wrong: where (file:line), at which setting, what, and how to mend it."""
 
-    where: str
+    file: str
+    line: int  # 0 where there is none
     place: str
     wrong: str
     fix: str = ""
 
     def __str__(self) -> str:
-        head = ": ".join(part for part in (self.where, self.place) if part)
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        head = ": ".join(part for part in (where, self.place) if part) or "configuration"
         return f"{head}: {self.wrong}" + (f" → {self.fix}" if self.fix else "")
 
 
@@ -93,17 +96,19 @@ class Parser:
         loader = yaml.SafeLoader("")
         try:
             loader = yaml.SafeLoader(text)
-            return cast("yaml.Node | None", loader.get_single_node())
+            return loader.get_single_node()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             problem = error.problem or error.context or "not valid YAML"
             if isinstance(error, yaml.composer.ComposerError):  # its text repeats what was written
                 problem = re.sub(r" '.*", "", problem)
-            where = f"{self.file}:{mark.line + 1}" if mark else self.file
-            self.faults.append(Fault(where, "", f"YAML syntax: {problem}", "check quotes, colons and indentation"))
+            line = mark.line + 1 if mark else 0
+            self.faults.append(
+                Fault(self.file, line, "", f"YAML syntax: {problem}", "check quotes, colons and indentation")
+            )
         except (yaml.YAMLError, RecursionError) as error:
             problem = "nested too deeply" if isinstance(error, RecursionError) else "a character YAML does not allow"
-            self.faults.append(Fault(self.file, "", f"YAML syntax: {problem}"))
+            self.faults.append(Fault(self.file, 0, "", f"YAML syntax: {problem}"))
         finally:
             loader.dispose()
         return None
@@ -111,8 +116,8 @@ class Parser:
     # ------------------------------------------------------------ faults
 
     def fault(self, node: yaml.Node | None, place: str, wrong: str, fix: str = "") -> None:
-        where = f"{self.file}:{node.start_mark.line + 1}" if node is not None else self.file
-        self.faults.append(Fault(where, place, wrong, fix))
+        line = node.start_mark.line + 1 if node is not None and node.start_mark else 0
+        self.faults.append(Fault(self.file, line, place, wrong, fix))
 
     def check(self, node: yaml.Node | None, place: str, kind: Any, field: Field[Any] | None = None) -> Any:
         """`value`, with a fault recorded and None given when it cannot be used."""
@@ -132,7 +137,7 @@ class Parser:
             raise Wrong(f"expected a section (name: value), found {found(node)}")
         try:
             yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor"
-        except yaml.YAMLError:
+        except (yaml.YAMLError, RecursionError):
             raise Wrong("'<<' can only merge sections") from None
         known: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
@@ -145,7 +150,7 @@ class Parser:
     def section(self, node: yaml.Node | None, place: str, kind: type, extra: Sequence[str] = ()) -> Any:
         """An instance of the dataclass `kind`, or None when something in it is at fault. `extra` names keys that
         somebody else reads."""
-        known = {field.name: field for field in fields(kind)}
+        known = {f.name: f for f in fields(kind) if f.name not in extra and not f.metadata.get("internal")}
         pairs = self.pairs(node, place)
         before = len(self.faults)
         for name, (key, _) in pairs.items():
@@ -205,16 +210,16 @@ class Parser:
         if tag(node) == "str":
             text = self.variable(node.value)
             if kind in (str, Secret, Path):
-                return kind(text) if kind is not str else text
+                return text if kind is str else kind(str(text))
             if not isinstance(text, Hidden):
                 raise Wrong(f"expected {_WANTED[kind]}, found text")
-            node = yaml.ScalarNode(yaml.SafeLoader("").resolve(yaml.ScalarNode, str(text), (True, False)), str(text))
+            node = plain(str(text))
         if kind in (str, Secret, Path):
             raise Wrong(f"expected {_WANTED[kind]}, found {found(node)}", "put it in quotes")
         value = construct(node)
         if kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not kind or (kind is float and not math.isfinite(value)):
+        if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
             raise Wrong(f"expected {_WANTED[kind]}, found {found(node)}")
         return value
 
@@ -277,6 +282,11 @@ def shown(name: str) -> str:
 
 def tag(node: yaml.Node) -> str:
     return str(node.tag).rpartition(":")[2]
+
+
+def plain(text: str) -> yaml.ScalarNode:
+    """The node of an unquoted word: a number when it looks like one."""
+    return yaml.ScalarNode(yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False)), text)  # type: ignore[no-untyped-call]  # the stubs leave it out
 
 
 def is_null(node: yaml.Node | None) -> bool:

@@ -161,7 +161,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     folder = (here / path).parent if path else here
     parser = Parser(str(path or ""), folder, _environment(environ, here, folder))
     node = _document(parser, path) if path else None
-    config = None if parser.faults else _config(parser, node, path)
+    config = _config(parser, node, path) if not parser.faults and _version(parser, node) else None
     if config is None or parser.faults:
         raise ConfigError(sorted(parser.faults, key=lambda fault: fault.line))
     return config
@@ -184,53 +184,54 @@ def _document(parser: Parser, path: Path) -> yaml.Node | None:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         parser.fault(None, "", f"cannot be read: {why}", "check the path after --config")
         return None
-    node = parser.compose(text)
-    if not parser.faults:
-        try:
-            _version(parser, node)
-        except Wrong as error:
-            parser.fault(node, "", error.wrong, error.fix)
-    return node
+    return parser.compose(text)
 
 
-def _version(parser: Parser, node: yaml.Node | None) -> None:
-    pairs = parser.pairs(node, "")
-    if "config_version" not in pairs:
+def _version(parser: Parser, node: yaml.Node | None) -> bool:
+    """Whether it makes sense to read on: a file for a newer version is not looked at any further."""
+    if not parser.file:
+        return True
+    try:
+        value = parser.pairs(node, "").get("config_version", (None, None))[1]
+    except Wrong as error:
+        parser.fault(node, "", error.wrong, error.fix)
+        return False
+    if value is None:
         parser.fault(node, "config_version", "is missing", f"add `config_version: {VERSION}` as the first line")
-        return
-    version = parser.check(pairs["config_version"][1], "config_version", int)
-    if version is not None and not 1 <= version <= VERSION:
-        fix = "upgrade Fawn, or write the file for this version" if version > VERSION else f"write {VERSION}"
-        parser.fault(pairs["config_version"][1], "config_version", f"this Fawn understands version {VERSION}", fix)
+        return True
+    version = parser.check(value, "config_version", int)
+    if version in (VERSION, None):
+        return True
+    fix = f"write {VERSION}" if version < VERSION else "upgrade Fawn, or write the file for this version"
+    parser.fault(value, "config_version", f"this Fawn understands version {VERSION} only", fix)
+    return bool(version < VERSION)
 
 
 def _config(parser: Parser, node: yaml.Node | None, path: Path | None) -> Config | None:
     """The whole of it; None when something was at fault. Each part is looked at, whatever the others are like."""
-    try:
-        pairs = parser.pairs(node, "")
-    except Wrong:
-        return None  # reported with the version
-    values = {name: value for name, (_, value) in pairs.items()}
+    values = {name: value for name, (_, value) in parser.pairs(node, "").items()}
     config: Config | None = parser.section(node, "", Config, ("config_version", "models", "channels"))
     models = _models(parser, values.get("models"))
     _roles(parser, values)
-    _zone(parser, values.get("time_zone"), config)
+    _zone(parser, values.get("time_zone"))
     entries = _channels(parser, values.get("channels"))
     if config is None or parser.faults:
         return None
     return replace(config, models=models, channels=entries, source=str(path) if path else config.source)
 
 
-def _zone(parser: Parser, node: yaml.Node | None, config: Config | None) -> None:
-    if config is None or not config.time_zone:
-        return
+def _zone(parser: Parser, node: yaml.Node | None) -> None:
     try:
-        ZoneInfo(config.time_zone)
+        name = parser.variable(node.value) if isinstance(node, yaml.ScalarNode) and not is_null(node) else ""
+        if name:
+            ZoneInfo(name)
+    except Wrong:
+        return  # reported where the section was read
     except (LookupError, ValueError, OSError):
-        names = {name.lower(): name for name in available_timezones()}
-        close = suggest(config.time_zone, names) if names else "install the time zone data: apt install tzdata"
-        close = re.sub(r"'(.*)'", lambda m: repr(names[m[1]]), close)
-        parser.fault(node, "time_zone", "no such IANA time zone", close or "such as Europe/Berlin")
+        names = {known.lower(): known for known in available_timezones()}
+        hint = suggest(name, names) if names else "install the time zone data: apt install tzdata"
+        hint = re.sub(r"'(.*)'", lambda match: repr(names[match[1]]), hint)
+        parser.fault(node, "time_zone", "no such IANA time zone", hint or "such as Europe/Berlin")
 
 
 # ---------------------------------------------------------------- models

@@ -163,6 +163,8 @@ class Parser:
                 values[name] = self.check(pairs[name][1], join(place, name), hints(kind)[name], field)
             elif field.default is MISSING and field.default_factory is MISSING:
                 self.fault(node, join(place, name), "is missing", f"add `{name}: …`")
+            elif is_dataclass(hints(kind)[name]):
+                values[name] = self.section(None, join(place, name), hints(kind)[name])
             elif is_path(field) and field.default is not MISSING:
                 values[name] = self._refine(field.default, field)
         return kind(**values) if len(self.faults) == before else None
@@ -219,7 +221,9 @@ class Parser:
         value = construct(node)
         if kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Wrong("must be a finite number")
+        if type(value) is not kind:
             raise Wrong(f"expected {_WANTED[kind]}, found {found(node)}")
         return value
 

@@ -1,0 +1,140 @@
+"""Cutting Markdown into pieces that a platform takes, each of them valid Markdown on its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+
+Size = Callable[[str], int]
+
+# Only the borders of blocks are wanted: without the inline rules parsing costs a fraction.
+_BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")
+_NEWLINE = re.compile(r"\r\n?")
+_FENCE = re.compile(r"(?P<lead>(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*)(?P<mark>`{3,}|~{3,})(?P<info>[^`]*)")
+_FENCED = frozenset({"fence", "bullet_list_open", "ordered_list_open", "blockquote_open"})
+
+
+def utf16(text: str) -> int:
+    """The length of `text` in UTF-16 units, the measure of Telegram (core.telegram.org/api/entities)."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def split(text: str, limit: int, size: Size = len) -> list[str]:
+    """Cut Markdown into chunks of at most `limit`, measured by `size` (of two texts together: the sum of both).
+
+    Cuts fall between blocks where they can, else between lines, else between words. A fence that is cut is closed and
+    opened again with its language, a table's head is repeated. Everything else appears once and in order; text that
+    fits comes back as it is, blank text gives no chunk. `limit` is at least 8.
+    """
+    if size(text) <= limit:
+        return [text] if text.strip() else []
+    text = _NEWLINE.sub("\n", text)
+    chunks: list[str] = []
+    current: list[str] = []
+    used = -1
+    for kind, lines in _blocks(text):
+        block = "\n".join(lines)
+        cost = size(block) + 1
+        if used + cost <= limit:
+            current.append(block)
+            used += cost
+            continue
+        chunks.append("\n".join(current))
+        pieces = [block] if cost <= limit + 1 else list(_pieces(kind, lines, limit, size))
+        chunks += pieces[:-1]
+        current = pieces[-1:]
+        used = size(current[0])
+    chunks.append("\n".join(current))
+    return [chunk.strip("\n") for chunk in chunks if chunk.strip()]
+
+
+def _blocks(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The top-level blocks and what is between them (blank lines, link definitions), in order: (kind, lines)."""
+    lines = text.split("\n")
+    at = 0
+    for token in _BLOCKS.parse(text):
+        if token.level or token.nesting < 0 or not token.map:
+            continue
+        start, end = max(at, token.map[0]), token.map[1]
+        if start > at:
+            yield "gap", lines[at:start]
+        if end > start:
+            yield token.type, lines[start:end]
+            at = end
+    if at < len(lines):
+        yield "gap", lines[at:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """An open code fence: the line that opens it again in the next piece, and the one that closes it in this."""
+
+    reopen: str
+    close: str
+
+    def closed_by(self, line: str) -> bool:
+        bare, mark = line.strip(" \t>"), self.close.strip(" \t>")
+        return bare.startswith(mark) and not bare.strip(mark[0])
+
+
+def _fence(line: str) -> _Fence | None:
+    found = _FENCE.fullmatch(line)
+    if not found:
+        return None
+    lead = re.sub(r"[^>\s]", " ", found["lead"])
+    return _Fence(lead + found["mark"] + found["info"].rstrip(), lead + found["mark"])
+
+
+def _pieces(kind: str, lines: list[str], limit: int, size: Size) -> Iterator[str]:
+    """Cut one block that is too long by itself; at least one piece comes out."""
+    head = lines[:2] if kind == "table_open" and size("\n".join(lines[:2])) < limit // 2 else []
+    fence: _Fence | None = None
+    piece: list[str] = []
+    bare = 0  # lines at the start of the piece that only repeat what was shown before
+    opener = -1  # length of the piece when its fence had just been opened
+    used = -1
+
+    def cost(*added: str) -> int:
+        return sum(size(line) + 1 for line in added)
+
+    for line in lines:
+        if fence and fence.closed_by(line):
+            piece.append(fence.close)
+            used += cost(fence.close)
+            fence = None
+            continue
+        opened = None if fence or kind not in _FENCED else _fence(line)
+        if opened and cost(opened.reopen, opened.close) > limit // 2:
+            opened = None  # no room for the ceremony: cut plainly
+        frame = cost(fence.reopen, fence.close) if fence else cost(*head)
+        tail = cost(opened.close) if opened else cost(fence.close) if fence else 0
+        for part in _hard(line.rstrip() if opened else line, limit - frame, size):
+            if len(piece) > bare and used + cost(part) + tail > limit:
+                if len(piece) == opener:
+                    yield from ["\n".join(piece[:-1])] * (len(piece) > 1)  # the fence opens in the next piece
+                else:
+                    yield "\n".join([*piece, fence.close] if fence else piece)
+                piece = [fence.reopen] if fence else list(head)
+                bare, opener, used = len(piece), -1, cost(*piece) - 1
+            piece.append(part)
+            used += cost(part)
+        if opened:
+            fence, opener = opened, len(piece)
+    if len(piece) > bare or not lines:
+        yield "\n".join(piece)
+
+
+def _hard(line: str, limit: int, size: Size) -> Iterator[str]:
+    """Cut a line at spaces where possible, so that no part is over the limit. An empty line is one part."""
+    while size(line) > limit:
+        low, high = 1, min(len(line), limit)
+        while low < high:  # the longest start that fits
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if size(line[:middle]) <= limit else (low, middle - 1)
+        space = line.rfind(" ", low // 2, low) + 1
+        yield line[: space or low]
+        line = line[space or low :]
+    yield line

@@ -1,0 +1,184 @@
+"""Telegram's rules for text: UTF-16 lengths, entities, trimming, and the exact words of its refusals.
+
+The wording follows the open source server (tdlib/telegram-bot-api, td/telegram/MessageEntity.cpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from html.parser import HTMLParser
+
+from tests.fakes.server import Json
+
+TEXT_UNITS = 4096
+CAPTION_UNITS = 1024
+MOST_ENTITIES = 100  # what comes after is silently not shown
+
+KINDS = frozenset(
+    [
+        "mention",
+        "hashtag",
+        "cashtag",
+        "bot_command",
+        "url",
+        "email",
+        "phone_number",
+        "bold",
+        "italic",
+        "underline",
+        "strikethrough",
+        "spoiler",
+        "blockquote",
+        "expandable_blockquote",
+        "code",
+        "pre",
+        "text_link",
+        "text_mention",
+        "custom_emoji",
+        "date_time",
+    ]
+)
+TAGS = {
+    "b": "bold",
+    "strong": "bold",
+    "i": "italic",
+    "em": "italic",
+    "u": "underline",
+    "s": "strikethrough",
+    "del": "strikethrough",
+    "code": "code",
+    "pre": "pre",
+    "a": "text_link",
+    "blockquote": "blockquote",
+    "tg-spoiler": "spoiler",
+}
+
+
+class BadText(Exception):
+    """Text or entities that Telegram refuses; the message is the description after "Bad Request: "."""
+
+
+def units(text: str) -> int:
+    """The length Telegram counts: UTF-16 code units."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def found_entities(text: str) -> list[Json]:
+    """The mentions and commands that Telegram marks by itself in what a person writes."""
+    return [
+        {
+            "type": "mention" if match[0].startswith("@") else "bot_command",
+            "offset": units(text[: match.start()]),
+            "length": units(match[0]),
+        }
+        for match in re.finditer(r"(?<!\S)(?:@\w{3,}|/[a-z0-9_]{1,32}(?:@\w+)?)(?!\w)", text, re.IGNORECASE)
+    ]
+
+
+def formatted(text: str, entities: list[Json], parse_mode: str, limit: int) -> tuple[str, list[Json]]:
+    """Text and entities as Telegram keeps them: parsed, checked, trimmed at both ends.
+
+    Raises BadText; an empty result is the caller's to judge (a caption may be empty).
+    """
+    if parse_mode:
+        text, entities = _parsed(text, parse_mode)
+    _check(text, entities)
+    lead = units(text) - units(text.lstrip())
+    text = text.strip()
+    if units(text) > limit:
+        raise BadText("message is too long" if limit == TEXT_UNITS else "message caption is too long")
+    length = units(text)
+    kept = []
+    for entity in entities[:MOST_ENTITIES]:
+        start = max(0, entity["offset"] - lead)
+        end = min(length, entity["offset"] + entity["length"] - lead)
+        if end > start:
+            kept.append({**entity, "offset": start, "length": end - start})
+    return text, kept
+
+
+def _check(text: str, entities: list[Json]) -> None:
+    length = units(text)
+    starts = _starts(text) if entities else ()
+    for entity in entities:
+        if entity.get("type") not in KINDS:
+            raise BadText("can't parse MessageEntity: Unsupported type specified")
+        offset, size = entity["offset"], entity["length"]
+        if offset < 0 or size < 0:
+            raise BadText(f"receive an entity with incorrect offset {offset}")
+        if offset >= length and size:
+            raise BadText(f"entity begins after the end of the text at UTF-16 offset {offset}")
+        if offset + size > length:
+            raise BadText(
+                f"entity beginning at UTF-16 offset {offset} ends after the end of the text at UTF-16 offset"
+                f" {offset + size}"
+            )
+        if offset not in starts:
+            raise BadText(f"entity begins in a middle of a UTF-16 symbol at byte offset {offset}")
+        if offset + size not in starts:
+            raise BadText(f"entity beginning at UTF-16 offset {offset} ends in a middle of a UTF-16 symbol")
+
+
+def _starts(text: str) -> Container[int]:
+    """Every UTF-16 offset at which a character begins, and the end."""
+    if max(text, default="") <= "\uffff":
+        return range(len(text) + 1)
+    at, starts = 0, {0}
+    for char in text:
+        at += 2 if ord(char) > 0xFFFF else 1
+        starts.add(at)
+    return starts
+
+
+def _parsed(text: str, mode: str) -> tuple[str, list[Json]]:
+    match mode.lower():
+        case "html":
+            parser = _Html()
+            parser.feed(text)
+            parser.close()
+            return parser.result()
+        case "markdownv2":
+            if odd := re.search(
+                r"(?<!\\)[.!=|{}#+-]", re.sub(r"```.*?```|`[^`]*`|\[.*?\]\(.*?\)", "", text, flags=re.S)
+            ):
+                raise BadText(
+                    f"can't parse entities: Character '{odd[0]}' is reserved and must be escaped with the preceding"
+                    " '\\'"
+                )
+            return re.sub(r"\\(.)", r"\1", text), []
+        case "markdown":
+            if text.count("*") % 2 or text.count("_") % 2 or text.count("`") % 2:
+                raise BadText("can't parse entities: Can't find end of the entity starting at byte offset 0")
+            return text, []
+    raise BadText("unsupported parse_mode")
+
+
+class _Html(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._text = ""
+        self._open: list[tuple[str, int, Json]] = []
+        self._entities: list[Json] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in TAGS:
+            raise BadText(f'can\'t parse entities: Unsupported start tag "{tag}" at byte offset {self.getpos()[1]}')
+        href = dict(attrs).get("href")
+        self._open.append((tag, units(self._text), {"url": href} if href else {}))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._open or self._open[-1][0] != tag:
+            raise BadText(f"can't parse entities: Unexpected end tag at byte offset {self.getpos()[1]}")
+        name, start, extra = self._open.pop()
+        self._entities.append({"type": TAGS[name], "offset": start, "length": units(self._text) - start, **extra})
+
+    def handle_data(self, data: str) -> None:
+        self._text += data
+
+    def result(self) -> tuple[str, list[Json]]:
+        if self._open:
+            raise BadText(
+                f"can't parse entities: Can't find end tag corresponding to start tag \"{self._open[-1][0]}\""
+            )
+        return self._text, sorted(self._entities, key=lambda entity: entity["offset"])

@@ -1,0 +1,339 @@
+"""The fake Telegram against a second, independent client: aiogram's strict models parse everything it says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiogram import Bot
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.telegram import TelegramAPIServer
+from aiogram.exceptions import (
+    TelegramBadRequest,
+    TelegramConflictError,
+    TelegramEntityTooLarge,
+    TelegramForbiddenError,
+    TelegramMigrateToChat,
+    TelegramNotFound,
+    TelegramRetryAfter,
+    TelegramUnauthorizedError,
+)
+from aiogram.types import (
+    BotCommand,
+    BufferedInputFile,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputMediaDocument,
+    MessageEntity,
+    ReactionTypeEmoji,
+    ReplyParameters,
+    Update,
+)
+
+from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 300
+GROUP = -1_001_234_567_890
+DRAFT = 7
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[FakeTelegram]:
+    async with FakeTelegram() as server:
+        yield server
+
+
+@pytest.fixture
+async def bot(telegram: FakeTelegram) -> AsyncIterator[Bot]:
+    session = AiohttpSession(api=TelegramAPIServer.from_base(telegram.base_url))
+    async with Bot(TOKEN, session=session).context() as made:
+        yield made
+
+
+class Reader:
+    """Reads updates as a bot does: the offset moves past what was read."""
+
+    def __init__(self, bot: Bot) -> None:
+        self._bot = bot
+        self._offset = 0
+
+    async def read(self, count: int = 1) -> list[Update]:
+        updates: list[Update] = []
+        while len(updates) < count:
+            updates += await self._bot.get_updates(offset=self._offset, timeout=2)
+            self._offset = updates[-1].update_id + 1
+        return updates
+
+
+async def test_texts_commands_and_mentions_arrive_with_their_entities(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.send("你好 @fawn_bot and /new@fawn_bot x")
+    [update] = await Reader(bot).read()
+    assert update.message
+    assert update.message.from_user
+    assert update.message.from_user.first_name == "Jane"
+    found = [(e.type, e.extract_from(update.message.text or "")) for e in update.message.entities or []]
+    assert found == [("mention", "@fawn_bot"), ("bot_command", "/new@fawn_bot")]
+
+
+async def test_every_kind_of_message_is_parsed(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.send_photo(PNG, caption="look /at")
+    telegram.send_document("a.csv", b"1,2\n", caption="csv")
+    telegram.send_voice(b"OggS")
+    telegram.send_audio(b"ID3")
+    telegram.send_video(b"mp4", caption="clip")
+    telegram.send_video_note(b"mp4")
+    telegram.send_sticker()
+    telegram.send_poll()
+    telegram.send_contact()
+    telegram.send_location()
+    updates = await Reader(bot).read(10)
+    messages = [update.message for update in updates if update.message]
+    assert [m.content_type for m in messages] == [
+        "photo",
+        "document",
+        "voice",
+        "audio",
+        "video",
+        "video_note",
+        "sticker",
+        "poll",
+        "contact",
+        "location",
+    ]
+    sizes = messages[0].photo or []
+    assert [size.width for size in sizes] == sorted(size.width for size in sizes)
+    assert len(sizes) == 3
+
+
+async def test_albums_topics_replies_quotes_and_forwards(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.forum(GROUP, 5)
+    telegram.send_album([PNG, PNG, PNG], caption="three", chat=GROUP, topic=5, user=7)
+    first = telegram.send("the first word", chat=GROUP, topic=5, user=7)
+    telegram.send("why?", chat=GROUP, topic=5, user=8, reply_to=first["message_id"], quote="first")
+    telegram.send("seen?", forward_from="Kim")
+    telegram.edit("the last word", first["message_id"], chat=GROUP)
+    album1, album2, album3, text, reply, forward, edited = await Reader(bot).read(7)
+    groups = {u.message.media_group_id for u in (album1, album2, album3) if u.message}
+    assert len(groups) == 1
+    assert None not in groups
+    assert text.message
+    assert text.message.is_topic_message
+    assert text.message.message_thread_id == 5
+    assert text.message.text == "the first word"  # as it was when it was sent
+    assert text.message.from_user
+    assert text.message.from_user.id == 7
+    assert reply.message
+    assert reply.message.reply_to_message
+    assert reply.message.reply_to_message.message_id == first["message_id"]
+    assert reply.message.quote
+    assert reply.message.quote.text == "first"
+    assert forward.message
+    assert forward.message.forward_origin
+    assert forward.message.forward_origin.type == "hidden_user"
+    assert edited.edited_message
+    assert edited.edited_message.text == "the last word"
+
+
+async def test_replies_outside_forums_carry_a_thread_id_that_is_no_topic(telegram: FakeTelegram, bot: Bot) -> None:
+    first = telegram.send("one", chat=GROUP)
+    telegram.send("two", chat=GROUP, reply_to=first["message_id"])
+    _, update = await Reader(bot).read(2)
+    assert update.message
+    assert update.message.message_thread_id == first["message_id"]
+    assert not update.message.is_topic_message
+    with pytest.raises(TelegramBadRequest, match="message thread not found"):
+        await bot.send_message(GROUP, "x", message_thread_id=first["message_id"])
+
+
+async def test_membership_and_migration_arrive(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.send("hi", chat=-77)
+    telegram.migrate(-77, GROUP)
+    telegram.membership(JANE, "kicked")
+    _, left, joined, blocked = await Reader(bot).read(4)
+    assert left.message
+    assert left.message.migrate_to_chat_id == GROUP
+    assert joined.message
+    assert joined.message.migrate_from_chat_id == -77
+    assert blocked.my_chat_member
+    assert blocked.my_chat_member.new_chat_member.status == "kicked"
+    with pytest.raises(TelegramMigrateToChat) as moved:
+        await bot.send_message(-77, "x")
+    assert moved.value.migrate_to_chat_id == GROUP
+    with pytest.raises(TelegramForbiddenError, match="bot was blocked by the user"):
+        await bot.send_message(JANE, "x")
+
+
+async def test_a_reply_is_posted_edited_and_deleted(telegram: FakeTelegram, bot: Bot) -> None:
+    asked = telegram.send("hi")
+    keyboard = InlineKeyboardMarkup(inline_keyboard=[[InlineKeyboardButton(text="Yes", callback_data="yes")]])
+    answer = ReplyParameters(message_id=asked["message_id"])
+    sent = await bot.send_message(JANE, "  draft ", reply_markup=keyboard, reply_parameters=answer)
+    assert telegram.texts(JANE) == ["draft"]
+    query = telegram.click("yes", sent.message_id)
+    bold = MessageEntity(type="bold", offset=0, length=2)
+    await bot.edit_message_text("你好 done", chat_id=JANE, message_id=sent.message_id, entities=[bold])
+    [shown] = telegram.visible(JANE)
+    assert (shown.text, shown.edits, shown.reply_to, shown.buttons) == ("你好 done", 1, asked["message_id"], ())
+    assert shown.entities[0]["type"] == "bold"
+    assert await bot.answer_callback_query(query, text="ok")
+    assert telegram.answers == {query: "ok"}
+    with pytest.raises(TelegramBadRequest, match="query is too old"):
+        await bot.answer_callback_query(query)
+    await bot.edit_message_reply_markup(chat_id=JANE, message_id=sent.message_id, reply_markup=keyboard)
+    assert telegram.visible(JANE)[0].buttons == (("Yes", "yes"),)
+    assert await bot.delete_message(JANE, sent.message_id)
+    assert telegram.visible(JANE) == []
+    _, clicked = await Reader(bot).read(2)
+    assert clicked.callback_query
+    assert clicked.callback_query.data == "yes"
+
+
+async def test_files_come_down_and_go_up(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.send_document("a.csv", b"1,2\n")
+    telegram.send_document("big.iso", b"", size=21_000_000)
+    small, big = await Reader(bot).read(2)
+    assert small.message
+    assert small.message.document
+    file = await bot.get_file(small.message.document.file_id)
+    assert file.file_path
+    content = await bot.download_file(file.file_path)
+    assert content
+    assert content.read() == b"1,2\n"
+    assert big.message
+    assert big.message.document
+    with pytest.raises(TelegramBadRequest, match="file is too big"):
+        await bot.get_file(big.message.document.file_id)
+    await bot.send_document(JANE, BufferedInputFile(b"out", "out.txt"), caption="here")
+    await bot.send_photo(JANE, BufferedInputFile(PNG, "p.png"))
+    pair = [InputMediaDocument(media=BufferedInputFile(name.encode(), name)) for name in ("b.txt", "c.txt")]
+    await bot.send_media_group(JANE, list(pair))
+    shown = telegram.visible(JANE)
+    assert [(s.kind, s.file_name, s.file) for s in shown] == [
+        ("document", "out.txt", b"out"),
+        ("photo", "p.png", PNG),
+        ("document", "b.txt", b"b.txt"),
+        ("document", "c.txt", b"c.txt"),
+    ]
+    assert shown[0].text == "here"
+    assert shown[2].album == shown[3].album != ""
+    with pytest.raises(TelegramBadRequest, match="IMAGE_PROCESS_FAILED"):
+        await bot.send_photo(JANE, BufferedInputFile(b"not a picture", "p.png"))
+    with pytest.raises(TelegramBadRequest, match="file must be non-empty"):
+        await bot.send_document(JANE, BufferedInputFile(b"", "e.txt"))
+    with pytest.raises(TelegramEntityTooLarge):
+        await bot.send_document(JANE, BufferedInputFile(bytes(70_000_000), "e.bin"))
+
+
+async def test_topics_keep_their_messages_apart(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.forum(GROUP, 5, 6)
+    await bot.send_message(GROUP, "five", message_thread_id=5)
+    await bot.send_message(GROUP, "six", message_thread_id=6)
+    await bot.send_message(GROUP, "general")
+    await bot.send_chat_action(GROUP, "typing", message_thread_id=1)
+    assert telegram.texts(GROUP, 5) == ["five"]
+    assert telegram.texts(GROUP, 6) == ["six"]
+    assert telegram.texts(GROUP, 0) == ["general"]
+    with pytest.raises(TelegramBadRequest, match="message thread not found"):
+        await bot.send_message(GROUP, "x", message_thread_id=1)
+    telegram.delete_topic(GROUP, 6)
+    with pytest.raises(TelegramBadRequest, match="message thread not found"):
+        await bot.send_message(GROUP, "x", message_thread_id=6)
+    assert telegram.texts(GROUP, 6) == []
+    assert (await bot.get_chat(GROUP)).is_forum
+
+
+async def test_drafts_reactions_and_commands(telegram: FakeTelegram, bot: Bot) -> None:
+    asked = telegram.send("hi")
+    assert (await bot.get_me()).username == "fawn_bot"
+    assert await bot.send_message_draft(JANE, DRAFT, text="half")
+    assert telegram.drafts == {(JANE, 0): "half"}
+    await bot.send_message(JANE, "whole")
+    assert telegram.drafts == {}
+    await bot.set_message_reaction(JANE, asked["message_id"], [ReactionTypeEmoji(emoji="👀")])
+    assert telegram.reactions == {(JANE, asked["message_id"]): ["👀"]}
+    await bot.set_my_commands([BotCommand(command="new", description="Start again")])
+    assert [c.command for c in await bot.get_my_commands()] == ["new"]
+    with pytest.raises(TelegramBadRequest, match="BOT_COMMAND_INVALID"):
+        await bot.set_my_commands([BotCommand(command="New!", description="x")])
+    telegram.chat(GROUP)
+    with pytest.raises(TelegramBadRequest, match="private chats"):
+        await bot.send_message_draft(GROUP, DRAFT, text="half")
+
+
+@pytest.mark.parametrize(
+    ("text", "entity", "words"),
+    [
+        ("", None, "message text is empty"),
+        (" \n", None, "message text is empty"),
+        ("🦌" * 2049, None, "message is too long"),
+        ("hello", ("bold", 0, 100), "ends after the end of the text at UTF-16 offset 100"),
+        ("hello", ("bold", 9, 1), "entity begins after the end of the text"),
+        ("🦌", ("bold", 1, 1), "entity begins in a middle of a UTF-16 symbol"),
+        ("hello", ("sparkle", 0, 1), "Unsupported type specified"),
+    ],
+)
+async def test_bad_texts_are_refused_in_telegrams_words(
+    telegram: FakeTelegram, bot: Bot, text: str, entity: tuple[str, int, int] | None, words: str
+) -> None:
+    telegram.chat(JANE)
+    entities = None
+    if entity:
+        entities = [MessageEntity(type=entity[0], offset=entity[1], length=entity[2])]
+    with pytest.raises(TelegramBadRequest, match=words):
+        await bot.send_message(JANE, text, entities=entities)
+    assert telegram.visible(JANE) == []
+
+
+async def test_markup_is_parsed_or_refused(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.chat(JANE)
+    await bot.send_message(JANE, "a <b>b</b> &amp; <a href='http://x'>c</a>", parse_mode="HTML")
+    [shown] = telegram.visible(JANE)
+    assert shown.text == "a b & c"
+    assert [e["type"] for e in shown.entities] == ["bold", "text_link"]
+    with pytest.raises(TelegramBadRequest, match="can't parse entities"):
+        await bot.send_message(JANE, "<b>open", parse_mode="HTML")
+    with pytest.raises(TelegramBadRequest, match=r"Character '\.' is reserved"):
+        await bot.send_message(JANE, "end.", parse_mode="MarkdownV2")
+
+
+async def test_the_longest_text_fits_by_utf16(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.chat(JANE)
+    sent = await bot.send_message(JANE, "🦌" * 2048)
+    with pytest.raises(TelegramBadRequest, match="MESSAGE_TOO_LONG"):
+        await bot.edit_message_text("🦌" * 2049, chat_id=JANE, message_id=sent.message_id)
+
+
+async def test_edits_are_refused_in_telegrams_words(telegram: FakeTelegram, bot: Bot) -> None:
+    mine = telegram.send("hi")
+    sent = await bot.send_message(JANE, "same")
+    with pytest.raises(TelegramBadRequest, match="message is not modified"):
+        await bot.edit_message_text("same\n", chat_id=JANE, message_id=sent.message_id)
+    with pytest.raises(TelegramBadRequest, match="message can't be edited"):
+        await bot.edit_message_text("x", chat_id=JANE, message_id=mine["message_id"])
+    telegram.remove(JANE, sent.message_id)
+    with pytest.raises(TelegramBadRequest, match="message to edit not found"):
+        await bot.edit_message_text("x", chat_id=JANE, message_id=sent.message_id)
+    with pytest.raises(TelegramBadRequest, match="message to delete not found"):
+        await bot.delete_message(JANE, sent.message_id)
+    with pytest.raises(TelegramBadRequest, match="message to be replied not found"):
+        await bot.send_message(JANE, "x", reply_parameters=ReplyParameters(message_id=sent.message_id))
+    with pytest.raises(TelegramBadRequest, match="chat not found"):
+        await bot.send_message(999, "x")
+
+
+async def test_tokens_webhooks_and_floods(telegram: FakeTelegram, bot: Bot) -> None:
+    session = AiohttpSession(api=TelegramAPIServer.from_base(telegram.base_url))
+    async with Bot("1:WRONG", session=session).context() as stranger:
+        with pytest.raises(TelegramUnauthorizedError):
+            await stranger.get_me()
+    telegram.webhook = True
+    with pytest.raises(TelegramConflictError, match="webhook is active"):
+        await bot.get_updates()
+    assert await bot.delete_webhook()
+    assert await bot.get_updates() == []
+    telegram.fault("flood", "getMe", seconds=3)
+    with pytest.raises(TelegramRetryAfter) as flood:
+        await bot.get_me()
+    assert flood.value.retry_after == 3
+    with pytest.raises(TelegramNotFound):
+        await bot.get_business_connection("x")

@@ -84,8 +84,8 @@ class Posted:
 class Posts(Protocol):
     """The memory of a reply's messages, kept in the store so that a restart edits instead of posting again.
 
-    Before every post that carries content: `await sending(i)`; as soon as its id is known: `await sent(i, id)`.
-    After a crash between the two, `known` has an entry with id None: post it again, marked as a possible repeat
+    Before every post that carries content: `await sending(i)`; as soon as its id is known: `await sent(i, id)`; when
+    the platform did not take it (TryLater, Refused): `await unsent(i)`. After a crash between the first two, `known` has an entry with id None: post it again, marked as a possible repeat
     (or with the same `key` where posts are idempotent). Edits need neither call.
     """
 
@@ -97,6 +97,8 @@ class Posts(Protocol):
     async def sending(self, index: int) -> None: ...
 
     async def sent(self, index: int, message_id: str) -> None: ...
+
+    async def unsent(self, index: int) -> None: ...
 
 
 class Reply(Protocol):

@@ -1,0 +1,183 @@
+"""The pace of a platform: how many calls a chat and an account may make, and who goes first."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from dataclasses import dataclass
+from enum import IntEnum
+
+from channels.base import TryLater
+
+
+class Priority(IntEnum):
+    """Who goes first when calls are scarce."""
+
+    FINAL = 0  # what stays in the chat
+    FIRST = 1  # the first words of a reply
+    STREAM = 2  # a look at work that goes on: the next one makes it obsolete
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a platform takes: calls a second in a chat and in all, calls a minute in a group; `burst` at once."""
+
+    chat: float = 1.0
+    burst: int = 2
+    group_minute: float = 20.0
+    overall: float = 30.0
+
+
+class Bucket:
+    """Tokens that come back at `rate` a second up to `size`; a streaming call leaves `reserve` of them untouched."""
+
+    def __init__(self, rate: float, size: float, reserve: float) -> None:
+        self._rate = rate
+        self._size = size
+        self._reserve = reserve
+        self._loop = asyncio.get_running_loop()
+        self._tokens = size
+        self._at = self._loop.time()
+        self._closed_until = 0.0
+        self._order = itertools.count()
+        self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wait(self, priority: Priority) -> float:
+        """Seconds until such a call may go, if nobody else goes before (0: now)."""
+        now = self._loop.time()
+        self._tokens = min(self._size, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        need = 1 + (self._reserve if priority is Priority.STREAM else 0) - self._tokens
+        return max(self._closed_until - now, need / self._rate if need > 1e-9 else 0.0, 0.0)
+
+    def try_take(self, priority: Priority) -> bool:
+        """Take a token if it can be had now."""
+        if self._waiting or self.wait(priority):
+            return False
+        self._tokens -= 1
+        return True
+
+    async def take(self, priority: Priority) -> None:
+        """Wait for a token: by priority, then in order."""
+        if self.try_take(priority):
+            return
+        turn = self._loop.create_future()
+        heapq.heappush(self._waiting, (priority, next(self._order), turn))
+        self._serve()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was granted in the same moment
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """A token was not used."""
+        self._tokens = min(self._size, self._tokens + 1)
+        self._serve()
+
+    def close(self, seconds: float) -> None:
+        """No call for so long: the platform asked for it."""
+        self._closed_until = max(self._closed_until, self._loop.time() + seconds)
+
+    def closed(self) -> float:
+        """Seconds until it opens again."""
+        return max(0.0, self._closed_until - self._loop.time())
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self.closed() and not self.wait(Priority.FINAL) and self._tokens >= self._size
+
+    def _serve(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiting:
+            priority, _, turn = self._waiting[0]
+            if not turn.done():
+                if wait := self.wait(priority):
+                    self._timer = self._loop.call_later(max(wait, 0.001), self._serve)
+                    return
+                self._tokens -= 1
+                turn.set_result(None)
+            heapq.heappop(self._waiting)
+
+
+class Budget:
+    """The buckets of one platform account: one per chat, one for all. Finals go before first words before streams.
+
+    In a chat a streaming call leaves one token, so that the final never waits; overall it leaves half of them.
+    """
+
+    PATIENCE = 2.0  # seconds a final waits for a closed chat before it says TryLater
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+        self._all = Bucket(rates.overall, rates.overall, rates.overall / 2)
+        self._chats: dict[str, Bucket] = {}
+        self._crowd = 4096  # so many chats before the idle ones are forgotten
+
+    async def take(self, chat: str, priority: Priority, *, group: bool = False) -> None:
+        """Wait until a call into `chat` is due. Raises TryLater for a final when the platform closed the chat."""
+        bucket = self._bucket(chat, group)
+        if priority is Priority.FINAL and (left := bucket.closed()) > self.PATIENCE:
+            raise TryLater("the platform asked to wait", left)
+        await bucket.take(priority)
+        try:
+            await self._all.take(priority)
+        except asyncio.CancelledError:
+            bucket.give_back()
+            raise
+
+    def try_take(self, chat: str, priority: Priority, *, group: bool = False) -> bool:
+        """Take what `take` would give without waiting, or nothing."""
+        bucket = self._bucket(chat, group)
+        if not bucket.try_take(priority):
+            return False
+        if self._all.try_take(priority):
+            return True
+        bucket.give_back()
+        return False
+
+    def give_back(self, chat: str) -> None:
+        """The call was not needed."""
+        if bucket := self._chats.get(chat):
+            bucket.give_back()
+        self._all.give_back()
+
+    def close(self, chat: str, seconds: float, *, group: bool = False) -> None:
+        """The platform asked to leave this chat alone for so long; other chats go on."""
+        self._bucket(chat, group).close(seconds)
+
+    def _bucket(self, chat: str, group: bool) -> Bucket:
+        if bucket := self._chats.get(chat):
+            return bucket
+        if len(self._chats) >= self._crowd:
+            self._chats = {key: known for key, known in self._chats.items() if not known.idle}
+            self._crowd = max(4096, 2 * len(self._chats))
+        burst = self._rates.burst
+        # A full bucket and a minute's refill together are the group's limit: no minute ever sees more.
+        rate = min(self._rates.chat, max(self._rates.group_minute - burst, 1) / 60) if group else self._rates.chat
+        self._chats[chat] = Bucket(rate, burst, min(1, burst - 1))
+        return self._chats[chat]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a reply's calls go, for the budget; `idempotent`: a repeated post shows once, so it needs no mark."""
+
+    budget: Budget
+    chat: str
+    group: bool = False
+    idempotent: bool = False
+
+    async def take(self, priority: Priority) -> None:
+        await self.budget.take(self.chat, priority, group=self.group)
+
+    def try_take(self, priority: Priority) -> bool:
+        return self.budget.try_take(self.chat, priority, group=self.group)
+
+    def close(self, seconds: float) -> None:
+        self.budget.close(self.chat, seconds, group=self.group)

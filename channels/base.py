@@ -85,8 +85,9 @@ class Posts(Protocol):
     """The memory of a reply's messages, kept in the store so that a restart edits instead of posting again.
 
     Before every post that carries content: `await sending(i)`; as soon as its id is known: `await sent(i, id)`; when
-    the platform did not take it (TryLater, Refused): `await unsent(i)`. After a crash between the first two, `known` has an entry with id None: post it again, marked as a possible repeat
-    (or with the same `key` where posts are idempotent). Edits need neither call.
+    the platform did not take it (TryLater, Refused): `await unsent(i)`. After a crash between the first two, `known`
+    has an entry with id None: post it again, marked as a possible repeat (or with the same `key` where posts are
+    idempotent). Edits need none of this.
     """
 
     key: str  # stable for the life of the reply, at most 20 characters of [a-z0-9-]: an idempotency key's stem

@@ -1,0 +1,241 @@
+"""A scripted OpenAI-compatible model on loopback: streams, calls tools, fails and is as strict as a real provider.
+
+    async with FakeModel() as model:                       # base_url + "/v1" is what a client needs
+        ... 'do it ::{"steps": [{"calls": [{"name": "bash", "args": {"command": "ls"}}]}], "text": "done"}' ...
+        model.requests()[-1].messages                      # what the client sent
+
+Directives are described in `tests.fakes.model_script`. A test in the same process may pass `script`, a function from
+the request's body to an `Answer` (None: let the directive decide). As its own process: `python -m tests.fakes.model
+--port N`, with `POST /_control/requests {}` for the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import orjson
+from aiohttp import web
+
+from tests.fakes.model_script import Answer, ToolCall, answer_of, directive_of, rejected, words
+from tests.fakes.server import Json, LocalServer, cut, main
+
+__all__ = ["Answer", "FakeModel", "Request", "ToolCall", "words"]
+
+
+@dataclass(slots=True)
+class Request:
+    """A request as it came and what became of it. Times are time.monotonic(), 0 where it did not come to that."""
+
+    at: float
+    bytes: int
+    id: str = ""  # the directive's id
+    status: int = 200
+    first: float = 0.0  # the first word or tool call went out
+    end: float = 0.0  # the last byte went out
+    gone: bool = False  # the client went away before the end
+    helper: bool = False  # no tools in it: a summary or a title
+    rejected: str = ""
+    messages: list[Json] = field(default_factory=list)
+    tools: list[Json] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Script = Callable[[Json], Answer | None]
+
+
+class FakeModel(LocalServer):
+    """The server. `keep_bodies=False` leaves messages and tools out of the log, for long runs."""
+
+    def __init__(self, script: Script | None = None, *, api_key: str = "", latency: float = 0.0) -> None:
+        super().__init__(latency=latency)
+        self.script = script
+        self.api_key = api_key  # "": any
+        self.keep_bodies = True
+        self._log: list[Request] = []
+        self._tries: dict[str, int] = {}
+        self._seen: set[int] = set()  # prefixes of conversations, for the usage's cached tokens
+        self._answers = 0
+
+    def routes(self, app: web.Application) -> None:
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+
+    # ------------------------------------------------------------ for tests
+
+    def requests(self, id: str = "") -> list[Request]:
+        """Every request so far ("" = all, else those of one directive), in order of arrival."""
+        return [request for request in self._log if id in ("", request.id)]
+
+    def forget(self, keep_bodies: bool = True) -> None:
+        """Empty the log."""
+        self._log.clear()
+        self.keep_bodies = keep_bodies
+
+    # ------------------------------------------------------------ a call
+
+    async def _models(self, request: web.Request) -> web.Response:
+        model = {"id": "scripted", "object": "model", "created": 1, "owned_by": "tests"}
+        return web.json_response({"object": "list", "data": [model]})
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        at = time.monotonic()
+        raw = await request.read()
+        entry = Request(at, len(raw))
+        self._log.append(entry)
+        if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
+            return _refusal(entry, 401, "Incorrect API key provided", "invalid_api_key")
+        body: Json = orjson.loads(raw)
+        directive, _ = directive_of(body["messages"])
+        entry.id = str((directive or {}).get("id", ""))
+        entry.helper = not body.get("tools")
+        if self.keep_bodies:
+            entry.messages, entry.tools = body["messages"], body.get("tools") or []
+            entry.headers = dict(request.headers)
+        entry.rejected = rejected(body["messages"])
+        if entry.rejected:
+            return _refusal(entry, 400, entry.rejected)
+        if fault := self.take_fault("chat"):
+            if fault.kind in ("error", "flood"):
+                return _refusal(entry, 429 if fault.kind == "flood" else fault.code, "scripted", after=fault.seconds)
+            if answer := await self.suffer(fault, request):
+                return answer
+        script = (self.script(body) if self.script else None) or answer_of(body, self._tries)
+        if script.delay or self.latency:
+            await asyncio.sleep(script.delay + self.latency)
+        if script.status != 200:
+            return _refusal(entry, script.status, "scripted", after=script.retry_after)
+        self._answers += 1
+        usage = self._usage(body, raw, script)
+        if body.get("stream"):
+            try:
+                return await self._stream(request, body, script, usage, entry)
+            except ConnectionError:
+                entry.gone = True
+                raise
+        return self._whole(body, script, usage, entry)
+
+    def _whole(self, body: Json, script: Answer, usage: Json, entry: Request) -> web.Response:
+        message: Json = {"role": "assistant", "content": script.text or None, "refusal": None}
+        if script.calls:
+            message["tool_calls"] = [
+                {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call_id, call in self._numbered(script)
+            ]
+        entry.first = entry.end = time.monotonic()
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(script)}
+        answer = {**self._head(body, "chat.completion"), "choices": [choice], "usage": usage}
+        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+
+    async def _stream(
+        self, request: web.Request, body: Json, script: Answer, usage: Json, entry: Request
+    ) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await stream.prepare(request)
+        head = self._head(body, "chat.completion.chunk")
+
+        def event(delta: Json, finish: str | None = None) -> bytes:
+            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+            return b"data: " + orjson.dumps({**head, "choices": [choice]}) + b"\n\n"
+
+        await stream.write(event({"role": "assistant", "content": ""}))
+        pieces = [event({"content": word}) for word in script.words]
+        if not await _paced(stream, pieces, script, entry):
+            return cut(request) if script.abort_at >= 0 else stream
+        for index, (call_id, call) in enumerate(self._numbered(script)):
+            entry.first = entry.first or time.monotonic()
+            for function in _fragments(call):
+                start = {"id": call_id, "type": "function"} if "name" in function else {}
+                await stream.write(event({"tool_calls": [{"index": index, **start, "function": function}]}))
+        await stream.write(event({}, _finish(script)))
+        if (body.get("stream_options") or {}).get("include_usage"):
+            await stream.write(b"data: " + orjson.dumps({**head, "choices": [], "usage": usage}) + b"\n\n")
+        await stream.write(b"data: [DONE]\n\n")
+        entry.end = time.monotonic()
+        await stream.write_eof()
+        return stream
+
+    # ------------------------------------------------------------ parts
+
+    def _head(self, body: Json, kind: str) -> Json:
+        return {"id": f"chatcmpl-{self._answers}", "object": kind, "created": 1, "model": body.get("model", "")}
+
+    def _numbered(self, script: Answer) -> list[tuple[str, ToolCall]]:
+        return [(f"call_{self._answers}_{index}", call) for index, call in enumerate(script.calls)]
+
+    def _usage(self, body: Json, raw: bytes, script: Answer) -> Json:
+        """Four bytes are a token; what an earlier request began with is cached, as at the real providers."""
+        cached = prefix = 0
+        if self.keep_bodies:
+            sizes = 0
+            for message in body["messages"]:
+                text = orjson.dumps(message)
+                prefix = hash((prefix, text))
+                sizes += len(text)
+                if prefix in self._seen:
+                    cached = sizes // 4
+                self._seen.add(prefix)
+        prompt = max(len(raw) // 4, cached)
+        completion = len(script.words) + sum(len(call.arguments) // 4 + 5 for call in script.calls)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": cached, "audio_tokens": 0},
+        }
+
+
+async def _paced(stream: web.StreamResponse, pieces: list[bytes], script: Answer, entry: Request) -> bool:
+    """Write the words at their pace, by the clock: what is late goes out together. False: cut off by the script."""
+    cuts = [at for at in (script.abort_at, script.cut_at, script.hang_at, script.garbage_at) if at >= 0]
+    stop = min(cuts, default=-1)
+    begin = time.monotonic()
+    sent = 0
+    end = len(pieces) if stop < 0 else min(stop, len(pieces))
+    while sent < end:
+        due = end if not script.pace else min(end, int((time.monotonic() - begin) / script.pace) + 1)
+        if due > sent:
+            await stream.write(b"".join(pieces[sent:due]))
+            entry.first = entry.first or time.monotonic()
+            sent = due
+        if sent < end:
+            await asyncio.sleep(max(0.0, begin + sent * script.pace - time.monotonic()))
+    if stop < 0:
+        return True
+    if script.hang_at == stop:
+        await asyncio.Event().wait()
+    if script.garbage_at == stop:
+        await stream.write(b'data: {"choices": [{"delta": \n\n')
+    if script.abort_at < 0:
+        await stream.write_eof()
+    return False
+
+
+def _fragments(call: ToolCall) -> list[Json]:
+    """A tool call as providers stream it: the name first, then the arguments in pieces."""
+    half = len(call.arguments) // 2
+    return [
+        {"name": call.name, "arguments": ""},
+        {"arguments": call.arguments[:half]},
+        {"arguments": call.arguments[half:]},
+    ]
+
+
+def _finish(script: Answer) -> str:
+    return "tool_calls" if script.calls else "stop"
+
+
+def _refusal(
+    entry: Request, status: int, words: str, code: str | None = None, after: float | None = None
+) -> web.Response:
+    entry.status, entry.end = status, time.monotonic()
+    kind = "invalid_request_error" if status < 429 else "server_error"
+    headers = {"Retry-After": f"{after:g}"} if after is not None else {}
+    error = {"message": words, "type": kind, "param": None, "code": code}
+    return web.json_response({"error": error}, status=status, headers=headers)
+
+
+if __name__ == "__main__":
+    main(FakeModel())

@@ -1,0 +1,170 @@
+"""What the scripted model answers: a directive in the conversation, or an `Answer` from a test's own function.
+
+The last user message may carry `::{json}` with these keys, all optional:
+
+    text          the exact answer
+    tokens, word  …or that many words "w0 w1 …" ("word" replaces the "w", so that no two replies are alike)
+    steps         a list of model calls before the answer: {"calls": [{"name", "args"}], "text": "said before"};
+                  an args that is a string goes out as it is (broken JSON, say)
+    seq, tool, args, par   shorthand: `seq` steps of `par` equal calls each
+    delay_ms      thinking time before the first byte; tok_ms  the time between two words
+    errors        HTTP statuses of the first tries, [500, 429]; retry_after  seconds, sent with them
+    abort_at      the connection is cut hard before that word; cut_at  the stream ends there without a finish
+    hang_at       silence from that word on (0: after the headers); garbage_at  a line that is no JSON there
+    times         how many tries suffer abort_at, cut_at, hang_at or garbage_at (1; -1: all)
+    at            the step that suffers errors and cuts (0: the first model call; default: the last one)
+    id            a name for the log; makes equal directives different
+
+A message without a directive is echoed. A request for a summary or a title (no tools, says so) gets one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+import orjson
+
+from tests.fakes.server import Json
+
+_DIRECTIVE = re.compile(r"::(\{.*\})", re.DOTALL)
+_JSON = json.JSONDecoder()
+_IDENTIFIER = re.compile(r"[\w./:@#-]*(?:\d|/|_)[\w./:@#-]*")
+CUTS = ("abort_at", "cut_at", "hang_at", "garbage_at")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    name: str
+    arguments: str  # JSON text, broken where the test wants it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One model call's answer. The `…_at` are positions in words, -1: never."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    delay: float = 0.0  # seconds before the first byte
+    pace: float = 0.0  # seconds between two words
+    status: int = 200
+    retry_after: float | None = None
+    abort_at: int = -1
+    cut_at: int = -1
+    hang_at: int = -1
+    garbage_at: int = -1
+
+    @property
+    def words(self) -> list[str]:
+        """The text in the pieces in which it is streamed."""
+        return re.findall(r"\S+\s*|\s+", self.text)
+
+
+def text_of(message: Json) -> str:
+    """A message's text, whatever form its content has."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    return content or ""
+
+
+def words(tokens: int, word: str = "w") -> str:
+    """The answer of a directive with `tokens` (and `word`): what a test compares with."""
+    return " ".join(f"{word}{number}" for number in range(tokens))
+
+
+def rejected(messages: list[Json]) -> str:
+    """Why a real provider refuses this conversation ("" when it does not): every tool call needs its result next."""
+    open_calls: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            if message.get("tool_call_id") not in open_calls:
+                return "messages with role 'tool' must be a response to a preceding message with 'tool_calls'"
+            open_calls.discard(message["tool_call_id"])
+            continue
+        if open_calls:
+            break
+        if message["role"] == "assistant":
+            open_calls = {call["id"] for call in message.get("tool_calls") or []}
+    if open_calls:
+        missing = ", ".join(sorted(open_calls))
+        return (
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
+            f" 'tool_call_id'. The following tool_call_ids did not have response messages: {missing}"
+        )
+    return ""
+
+
+def directive_of(messages: list[Json]) -> tuple[Json | None, int]:
+    """The directive of the last user message (None: it has none), and how many model calls answered it already."""
+    last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
+    found = _DIRECTIVE.search(text_of(messages[last])) if last >= 0 else None
+    if not found:
+        return None, 0
+    done = sum(1 for m in messages[last + 1 :] if m["role"] == "assistant" and m.get("tool_calls"))
+    directive: Json = _JSON.raw_decode(found[1])[0]  # whatever follows it is no part of it
+    return directive, done
+
+
+def answer_of(body: Json, tries: MutableMapping[str, int]) -> Answer:
+    """The answer to a request; `tries` remembers how often each scripted fault was suffered."""
+    messages: list[Json] = body["messages"]
+    if not body.get("tools") and (helper := _helper(messages)):
+        return Answer(helper)
+    directive, done = directive_of(messages)
+    if directive is None:
+        said = next((text_of(m) for m in reversed(messages) if m["role"] == "user"), "")
+        return Answer(f"You said: {said}")
+    return _scripted(directive, done, tries)
+
+
+def _scripted(directive: Json, done: int, tries: MutableMapping[str, int]) -> Answer:
+    steps: list[Json] = directive.get("steps") or [
+        {"calls": [{"name": directive.get("tool", "ls"), "args": directive.get("args", {})}] * directive.get("par", 1)}
+    ] * directive.get("seq", 0)
+    timing = {"delay": directive.get("delay_ms", 0) / 1000, "pace": directive.get("tok_ms", 0) / 1000}
+    if done == directive.get("at", len(steps)):
+        errors: list[int] = directive.get("errors", [])
+        number = _count(tries, directive, "errors")
+        if number < len(errors):
+            return Answer(status=errors[number], retry_after=directive.get("retry_after"), **timing)
+        cuts = {key: directive[key] for key in CUTS if key in directive}
+        if cuts and _count(tries, directive, "cuts") not in _range(directive.get("times", 1)):
+            cuts = {}
+    else:
+        cuts = {}
+    if done < len(steps):
+        step = steps[done]
+        calls = tuple(ToolCall(c["name"], _arguments(c.get("args", {}))) for c in step.get("calls", ()))
+        return Answer(step.get("text", ""), calls, **timing, **cuts)
+    text = directive["text"] if "text" in directive else words(directive.get("tokens", 5), directive.get("word", "w"))
+    return Answer(text, **timing, **cuts)
+
+
+def _range(times: int) -> range:
+    return range(times) if times >= 0 else range(1_000_000_000)
+
+
+def _count(tries: MutableMapping[str, int], directive: Mapping[str, object], what: str) -> int:
+    key = what + orjson.dumps(directive).decode()
+    tries[key] = tries.get(key, 0) + 1
+    return tries[key] - 1
+
+
+def _arguments(args: object) -> str:
+    return args if isinstance(args, str) else orjson.dumps(args).decode()
+
+
+def _helper(messages: list[Json]) -> str:
+    """The answer to a request for a summary or a title, "" when it is neither."""
+    whole = "\n".join(text_of(m) for m in messages)
+    asked = (whole[:2000] + whole[-500:]).lower()
+    if "summar" in asked or "extract" in asked:
+        plain = _DIRECTIVE.sub("", whole)
+        names = list(dict.fromkeys(_IDENTIFIER.findall(plain)))[-40:]
+        return "Summary of the conversation so far. Exact names in it: " + " ".join(names)
+    if "title" in asked:
+        return "A short title"
+    return ""

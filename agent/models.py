@@ -1,4 +1,4 @@
-"""Models by class path, and the cheap stream for OpenAI-compatible ones."""
+"""What the configuration says about a model. Imports nothing heavy: the ports open before the agent stack loads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.conversation import Secret
+
+DEMO = "agent.demo:DemoModel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +27,12 @@ class ModelSettings:
     read_seconds: float = 120.0  # the longest silence inside an answer
     retries: int = 4
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What people see in /models."""
+        return self.display_name or self.name
+
+
+class AgentFault(Exception):
+    """The configuration of the agent cannot work: the text names the entry and what is wrong with it."""

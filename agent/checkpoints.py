@@ -1,0 +1,202 @@
+"""LangGraph checkpoints in our own two tables: only the latest of each namespace is kept.
+
+Stock savers keep every superstep of every turn: 4.5 GB after 1,000 turns of one thread. Nothing here travels back in
+time, so `put` replaces the older checkpoint and its pending writes in one transaction. Storage is the size of the
+state, and there is no pruning pass. The SQL is plain enough for SQLite and PostgreSQL (`BYTEA` is a BLOB to SQLite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
+
+from agent.desk import Database, Execute
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS checkpoints (
+        thread TEXT NOT NULL, ns TEXT NOT NULL, id TEXT NOT NULL,
+        kind TEXT NOT NULL, state BYTEA NOT NULL, meta_kind TEXT NOT NULL, meta BYTEA NOT NULL,
+        PRIMARY KEY (thread, ns))""",
+    """CREATE TABLE IF NOT EXISTS checkpoint_writes (
+        thread TEXT NOT NULL, ns TEXT NOT NULL, id TEXT NOT NULL,
+        task TEXT NOT NULL, idx INTEGER NOT NULL, path TEXT NOT NULL,
+        channel TEXT NOT NULL, kind TEXT NOT NULL, value BYTEA NOT NULL,
+        PRIMARY KEY (thread, ns, id, task, idx))""",
+)
+GET = "SELECT id, kind, state, meta_kind, meta FROM checkpoints WHERE thread = :thread AND ns = :ns"
+GET_WRITES = """SELECT task, channel, kind, value FROM checkpoint_writes
+    WHERE thread = :thread AND ns = :ns AND id = :id ORDER BY path, task, idx"""
+PUT = """INSERT INTO checkpoints (thread, ns, id, kind, state, meta_kind, meta)
+    VALUES (:thread, :ns, :id, :kind, :state, :meta_kind, :meta)
+    ON CONFLICT (thread, ns) DO UPDATE SET id = excluded.id, kind = excluded.kind, state = excluded.state,
+    meta_kind = excluded.meta_kind, meta = excluded.meta"""
+DROP_WRITES = "DELETE FROM checkpoint_writes WHERE thread = :thread AND ns = :ns AND id <> :id"
+# A task's own namespace carries its id after a colon. When the root moves on, every task below it has ended.
+DROP_BELOW = (
+    "DELETE FROM checkpoints WHERE thread = :thread AND ns LIKE '%:%'",
+    "DELETE FROM checkpoint_writes WHERE thread = :thread AND ns LIKE '%:%'",
+)
+PUT_WRITE = """INSERT INTO checkpoint_writes (thread, ns, id, task, idx, path, channel, kind, value)
+    VALUES (:thread, :ns, :id, :task, :idx, :path, :channel, :kind, :value)
+    ON CONFLICT (thread, ns, id, task, idx) DO """
+KEEP = "NOTHING"
+REPLACE = "UPDATE SET channel = excluded.channel, kind = excluded.kind, value = excluded.value, path = excluded.path"
+NAMESPACES = "SELECT ns FROM checkpoints WHERE thread = :thread ORDER BY ns"
+THREADS = "SELECT DISTINCT thread FROM checkpoints ORDER BY thread"
+FORGET = ("DELETE FROM checkpoints WHERE thread = :thread", "DELETE FROM checkpoint_writes WHERE thread = :thread")
+
+Row = Mapping[str, Any]
+
+
+class Checkpoints(BaseCheckpointSaver[int]):
+    """A checkpoint saver over `Database`: the latest checkpoint per (thread, namespace) and its pending writes.
+
+    An older checkpoint that is asked for by id is simply not there, and a tuple names no parent.
+    """
+
+    def __init__(self, database: Database) -> None:
+        super().__init__()
+        self._database = database
+
+    async def setup(self) -> None:
+        """Make the tables if they are missing."""
+
+        def work(execute: Execute) -> None:
+            for table in TABLES:
+                execute(table, {})
+
+        await self._database.run(work)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint of this thread and namespace with its pending writes in the order they are applied."""
+        at = _place(config)
+        wanted = get_checkpoint_id(config)
+
+        def work(execute: Execute) -> tuple[Row, Sequence[Row]] | None:
+            rows = execute(GET, at)
+            if not rows or (wanted and rows[0]["id"] != wanted):
+                return None
+            return rows[0], execute(GET_WRITES, {**at, "id": rows[0]["id"]})
+
+        found = await self._database.run(work)
+        return found and self._tuple(at, *found)
+
+    def _tuple(self, at: Mapping[str, str], row: Row, writes: Sequence[Row]) -> CheckpointTuple:
+        load = self.serde.loads_typed
+        return CheckpointTuple(
+            config={"configurable": {"thread_id": at["thread"], "checkpoint_ns": at["ns"], "checkpoint_id": row["id"]}},
+            checkpoint=load((row["kind"], bytes(row["state"]))),
+            metadata=load((row["meta_kind"], bytes(row["meta"]))),
+            pending_writes=[(w["task"], w["channel"], load((w["kind"], bytes(w["value"])))) for w in writes],
+        )
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """What is kept, one per namespace, under the same filters as in any saver."""
+        given = config["configurable"] if config else {}
+        earlier = get_checkpoint_id(before) if before else None
+        left = -1 if limit is None else limit
+
+        def work(execute: Execute) -> list[tuple[str, str]]:
+            threads = [given["thread_id"]] if given else [row["thread"] for row in execute(THREADS, {})]
+            return [(t, row["ns"]) for t in threads for row in execute(NAMESPACES, {"thread": t})]
+
+        for thread, ns in await self._database.run(work):
+            if given.get("checkpoint_ns", ns) != ns:
+                continue
+            at: dict[str, Any] = {"thread_id": thread, "checkpoint_ns": ns}
+            if wanted := given.get("checkpoint_id"):
+                at["checkpoint_id"] = wanted
+            found = await self.aget_tuple({"configurable": at})
+            if found is None or (earlier and found.checkpoint["id"] >= earlier):
+                continue
+            if any(found.metadata.get(key) != value for key, value in (filter or {}).items()):
+                continue
+            if left == 0:
+                return
+            left -= 1
+            yield found
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Replace what this namespace held, with its writes, and drop what ended below it."""
+        at = _place(config)
+        kind, state = self.serde.dumps_typed(checkpoint)
+        meta_kind, meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
+        row = {**at, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
+
+        def work(execute: Execute) -> None:
+            execute(PUT, row)
+            execute(DROP_WRITES, {**at, "id": checkpoint["id"]})
+            if not at["ns"]:
+                for statement in DROP_BELOW:
+                    execute(statement, {"thread": at["thread"]})
+
+        await self._database.run(work)
+        return {
+            "configurable": {
+                "thread_id": at["thread"],
+                "checkpoint_ns": at["ns"],
+                "checkpoint_id": checkpoint["id"],
+            }
+        }
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Keep what a task wrote until its superstep is over. Ordinary writes are kept as they came first; special
+        ones (errors, interrupts, resumes) have a fixed place each and the last one counts."""
+        at = {**_place(config), "id": config["configurable"]["checkpoint_id"], "task": task_id, "path": task_path}
+        rows: list[tuple[str, dict[str, Any]]] = []
+        for number, (channel, value) in enumerate(writes):
+            index = WRITES_IDX_MAP.get(channel, number)
+            kind, data = self.serde.dumps_typed(value)
+            rows.append(
+                (
+                    PUT_WRITE + (KEEP if index >= 0 else REPLACE),
+                    {**at, "idx": index, "channel": channel, "kind": kind, "value": data},
+                )
+            )
+
+        def work(execute: Execute) -> None:
+            for statement, row in rows:
+                execute(statement, row)
+
+        await self._database.run(work)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Forget everything of a thread."""
+
+        def work(execute: Execute) -> None:
+            for statement in FORGET:
+                execute(statement, {"thread": thread_id})
+
+        await self._database.run(work)
+
+
+def _place(config: RunnableConfig) -> dict[str, str]:
+    given = config["configurable"]
+    return {"thread": str(given["thread_id"]), "ns": given.get("checkpoint_ns", "")}

@@ -1,0 +1,122 @@
+"""How a turn begins. It may have begun before: a crash, a redelivery, an answer to a question of last week.
+
+Every message has its event key as id in the state, and an answer leaves its key behind (`answered`), so the same turn
+entered twice goes on where it was and never asks the model the same thing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NotRequired
+
+from langchain.agents import AgentState
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command, Interrupt, StateSnapshot
+
+from agent.desk import Desk, Turn
+from agent.human import Humans, body
+from agent.repair import repair
+
+Graph = CompiledStateGraph[Any, Desk, Any, Any]
+
+
+class State(AgentState[Any]):
+    """The agent's state, and the key of the last message that was an answer to a question."""
+
+    answered: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Run the graph with this input (None: go on where it stopped). `calls` are the tool calls that are under way."""
+
+    input: dict[str, Any] | Command[Any] | None
+    calls: Sequence[ToolCall] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """There is nothing to do: this turn was over before, with this answer."""
+
+    answer: AIMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The answer is to a question that is no longer open, while these are."""
+
+    open: Sequence[Interrupt]
+
+
+Entry = Work | Finished | Stale
+
+
+async def enter(graph: Graph, config: RunnableConfig, turn: Turn, desk: Desk, humans: Humans) -> Entry:
+    """What is to be done for this turn, given what the checkpoint holds."""
+    if turn.fresh and turn.answer is None:
+        return Work({"messages": [humans.message(item) for item in turn.inputs]})
+    state = await graph.aget_state(config)
+    messages: list[AnyMessage] = state.values.get("messages", [])
+    keys = {item.message.key for item in turn.inputs}
+    begun = bool(keys & {message.id for message in messages})
+    if state.interrupts and not begun and (chosen := _asked(state, turn)):
+        return Work(_resume(chosen, turn, humans), _calls(messages))
+    begun = begun or state.values.get("answered") in keys
+    if begun and state.tasks:  # never state.next: it leaves out tasks whose writes are saved
+        return Work(None, _calls(messages))
+    if begun:
+        return await _over(messages, keys, state, desk, humans)
+    if state.interrupts and turn.answer is not None:
+        return Stale(state.interrupts)
+    if state.tasks:
+        await repair(graph, config)
+    return Work({"messages": _new(turn, humans)})
+
+
+def _new(turn: Turn, humans: Humans) -> list[HumanMessage]:
+    if not turn.inputs and turn.answer:  # a click that answers nothing any more, and brings no message
+        return [HumanMessage(turn.answer.text, id=f"answer:{turn.answer.id}")]
+    return [humans.message(item) for item in turn.inputs]
+
+
+def _asked(state: StateSnapshot, turn: Turn) -> Interrupt | None:
+    """The open question this turn answers: the one it names, or the first one for free text."""
+    if turn.answer is None or not turn.answer.id:
+        return state.interrupts[0]
+    return next((open_ for open_ in state.interrupts if open_.id == turn.answer.id), None)
+
+
+def _resume(chosen: Interrupt, turn: Turn, humans: Humans) -> Command[Any]:
+    words = "\n\n".join(filter(None, (body(item) for item in turn.inputs)))
+    text = words if turn.answer is None or any(item.uploads for item in turn.inputs) else turn.answer.text
+    keys = [item.message.key for item in turn.inputs]
+    return Command(resume={chosen.id: text}, update={"answered": keys[-1]} if keys else None)
+
+
+async def _over(
+    messages: Sequence[AnyMessage], keys: set[str], state: StateSnapshot, desk: Desk, humans: Humans
+) -> Entry:
+    """The turn was over, only its record was lost. What people wrote during it may still want an answer."""
+    known = {message.id for message in messages}
+    late = [humans.message(item) for item in await desk.steering.unread() if item.message.key not in known]
+    if late:
+        return Work({"messages": late})
+    begin = next((i for i, message in enumerate(messages) if message.id in keys), 0)
+    for message in messages[begin:]:
+        if isinstance(message, AIMessage) and not message.tool_calls:
+            return Finished(message)
+    raise LookupError(f"a finished turn without an answer at step {state.metadata and state.metadata.get('step')}")
+
+
+def _calls(messages: Sequence[AnyMessage]) -> list[ToolCall]:
+    """Tool calls of the last answer that have no result in the state yet."""
+    answered = set()
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            return [call for call in message.tool_calls if call["id"] not in answered]
+    return []

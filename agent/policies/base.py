@@ -1,0 +1,90 @@
+"""What a policy is, and the fold that makes many of them one middleware.
+
+A policy tells the person something by writing to the run's stream: a `Notice`, a `Usage` that is to be counted, or
+`TakeBack` when what was shown of the answer at hand no longer holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import AgentState, ToolCallRequest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langgraph.types import Command
+
+from agent.desk import Desk
+
+Request = ModelRequest[Desk]
+Response = ModelResponse[Any]
+Output = ToolMessage | Command[Any]
+ModelCall = Callable[[Request], Awaitable[Response]]
+ToolCall = Callable[[ToolCallRequest], Awaitable[Output]]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """The text shown of the model call at hand is void: it broke, or was empty, and is made again."""
+
+
+class ModelPolicy(Protocol):
+    """Something to do around every model call."""
+
+    async def model(self, request: Request, call: ModelCall) -> Response:
+        """Call `call` with this request or another one, as often as it needs, and answer."""
+
+
+class ToolPolicy(Protocol):
+    """Something to do around every tool call."""
+
+    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
+        """Call `call`, or answer in its place."""
+
+
+class Policies(AgentMiddleware[AgentState[Any], Desk, Any]):
+    """All policies as one middleware; the first of each kind is outermost."""
+
+    def __init__(self, model: Sequence[ModelPolicy], tool: Sequence[ToolPolicy]) -> None:
+        super().__init__()
+        self._model = tuple(reversed(model))
+        self._tool = tuple(reversed(tool))
+
+    async def awrap_model_call(self, request: Request, handler: ModelCall) -> Response:
+        """Around the model call."""
+        call = handler
+        for policy in self._model:
+            call = partial(policy.model, call=call)
+        return await call(request)
+
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCall) -> Output:
+        """Around the tool call."""
+        call = handler
+        for policy in self._tool:
+            call = partial(policy.tool, call=call)
+        return await call(request)
+
+
+def desk_of(request: ToolCallRequest) -> Desk:
+    """The desk of the turn a tool call belongs to."""
+    return cast(Desk, request.runtime.context)
+
+
+def since_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
+    """What came after the last words of a person."""
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], HumanMessage):
+            return messages[index + 1 :]
+    return messages
+
+
+def answer(response: Response) -> AIMessage:
+    """The model's message in a response."""
+    return next(message for message in reversed(response.result) if isinstance(message, AIMessage))
+
+
+def reply(text: str) -> Response:
+    """A final answer of our own, in the model's place."""
+    return ModelResponse(result=[AIMessage(text)])

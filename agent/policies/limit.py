@@ -1,0 +1,27 @@
+"""A turn ends: a cap on its model calls, whatever else goes on."""
+
+from __future__ import annotations
+
+from langchain_core.messages import AIMessage
+
+from agent.policies.base import ModelCall, Request, Response, answer, reply, since_human
+
+COUNT = "turn_call"
+
+
+class Limit:
+    """Counts the model calls since a person last spoke, in the messages themselves: the count survives a crash and
+    the summarization of the messages it counted."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+
+    async def model(self, request: Request, call: ModelCall) -> Response:
+        """Count, or end the turn with a sentence."""
+        spoken = [message for message in since_human(request.messages) if isinstance(message, AIMessage)]
+        number = int(spoken[-1].response_metadata.get(COUNT, 0)) if spoken else 0
+        if number >= self._calls:
+            return reply(f"I stopped after {number} steps without getting to the end. Tell me how to go on.")
+        response = await call(request)
+        answer(response).response_metadata[COUNT] = number + 1
+        return response

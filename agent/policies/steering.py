@@ -1,0 +1,29 @@
+"""What people write while the agent works is taken into account before its next thought."""
+
+from __future__ import annotations
+
+from agent.human import Humans
+from agent.policies.base import ModelCall, Request, Response
+
+
+class Steering:
+    """Unread messages join the conversation before each model call, in the same superstep as its answer.
+
+    Their ids are the event ids: after a crash in the middle of the call they are unread again, and are injected again
+    without a double.
+    """
+
+    def __init__(self, humans: Humans) -> None:
+        self._humans = humans
+
+    async def model(self, request: Request, call: ModelCall) -> Response:
+        """Add what is unread to the request, and to the state before the answer."""
+        unread = await request.runtime.context.steering.unread()
+        known = {message.id for message in request.messages}
+        new = [self._humans.message(item) for item in unread if item.message.key not in known]
+        if not new:
+            return await call(request)
+        response = await call(request.override(messages=[*request.messages, *new]))
+        landed = {message.id for message in response.result}  # a summary has rewritten the state with them in it
+        response.result = [*(message for message in new if message.id not in landed), *response.result]
+        return response

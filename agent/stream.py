@@ -1,0 +1,229 @@
+"""The cheap stream: ChatOpenAI whose server-sent events are parsed with orjson and whose deltas are merged.
+
+The SDK builds a pydantic object per token, which takes three to five times the CPU and, while data keeps coming,
+starves the event loop for seconds. Here langchain-openai keeps the payload, the authentication and the mapping of
+errors; only the reading of the stream is ours, plugged in through the public field `async_client` (its `_astream` takes
+plain dicts). The first delta goes out at once, later ones are merged over `WINDOW` seconds and flushed by a timer, so
+that a held delta never waits for the next bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+import orjson
+from langchain_openai import ChatOpenAI
+
+from agent.models import ModelSettings
+
+WINDOW: ContextVar[float] = ContextVar("window", default=0.2)
+"""Seconds over which text deltas of a stream that starts now are merged; set by the turn."""
+
+OPENAI_URL = "https://api.openai.com/v1"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+Chunk = dict[str, Any]
+
+
+def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpenAI:
+    """A ChatOpenAI for `settings` over aiohttp with the cheap stream. It never retries: one policy does.
+
+    Nothing is read from the environment by the SDK: a missing URL means OpenAI's own, a missing key an open server.
+    """
+    base_url = settings.base_url or OPENAI_URL
+    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
+    http = openai.DefaultAioHttpClient(
+        proxy=settings.proxy or None,
+        verify=verify,
+        trust_env=urlsplit(base_url).hostname not in LOOPBACK,  # a model on this machine is not behind a proxy
+        timeout=httpx2.Timeout(settings.read_seconds, connect=settings.connect_seconds, pool=settings.connect_seconds),
+    )
+    given: dict[str, Any] = {
+        "model": settings.model or settings.name,
+        "base_url": base_url,
+        "api_key": settings.api_key.reveal() if settings.api_key else "none",
+        "use_responses_api": False,
+        "stream_usage": True,  # with a base_url of one's own it is off, and then nothing is accounted
+        "stream_chunk_timeout": None,  # the stream below watches the silence itself, without a task per chunk
+        **options,
+        "max_retries": 0,
+        "http_async_client": http,
+    }
+    model = ChatOpenAI(**given)
+    model.async_client = CheapCompletions(model.async_client, settings.read_seconds)
+    return model
+
+
+class CheapCompletions:
+    """The SDK's completions resource, except that a streamed `create` gives a `Deltas`."""
+
+    def __init__(self, real: Any, silence: float) -> None:
+        self._real = real
+        self._silence = silence
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def create(self, **payload: Any) -> Any:
+        """As the SDK's. Errors before the first byte are raised when the stream is entered."""
+        if not payload.get("stream"):
+            return await self._real.create(**payload)
+        return Deltas(self._real.with_streaming_response.create(**payload), WINDOW.get(), self._silence)
+
+
+class Deltas:
+    """One streamed answer: an async context manager and iterator of chunk dicts, merged in time.
+
+    Raises openai.APIError and its kin, as the SDK would. Leaving it closes the connection at once.
+    """
+
+    def __init__(self, opening: Any, window: float, silence: float) -> None:
+        self._opening = opening
+        self._window = window
+        self._silence = silence
+        self._ready: deque[Chunk] = deque()
+        self._held: Chunk | None = None
+        self._shown = 0.0  # when the last text went out
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Deltas:
+        response = await self._opening.__aenter__()
+        self._request = response.http_request
+        self._reader = asyncio.create_task(self._read(response), name="model stream")
+        self._reader.add_done_callback(lambda _: self._wake.set())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._timer:
+            self._timer.cancel()
+        try:
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+            if not self._reader.cancelled():
+                self._reader.exception()  # told to the iterator already, if it went that far
+        finally:
+            await self._opening.__aexit__(None, None, None)
+
+    def __aiter__(self) -> Deltas:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while not self._ready:
+            if self._reader.done():
+                self._flush()
+                if self._ready:
+                    break
+                self._reader.result()
+                raise StopAsyncIteration
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(self._silence):  # comments that keep the socket alive are silence, too
+                    await self._wake.wait()
+            except TimeoutError as error:
+                raise openai.APITimeoutError(request=self._request) from error
+        return self._ready.popleft()
+
+    async def _read(self, response: Any) -> None:
+        finished = False
+        try:
+            async for chunk in _events(response.iter_bytes(), self._request):
+                finished = finished or any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+                self._take(chunk)
+        except httpx2.TimeoutException as error:
+            raise openai.APITimeoutError(request=self._request) from error
+        except httpx2.HTTPError as error:
+            raise openai.APIConnectionError(request=self._request) from error
+        if not finished:
+            raise openai.APIConnectionError(message="The stream ended in the middle.", request=self._request)
+
+    def _take(self, chunk: Chunk) -> None:
+        text = _plain_text(chunk)
+        if not text:  # a tool call, an end, usage: passes on, after the text before it
+            self._flush()
+            self._ready.append(chunk)
+            self._wake.set()
+            return
+        if self._held is None:
+            self._held = chunk
+        else:
+            self._held["choices"][0]["delta"]["content"] += text
+        loop = asyncio.get_running_loop()
+        due = self._shown + self._window
+        if loop.time() >= due:
+            self._flush()
+        elif self._timer is None:
+            self._timer = loop.call_at(due, self._flush)
+
+    def _flush(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._held is not None:
+            self._ready.append(self._held)
+            self._held = None
+            self._shown = asyncio.get_running_loop().time()
+            self._wake.set()
+
+
+def _plain_text(chunk: Chunk) -> str:
+    """The text of a chunk that carries nothing but text, else "": only such chunks may be merged."""
+    choices = chunk.get("choices") or ()
+    if len(choices) != 1 or chunk.get("usage"):
+        return ""
+    choice = choices[0]
+    delta = choice.get("delta") or {}
+    if choice.get("finish_reason") or choice.get("logprobs") or delta.keys() - {"content", "role"}:
+        return ""
+    return delta.get("content") or ""
+
+
+async def _events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk]:
+    """The JSON of each `data:` line. Lines, and the characters in them, may be cut anywhere between two parts."""
+    rest = b""
+    async for part in parts:
+        lines = (rest + part).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            if chunk := _event(line, request):
+                yield chunk
+        await asyncio.sleep(0)  # while data is always there nothing else would let the loop go
+    if chunk := _event(rest, request):
+        yield chunk
+
+
+def _event(line: bytes, request: httpx2.Request) -> Chunk | None:
+    if not line.startswith(b"data:"):
+        return None
+    data = line[5:].strip()
+    if not data or data == b"[DONE]":
+        return None
+    try:
+        chunk = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise openai.APIConnectionError(message="The stream is not JSON.", request=request) from error
+    if failure := chunk.get("error"):
+        message = failure.get("message") if isinstance(failure, dict) else failure
+        raise openai.APIError(str(message), request=request, body=failure)
+    for choice in chunk.get("choices") or ():
+        if isinstance(delta := choice.get("delta"), dict):
+            delta.pop("id", None)  # the id of a message must be ours: some servers use one for all
+            for index, call in enumerate(delta.get("tool_calls") or ()):
+                _complete(call, index)
+    return chunk  # type: ignore[no-any-return]  # orjson.loads gives Any; the server's protocol says a JSON object
+
+
+def _complete(call: Chunk, index: int) -> None:
+    """Some compatible servers leave out the index or the id of a tool call; without them it would be lost."""
+    call.setdefault("index", index)
+    if (call.get("function") or {}).get("name") and not call.get("id"):
+        call["id"] = f"call_{uuid.uuid4().hex[:24]}"

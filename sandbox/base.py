@@ -38,23 +38,31 @@ class FileFault(SandboxError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command did. `exit_code` is None when the time-out killed it. `output` is stdout and stderr in order of
-    arrival, at most `max_output` bytes; `dropped` counts the bytes beyond. `cwd` is where the shell ended."""
+    """What a command did. `exit_code` is None when the time-out killed it (128 + n when signal n did). `output` is
+    stdout and stderr in order of arrival, at most `max_output` bytes: of a longer one the beginning and the end, with
+    a word between them; `dropped` counts the bytes left out. `cwd` is where the shell ended, `seconds` how long it
+    took."""
 
     exit_code: int | None
     output: str
     dropped: int
     cwd: str
     timed_out: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder as the agent sees it: virtual path, bytes, and whether it is a folder."""
+    """Something in a folder as the agent sees it: virtual path, bytes, and what it is: "file" (a regular file with one
+    name), "folder", "link", "hard link", "pipe", "socket" or "device"."""
 
     path: str
     size: int
-    folder: bool = False
+    kind: str = "file"
+
+    @property
+    def folder(self) -> bool:
+        return self.kind == "folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,10 @@ class Sandbox(Protocol):
 
     runs_commands: bool  # False: files only (no bubblewrap), `run` raises SandboxUnavailable
 
+    @property
+    def gone(self) -> bool:
+        """It ended: every call raises Gone, acquire another one."""
+
     async def run(
         self,
         command: str,
@@ -81,20 +93,27 @@ class Sandbox(Protocol):
         max_output: int = 64_000,
         on_output: Callable[[str], Awaitable[None]] | None = None,
     ) -> Result:
-        """Run one bash command. A time-out or the cancellation of this coroutine kills the whole process tree;
-        processes left in the background after a normal end live on until the sandbox is released."""
+        """Run one bash command. `cwd` None goes on where the last command ended (at first the workspace). A time-out
+        or the cancellation of this coroutine kills the whole process tree; processes left in the background after a
+        normal end live on until the sandbox is reaped. `on_output` gets text as it comes, the first half of
+        `max_output` bytes at most."""
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Bytes of a regular file. Raises FileFault."""
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
-        """Write a file below /mnt/user-data, making its folders. Raises FileFault."""
+        """Write a file below /mnt/user-data, making its folders; whole or not at all, unless it appends. Raises
+        FileFault."""
+
+    async def stat(self, path: str) -> Entry:
+        """What is at `path`, with links resolved: the result has the real path. Raises FileFault."""
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
         """Files and folders below `path`, sorted, at most `limit`. Raises FileFault."""
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
-        """Virtual paths of files below `path` that match (`**` crosses folders), newest first."""
+        """Virtual paths of files below `path` that match, newest first (`sandbox.search.translate` says how patterns
+        are read). Raises FileFault."""
 
     async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
         """Lines below `path` that match a Python regular expression. Raises FileFault for a bad expression."""
@@ -104,6 +123,7 @@ class SandboxProvider(Protocol):
     """A kind of machine. `key` names a thread's machine; it may be any text (hash it before using it as a name)."""
 
     name: str
+    runs_commands: bool  # what its sandboxes say: without commands there is no bash tool
 
     async def check(self) -> None:
         """A real probe. Raises SandboxUnavailable."""

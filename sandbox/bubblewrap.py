@@ -1,0 +1,327 @@
+"""The local provider: one long-lived bubblewrap per thread, with the command server inside as PID 1.
+
+New user, pid, network, ipc and uts namespaces, no capabilities, read-only /usr and skills, the three folders as real
+binds, sized tmpfs for the rest, no network but its own loopback. No daemon and no root is needed; when the service is
+root the sandbox is run by an unprivileged user (`USER`), so that no root stands behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxUnavailable
+from sandbox.files import make_folders
+from sandbox.stream import PROGRAM, StreamSandbox
+
+log = logging.getLogger(__name__)
+
+USER = 61_000  # of the host, when the service is root; in the range no distribution hands out (systemd.io/UIDS-GIDS)
+INSIDE = "1000"  # user and group as seen inside
+STARTS = 8  # at once
+START_SECONDS = 30.0
+HOST_FILES = ("alternatives", "ssl", "ld.so.cache", "localtime", "mime.types", "fonts")  # of /etc, all public
+OWN_FILES = {
+    "passwd": f"agent:x:{INSIDE}:{INSIDE}:agent:/home/agent:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    "group": f"agent:x:{INSIDE}:\nnogroup:x:65534:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+}
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/home/agent",
+    "USER": "agent",
+    "LANG": "C.UTF-8",
+    "PYTHONUNBUFFERED": "1",  # progress of a program is seen while it runs
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BubblewrapSettings:
+    """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
+    private memory, RLIMIT_DATA), `processes` and `tmp_mb` per sandbox, `command_seconds` the longest command."""
+
+    skills: Path
+    memory_mb: int = 1024
+    processes: int = 256
+    file_mb: int = 2048
+    tmp_mb: int = 256
+    command_seconds: float = 600.0
+
+
+class _Pipes:
+    """A `Stream` over stdin and stdout of bubblewrap."""
+
+    def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
+        if not (process.stdin and process.stdout and process.stderr):
+            raise ValueError("the process was started without its three pipes")
+        self._name = name
+        self._process, self._in, self._out = process, process.stdin, process.stdout
+        # Not Process.kill(): that looks for the exit status itself and can take it away from the loop's child watcher.
+        self._handle = os.pidfd_open(process.pid)
+        self.complaint = ""
+        self._errors = asyncio.create_task(self._drain(process.stderr), name=f"sandbox-stderr:{name}")
+
+    async def _drain(self, stderr: asyncio.StreamReader) -> None:
+        while data := await stderr.read(4096):
+            self.complaint = (self.complaint + data.decode("utf-8", "replace"))[:2000]
+
+    async def read(self) -> bytes:
+        return await self._out.read(1 << 16)
+
+    async def write(self, data: bytes) -> None:
+        if self._in.is_closing():
+            raise BrokenPipeError("bubblewrap has ended")
+        self._in.write(data)
+        await self._in.drain()
+
+    async def close(self) -> None:
+        if self._handle >= 0:
+            handle, self._handle = self._handle, -1
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)  # with --die-with-parent everything inside goes too
+            os.close(handle)
+        self._in.close()
+        await self._process.wait()
+        await self._errors
+        if self.complaint:
+            log.warning("bubblewrap said: %s", self.complaint.strip(), extra={"sandbox": self._name})
+
+
+@dataclass(slots=True)
+class _Live:
+    """A running sandbox and who uses it."""
+
+    sandbox: StreamSandbox
+    folder: Path
+    users: int = 0
+    idle_since: float = field(default_factory=time.monotonic)
+
+
+class Bubblewrap:
+    """See `SandboxProvider`."""
+
+    name = "bubblewrap"
+    runs_commands = True
+
+    def __init__(self, settings: BubblewrapSettings) -> None:
+        self._settings = settings
+        self._live: dict[str, _Live] = {}
+        self._starting: dict[str, asyncio.Task[_Live]] = {}
+        self._starts = asyncio.Semaphore(STARTS)
+        self._options: list[str] | None = None
+
+    async def check(self) -> None:
+        """Run `true` in a sandbox. Raises SandboxUnavailable with the fix."""
+        with tempfile.TemporaryDirectory(prefix="fawn-") as scratch:
+            try:
+                async with self.acquire("check", Path(scratch)) as sandbox:
+                    result = await sandbox.run("true", timeout=20)
+            except Gone as error:
+                raise SandboxUnavailable(f"A sandbox of bubblewrap stops at once: {error}") from error
+            finally:
+                await self.destroy("check")
+        if result.exit_code != 0:
+            raise SandboxUnavailable(f"bubblewrap starts but cannot run `true`: {result.output[:200]}")
+
+    @asynccontextmanager
+    async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
+        """See `SandboxProvider.acquire`. Two who come at once get the same sandbox, started once."""
+        live = await self._get(key, folder)
+        try:
+            yield live.sandbox
+        finally:
+            live.users -= 1
+            live.idle_since = time.monotonic()
+
+    async def _get(self, key: str, folder: Path) -> _Live:
+        while True:
+            live = self._live.get(key)
+            if live and not live.sandbox.gone:
+                if live.folder != folder:
+                    raise ValueError(f"sandbox {key} is already used with another folder")
+                live.users += 1
+                return live
+            if key not in self._starting:
+                task = self._starting[key] = asyncio.create_task(self._start(key, folder), name=f"sandbox-start:{key}")
+                task.add_done_callback(lambda task: self._started(key, task))
+            task = self._starting[key]
+            try:
+                await asyncio.shield(task)  # one who gives up does not take it from the others
+            except asyncio.CancelledError:
+                if task.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]  # in a task
+                    raise Gone("The sandbox was stopped while it started.") from None
+                raise
+
+    def _started(self, key: str, task: asyncio.Task[_Live]) -> None:
+        del self._starting[key]
+        if not task.cancelled():
+            task.exception()  # seen, also when everybody who waited for it has gone
+
+    async def _start(self, key: str, folder: Path) -> _Live:
+        async with self._starts:
+            owner = USER if os.geteuid() == 0 else None
+            await asyncio.to_thread(make_folders, folder, owner)
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")),
+                orjson.dumps(await self._plan(folder)).decode(),
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+                env={"PATH": os.defpath},
+            )  # fmt: skip
+            pipes = _Pipes(process, key)
+            sandbox = StreamSandbox(pipes, key, self._settings.command_seconds)
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    await sandbox.start(self._settings.processes if _counts_per_sandbox() else 0)
+            except (Gone, TimeoutError) as error:
+                await sandbox.close()
+                raise SandboxUnavailable(_explain(pipes.complaint)) from error
+            except asyncio.CancelledError:
+                await sandbox.close()
+                raise
+            live = self._live[key] = _Live(sandbox, folder)
+            return live
+
+    async def _plan(self, folder: Path) -> dict[str, object]:
+        """For `sandbox.launch`."""
+        settings = self._settings
+        folders = {name: str(folder / name) for name in FOLDERS}
+        if settings.skills.is_dir():
+            folders["skills"] = str(settings.skills.resolve())
+        if self._options is None:
+            self._options = await _options()
+        tmp = str(settings.tmp_mb << 20)
+        argv = ["bwrap", *self._options, "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
+        for place in ("/tmp", "/home/agent", "/dev/shm"):  # noqa: S108  inside the sandbox
+            argv += ["--perms", "1777", "--size", tmp, "--tmpfs", place]
+        for name in FOLDERS:
+            argv += ["--bind", f"{{{name}}}", f"{ROOT}/{name}"]
+        if "skills" in folders:
+            argv += ["--ro-bind", "{skills}", SKILLS]
+        for name in OWN_FILES:
+            argv += ["--perms", "0644", "--file", f"{{{name}}}", f"/etc/{name}"]
+        argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"]
+        for name, value in ENVIRONMENT.items():
+            argv += ["--setenv", name, value]
+        return {
+            "argv": [*argv, "--chdir", WORKSPACE, *PROGRAM],
+            "folders": folders,
+            "files": OWN_FILES,
+            "user": USER if os.geteuid() == 0 else 0,
+            "limits": {
+                "RLIMIT_FSIZE": settings.file_mb << 20,
+                "RLIMIT_DATA": settings.memory_mb << 20,
+                "RLIMIT_NOFILE": 4096,
+                "RLIMIT_CORE": 0,
+            },
+        }
+
+    async def reap(self, idle: float) -> list[str]:
+        """See `SandboxProvider.reap`."""
+        before = time.monotonic() - idle
+        keys = [key for key, live in self._live.items() if not live.users and live.idle_since <= before]
+        for key in keys:
+            await self.destroy(key)
+        return keys
+
+    async def destroy(self, key: str) -> None:
+        """See `SandboxProvider.destroy`."""
+        if task := self._starting.get(key):
+            task.cancel()
+            await asyncio.wait([task])
+        if live := self._live.pop(key, None):
+            await live.sandbox.close()
+
+    async def close(self) -> None:
+        """See `SandboxProvider.close`."""
+        await asyncio.gather(*(self.destroy(key) for key in {*self._live, *self._starting}))
+
+
+async def _options() -> list[str]:
+    """The part of the command line that depends on this machine: namespaces and system folders. Raises
+    SandboxUnavailable when bubblewrap is not installed."""
+    if not shutil.which("bwrap"):
+        raise SandboxUnavailable(
+            "bubblewrap is not installed: `sudo apt install bubblewrap` (or your system's package manager)."
+        )
+    process = await asyncio.create_subprocess_exec("bwrap", "--version", stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    version = tuple(map(int, re.findall(rb"\d+", said)[:2]))
+    options = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    options += ["--unshare-cgroup-try", "--uid", INSIDE, "--gid", INSIDE, "--hostname", "sandbox", "--cap-drop", "ALL"]
+    options += ["--die-with-parent", "--new-session", "--as-pid-1"]
+    if version >= (0, 8):
+        options += ["--disable-userns"]  # no namespaces inside namespaces: a large part of the kernel's attack surface
+    return options + await asyncio.to_thread(_system)
+
+
+def _system() -> list[str]:
+    """The machine's programs and the few files of /etc that they need."""
+    options = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        top = Path("/", name)
+        if top.is_symlink():
+            options += ["--symlink", str(top.readlink()), str(top)]
+        elif top.is_dir():
+            options += ["--ro-bind", str(top), str(top)]
+    for name in HOST_FILES:
+        options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return options
+
+
+def _counts_per_sandbox() -> bool:
+    """RLIMIT_NPROC counts per user namespace since Linux 5.14; before, all processes of the user count."""
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14)
+
+
+def _explain(complaint: str) -> str:
+    """Why bubblewrap did not start and what to do, in one sentence, from what can be seen of this machine."""
+    if not complaint.startswith("bwrap:"):
+        return f"bubblewrap could not be started: {_last(complaint)}."
+    if _says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+        return (
+            "bubblewrap may not make namespaces because AppArmor forbids it (Ubuntu since 23.10): give /usr/bin/bwrap "
+            "a profile with `userns,` as docs/security.md shows, or "
+            "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
+        )
+    if _says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+        return "bubblewrap may not make namespaces: `sudo sysctl -w kernel.unprivileged_userns_clone=1`."
+    if _says("/proc/sys/user/max_user_namespaces", "0"):
+        return "bubblewrap may not make namespaces: `sudo sysctl -w user.max_user_namespaces=10000`."
+    if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
+        return (
+            "bubblewrap may not make namespaces in this container: start it with "
+            "`--security-opt seccomp=unconfined --security-opt systempaths=unconfined` (on Ubuntu hosts also "
+            "`--security-opt apparmor=unconfined`)."
+        )
+    return f"bubblewrap does not start here ({_last(complaint)}): try `bwrap --unshare-all --ro-bind / / true`."
+
+
+def _last(complaint: str) -> str:
+    """Its last line, without paths of the host."""
+    lines = complaint.strip().splitlines() or ["no reason given"]
+    return re.sub(r"/\S+", "…", lines[-1])[:200]
+
+
+def _says(path: str, text: str) -> bool:
+    try:
+        return Path(path).read_text(encoding="ascii").strip() == text
+    except OSError:
+        return False
+
+
+__all__ = ["Bubblewrap", "BubblewrapSettings", "SandboxError"]

@@ -1,0 +1,134 @@
+"""What the command server's child processes do: become the bash of a command, or work on a file and write the answer.
+
+The answer of a file operation begins with "+" (the result follows) or "-" (the reason why not). Standard library only,
+Python 3.9+.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import re
+import resource
+import stat
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sandbox import search
+
+ROOT, WORKSPACE = "/mnt/user-data", "/mnt/user-data/workspace"
+# Read by descriptor, not by argument or environment: those end at 128 KiB. The trap tells where the shell ended.
+SHELL = 'IFS= read -rd "" -u 9 __command; exec 9<&-; trap "pwd -P >&8" EXIT; eval "$__command"'
+SUBREAPER = 36  # prctl option
+
+prctl = ctypes.CDLL(None).prctl
+prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
+
+
+def shell(frame: dict[str, Any], out: int, said: int, processes: int) -> None:
+    """Become the bash that runs the command."""
+    prctl(SUBREAPER, 1, 0, 0, 0)
+    if processes:
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    script = os.memfd_create("command")
+    os.write(script, frame["command"].encode("utf-8", "replace"))
+    os.lseek(script, 0, os.SEEK_SET)
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    # Out of the way first: one of them may itself be 8 or 9.
+    said, script = os.dup2(said, 100, inheritable=False), os.dup2(script, 101, inheritable=False)
+    os.dup2(said, 8)
+    os.dup2(script, 9)
+    try:
+        os.chdir(frame["cwd"])
+    except OSError as error:
+        os.chdir(WORKSPACE)
+        os.write(1, f"[{frame['cwd']}: {error.strerror}; running in {WORKSPACE}]\n".encode())
+    everything = {**os.environ, **frame["env"]}  # noqa: TID251  the sandbox's own environment, not the service's
+    os.execve("/bin/bash", ["bash", "-c", SHELL], everything)  # noqa: S606  running commands is what it is for
+
+
+def work(frame: dict[str, Any], out: int) -> None:
+    """Do a file operation and write its result."""
+    try:
+        answer = b"+" + OPERATIONS[frame["op"]](frame)
+    except OSError as error:
+        answer = f"-{frame['path']}: {error.strerror}".encode("utf-8", "replace")
+    except re.error as error:
+        answer = f"-not a regular expression: {error}".encode("utf-8", "replace")
+    view = memoryview(answer)
+    while view:
+        view = view[os.write(out, view) :]
+
+
+def read(frame: dict[str, Any]) -> bytes:
+    fd = os.open(frame["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    with open(fd, "rb") as file:
+        what = search.kind(os.fstat(fd))
+        if what not in ("file", "hard link"):
+            raise OSError(errno.EINVAL, f"is a {what}, not a file")
+        file.seek(frame["offset"])
+        return file.read(frame["limit"])
+
+
+def write(frame: dict[str, Any]) -> bytes:
+    path = os.path.realpath(frame["path"])
+    if not path.startswith(ROOT + "/"):
+        raise OSError(errno.EACCES, f"only files below {ROOT} can be written")
+    data = base64.b64decode(frame["data"])
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    try:
+        before: os.stat_result | None = os.stat(path)
+    except FileNotFoundError:
+        before = None
+    if before and not stat.S_ISREG(before.st_mode):
+        raise OSError(errno.EINVAL, f"is a {search.kind(before)}, not a file")
+    if frame["append"]:
+        with open(path, "ab") as file:
+            file.write(data)
+        return b""
+    # Whole or not at all: a stop may kill this process at any point.
+    draft = os.path.join(os.path.dirname(path), f".{os.getpid()}.{time.monotonic_ns()}.draft")
+    try:
+        with open(draft, "xb") as file:
+            file.write(data)
+            if before:
+                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+        os.replace(draft, path)
+    except OSError:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise
+    return b""
+
+
+def status(frame: dict[str, Any]) -> bytes:
+    path = os.path.realpath(frame["path"])
+    found = os.lstat(path)
+    return json.dumps([search.name(path), found.st_size, search.kind(found)]).encode()
+
+
+def look(frame: dict[str, Any]) -> bytes:
+    """ls, glob and grep: all start from an open folder."""
+    top = os.open(frame["path"], os.O_RDONLY | os.O_DIRECTORY)
+    if frame["op"] == "ls":
+        return json.dumps(search.entries(top, frame["depth"], frame["limit"])).encode()
+    if frame["op"] == "glob":
+        return json.dumps(search.find(top, frame["pattern"], frame["limit"])).encode()
+    return json.dumps(search.grep(top, frame["regex"], frame["pattern"], frame["limit"])).encode()
+
+
+OPERATIONS: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "read": read,
+    "write": write,
+    "stat": status,
+    "ls": look,
+    "glob": look,
+    "grep": look,
+}

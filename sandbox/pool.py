@@ -1,0 +1,69 @@
+"""Which kind of machine is used here, and a turn's lazy hold on its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Literal
+
+from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
+from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.folders import Folders
+
+
+async def choose(
+    provider: Literal["auto", "local", "none"], settings: BubblewrapSettings
+) -> tuple[SandboxProvider, str]:
+    """The provider, and one sentence for people: what is used and why. "local" insists on bubblewrap and raises
+    SandboxUnavailable; "auto" goes on without commands and says how to get them."""
+    if provider == "none":
+        return Folders(settings.skills), "Sandbox: files only, as configured; commands are off."
+    bubblewrap = Bubblewrap(settings)
+    try:
+        await bubblewrap.check()
+    except SandboxUnavailable as why:
+        await bubblewrap.close()
+        if provider == "local":
+            raise
+        return Folders(settings.skills), f"Sandbox: files only, commands are off. {why}"
+    return bubblewrap, "Sandbox: bubblewrap, one isolated machine per conversation, without network."
+
+
+class LazyMachine:
+    """See `Machine`. Made at the start of a turn, closed at its end."""
+
+    def __init__(self, provider: SandboxProvider, key: str, folder: Path) -> None:
+        self.runs_commands = provider.runs_commands
+        self._provider, self._key, self._folder = provider, key, folder
+        self._held = AsyncExitStack()
+        self._task: asyncio.Task[Sandbox] | None = None
+
+    def warm(self) -> None:
+        """See `Machine.warm`."""
+        self._begin()
+
+    async def get(self) -> Sandbox:
+        """See `Machine.get`. A sandbox that ended meanwhile is replaced."""
+        while True:
+            task = self._begin()
+            sandbox = await asyncio.shield(task)  # a tool call that is stopped does not take it from the others
+            if not sandbox.gone:
+                return sandbox
+            if self._task is task:
+                self._task = None
+
+    async def aclose(self) -> None:
+        """Let it go: it stays warm for the next turn until it is reaped."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._held.aclose()
+
+    def _begin(self) -> asyncio.Task[Sandbox]:
+        if self._task is None or (self._task.done() and (self._task.cancelled() or self._task.exception())):
+            acquired = self._held.enter_async_context(self._provider.acquire(self._key, self._folder))
+            self._task = asyncio.create_task(acquired, name=f"sandbox-acquire:{self._key}")
+            # Seen here, so that a failed warm-up is not reported by the loop: `get` raises it to whoever needs it.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._task

@@ -1,0 +1,152 @@
+"""The program: `fawn chat`, `fawn run`, `fawn check`, `fawn status`, `fawn dead`, `fawn pair`, `fawn backup`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agent.models import AgentFault
+from bot.config import Config, ConfigError, load, secrets
+from bot.version import VERSION
+from sandbox.base import SandboxUnavailable
+
+OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit code (0 well, 1 not well, 2 configuration, 3 data_dir taken, 4 not running)."""
+    arguments = parser().parse_args(argv)
+    try:
+        config = load(Path(arguments.config) if arguments.config else None)
+        code: int = arguments.do(arguments, config)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return CONFIG
+    except KeyboardInterrupt:
+        return FAULT
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
+    top.add_argument("--version", action="version", version=f"fawn {VERSION}")
+    kinds = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, text: str, do: Callable[[argparse.Namespace, Config], int], **more: Any) -> Any:
+        command = kinds.add_parser(name, help=text, description=text)
+        command.add_argument("--config", metavar="FILE", help="default: ./config.yaml, if there is one")
+        command.set_defaults(do=do, **more)
+        return command
+
+    add("run", "the service: every configured channel, and the console on a terminal", _serve, alone=False)
+    add("chat", "the console alone", _serve, alone=True)
+    add("check", "look at configuration, tokens, models and sandbox; each fault with its fix", _check)
+    add("status", "how the running service is", _status)
+    dead = add("dead", "replies that were refused and events that could not be read", _operate, group="dead")
+    dead.add_argument("action", choices=("list", "requeue", "drop"))
+    dead.add_argument("words", nargs="*", metavar="ID", help="which one, as `list` names it")
+    pair = add("pair", "who may talk to the bot by pairing", _operate, group="pair")
+    pair.add_argument("action", choices=("list", "accept", "revoke"))
+    pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whom to revoke")
+    backup = add("backup", "write databases and threads' folders into a .tar.gz", _operate, group="", action="backup")
+    backup.add_argument("words", nargs=1, metavar="FILE")
+    return top
+
+
+# ------------------------------------------------------------ the service
+
+
+def _serve(arguments: argparse.Namespace, config: Config) -> int:
+    from bot import log
+    from bot.migrate import NewerSchema
+    from bot.store import DataLock, Locked
+
+    connects = _connects(config, alone=arguments.alone)
+    terminal = "console" in connects and sys.stdin.isatty() and sys.stdout.isatty()
+    quiet = "console" in connects
+    log.setup(config.log, secrets(config), config.data_dir / "fawn.log" if quiet else None)
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        with DataLock(config.data_dir):
+            return _run(config, connects, terminal=terminal, banner=quiet)
+    except Locked as error:
+        print(f"fawn: {config.data_dir}: {error}", file=sys.stderr)
+        return TAKEN
+    except (AgentFault, SandboxUnavailable) as error:
+        print(f"fawn: {error}", file=sys.stderr)
+        return CONFIG
+    except NewerSchema as error:
+        print(f"fawn: {error}", file=sys.stderr)
+        return FAULT
+
+
+def _run(config: Config, connects: dict[str, Any], *, terminal: bool, banner: bool) -> int:
+    import uvloop
+
+    from bot.app import App, models
+
+    if banner:
+        print(f"Fawn {VERSION} · model: {next(iter(models(config).values()))} · {config.source}", flush=True)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(App(config, connects).run())
+
+
+def _connects(config: Config, *, alone: bool) -> dict[str, Any]:
+    """Channel name → what connects it. The console joins on a terminal, and when there is no other channel."""
+    connects: dict[str, Any] = {}
+    for entry in () if alone else config.channels:
+        connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
+    if "console" not in connects and (not connects or (sys.stdin and sys.stdin.isatty())):
+        from channels import console
+
+        given = next((entry.settings for entry in config.channels if entry.name == "console"), console.Settings())
+        connects["console"] = partial(console.connect, given)
+    return connects
+
+
+# ------------------------------------------------------------ the rest
+
+
+def _check(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.check import check, render
+
+    findings = asyncio.run(check(config))
+    print(render(findings))
+    return OK if all(finding.ok for finding in findings) else CONFIG
+
+
+def _status(arguments: argparse.Namespace, config: Config) -> int:
+    from bot import control
+
+    try:
+        report = asyncio.run(control.call(config.data_dir, "status", {}))
+    except control.NotRunning as error:
+        print(error, file=sys.stderr)
+        return NOT_RUNNING
+    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {'well' if report['healthy'] else 'NOT WELL'}")
+    print(f"model: {report['model']}\n{report['sandbox']}")
+    for name, channel in report["channels"].items():
+        print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
+    print(f"turns going on: {report['live']}, waiting: {report['queued']} (oldest {report['oldest']:.0f} s)")
+    print(f"replies on their way: {report['undelivered']}, dead letters: {report['dead']}")
+    return OK if report["healthy"] else FAULT
+
+
+def _operate(arguments: argparse.Namespace, config: Config) -> int:
+    from bot import operate
+
+    words = arguments.words
+    if arguments.action == "backup":  # the service has another working directory
+        words = [str(Path(words[0]).absolute())]
+    return asyncio.run(operate.run(config.data_dir, arguments.group, arguments.action, words))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

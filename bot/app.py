@@ -1,0 +1,279 @@
+"""Build every part, give each its neighbours, own their lifetimes: one root task group, one orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.conversation import Message
+from bot import commands, control, inbox, lease
+from bot.access import Doors
+from bot.commands import Commands
+from bot.config import Config
+from bot.inbox import Inbox
+from bot.migrate import migrate
+from bot.outbox import Outbox
+from bot.retention import Retention
+from bot.status import Status
+from bot.store import Execute, Store
+from bot.threads import Threads
+from bot.turns import Turns
+from channels.base import Channel, ChannelError
+from sandbox.base import SandboxProvider
+from sandbox.bubblewrap import BubblewrapSettings
+from sandbox.pool import choose
+
+if TYPE_CHECKING:
+    from agent.turn import Agent
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds before a channel that failed is started again
+STEADY = 60.0  # a channel that ran this long begins with the first wait again
+REAP_EVERY = 30.0
+DELIVER = 5.0  # seconds that a stop gives the outbox
+
+Connect = Callable[[], AbstractAsyncContextManager[Channel]]
+
+
+class App:
+    """The service. `run` returns when it was asked to stop and everything is recorded."""
+
+    def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
+        self._config = config
+        self._connects = connects
+        self._channels: dict[str, Channel] = {}
+        self._stop = asyncio.Event()  # somebody asked to stop
+        self._deaf = asyncio.Event()  # channels take nothing new
+        self._released = asyncio.Event()  # channels may disconnect
+        self._working = asyncio.Event()  # the agent is there, turns are taken
+        self._threads: Threads | None = None
+        self._commands: Commands
+        self._outbox: Outbox
+        self._status: Status
+        self.models = models(config)
+
+    async def run(self) -> int:
+        """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
+
+        The caller holds the lock on data_dir. Raises AgentFault and SandboxUnavailable for what only shows now.
+        """
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
+        data_dir = self._config.data_dir
+        if backup := await asyncio.to_thread(migrate, data_dir / "fawn.db"):
+            log.info("store.migrated backup=%s", backup.name)
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(Store(data_dir / "fawn.db"))
+            checkpoints = await stack.enter_async_context(Store(data_dir / "checkpoints.db"))
+            await store.run(_begin)
+            doors = Doors({entry.name: entry.access for entry in self._config.channels})
+            self._outbox = Outbox(store, self._channels.get, self._config.limits)
+            self._status = Status(store, self._channels, tuple(self._connects), self.models)
+            self._commands = Commands(store, doors, self, self._outbox.wake)
+            entrance = Inbox(store, doors, self._config.limits, self._woken)
+            table = {**control.Operations(store, data_dir, self.wake).table(), "status": self._status.report}
+            await stack.enter_async_context(control.door(data_dir, table))
+            try:
+                await self._serve(store, checkpoints, entrance)
+            except ExceptionGroup as group:  # one fault of the configuration is told as itself
+                raise _alone(group) from None
+        return 0
+
+    async def _serve(self, store: Store, checkpoints: Store, entrance: Inbox) -> None:
+        async with asyncio.TaskGroup() as group:
+            for name, connect in self._connects.items():
+                group.create_task(self._supervise(name, connect, entrance), name=f"channel {name}")
+            side = [
+                group.create_task(self._outbox.serve(), name="outbox"),
+                group.create_task(self._commands.serve(), name="commands"),
+                group.create_task(self._work(store, checkpoints), name="work"),
+            ]
+            await self._stop.wait()
+            log.info("app.stopping")
+            self._deaf.set()
+            if self._threads:
+                await self._threads.close(self._config.limits.grace_seconds)
+            try:
+                async with asyncio.timeout(DELIVER):
+                    await self._outbox.idle()
+            except TimeoutError:
+                log.warning("app.undelivered — a restart delivers the rest")
+            self._released.set()
+            for task in side:
+                task.cancel()
+        log.info("app.stopped")
+
+    async def _work(self, store: Store, checkpoints: Store) -> None:
+        """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
+        config = self._config
+        provider, self._status.sandbox = await choose(config.sandbox.provider, sandbox_settings(config))
+        log.info("app.sandbox %s", self._status.sandbox)
+        try:
+            agent = await self._build(checkpoints, commands=provider.runs_commands)
+            log.info("app.ready models=%s", ",".join(self.models))
+            turns = Turns(store, agent, provider, self._outbox, self._channels.get, config.data_dir, config.limits)
+            self._threads = self._status.threads = Threads(store, turns, config.limits)
+            self._working.set()
+            retention = Retention(store, config.data_dir, config.keep_days, agent.forget)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._threads.serve(), name="threads")
+                group.create_task(retention.serve(), name="retention")
+                group.create_task(_reap(provider, config.sandbox.idle_minutes * 60), name="reaper")
+        finally:
+            await provider.close()
+
+    async def _build(self, checkpoints: Store, *, commands: bool) -> Agent:
+        await asyncio.to_thread(_import_agent)
+        from agent.build import Plan, build_agent
+
+        config = self._config
+        plan = Plan(
+            lead=config.roles.lead,
+            title=config.roles.title,
+            summary=config.roles.summary,
+            prompt_file=config.prompt.file,
+            prompt_extend=config.prompt.extend,
+            zone=config.time_zone,
+            trigger_tokens=config.context.trigger_tokens,
+            trigger_messages=config.context.trigger_messages,
+            keep_messages=config.context.keep_messages,
+            output_chars=config.context.output_chars,
+        )
+        return await build_agent(config.models, plan, checkpoints, commands=commands)
+
+    # ------------------------------------------------------------ channels
+
+    async def _supervise(self, name: str, connect: Connect, entrance: Inbox) -> None:
+        """Keep one channel going, whatever happens to it; its trouble is nobody else's."""
+        wait = FIRST_WAIT
+        while not self._deaf.is_set():
+            began = time.monotonic()
+            try:
+                async with connect() as channel:
+                    self._channels[name] = channel
+                    if await self._listen(channel, entrance):
+                        return
+            except Exception as error:  # the boundary of one channel
+                level = logging.WARNING if isinstance(error, (ChannelError, OSError)) else logging.ERROR
+                log.log(level, "channel.down name=%s", name, exc_info=error)
+            finally:
+                self._channels.pop(name, None)
+            wait = FIRST_WAIT if time.monotonic() - began > STEADY else min(LONGEST_WAIT, wait * 2)
+            try:
+                async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 — jitter
+                    await self._deaf.wait()
+            except TimeoutError:
+                continue
+
+    async def _listen(self, channel: Channel, entrance: Inbox) -> bool:
+        """Listen until the stop, then stay connected until the last reply is out. False: start the channel again."""
+        listening = asyncio.create_task(channel.listen(entrance.receive), name=f"listen {channel.name}")
+        announcing = asyncio.create_task(self._announce(channel), name=f"announce {channel.name}")
+        deaf = asyncio.create_task(self._deaf.wait(), name=f"deaf {channel.name}")
+        try:
+            await asyncio.wait({listening, deaf}, return_when=asyncio.FIRST_COMPLETED)
+            if listening.done() and not self._deaf.is_set():
+                listening.result()  # raises what ended it
+                if channel.name != "console":
+                    return False
+                await self._console_ended()
+            listening.cancel()
+            await asyncio.wait({listening})
+            await self._released.wait()
+            return True
+        finally:
+            for task in (listening, announcing, deaf):
+                task.cancel()
+
+    async def _announce(self, channel: Channel) -> None:
+        try:
+            await channel.announce(commands.listed())
+        except ChannelError as error:  # a list of commands is a comfort; the channel works without
+            log.warning("channel.announce name=%s reason=%s", channel.name, error)
+
+    async def _console_ended(self) -> None:
+        """The person left, or the piped text is all read: then its answers are waited for."""
+        if not sys.stdin.isatty():
+            await self._working.wait()
+            if self._threads:
+                await self._threads.idle()
+            await self._outbox.idle()
+        self._stop.set()
+
+    # ------------------------------------------------------------ what commands may ask (`bot.commands.Service`)
+
+    def status(self) -> str:
+        """A few lines about the service."""
+        return self._status.words()
+
+    def stop(self, run: int, by: str) -> None:
+        """Cancel a run's work."""
+        if self._threads:
+            self._threads.stop(run, by)
+
+    def wake(self) -> None:
+        """The store was changed from outside a channel."""
+        self._woken(())
+
+    # ------------------------------------------------------------ who wakes whom
+
+    def _woken(self, accepted: Sequence[tuple[str, Message]]) -> None:
+        self._commands.wake()
+        self._outbox.wake()
+        if self._threads:
+            self._threads.wake(accepted)
+
+
+def _begin(execute: Execute) -> None:
+    lease.take_over(execute)
+    inbox.regather(execute, time.time())
+
+
+def _import_agent() -> None:
+    """Load the agent stack: a second and a half, in a thread, so that channels listen meanwhile."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.001)  # the loop stays responsive while this thread imports
+    importlib.import_module("agent.build")
+    sys.setswitchinterval(before)
+
+
+async def _reap(provider: SandboxProvider, idle: float) -> None:
+    while True:
+        await asyncio.sleep(REAP_EVERY)
+        if keys := await provider.reap(idle):
+            log.info("sandbox.reaped count=%d", len(keys))
+
+
+def models(config: Config) -> dict[str, str]:
+    """Name → label of every model that can be chosen, the lead first; the demo when none is configured."""
+    named = {settings.name: settings.label for settings in config.models} or {"demo": "Built-in demo"}
+    lead = config.roles.lead
+    return {lead: named[lead], **named} if lead in named else named
+
+
+def sandbox_settings(config: Config) -> BubblewrapSettings:
+    """What the sandbox provider needs of the configuration."""
+    sandbox = config.sandbox
+    return BubblewrapSettings(
+        skills=Path(sandbox.skills),
+        memory_mb=sandbox.memory_mb,
+        processes=sandbox.processes,
+        file_mb=sandbox.file_mb,
+        tmp_mb=sandbox.tmp_mb,
+        command_seconds=sandbox.command_seconds,
+    )
+
+
+def _alone(group: ExceptionGroup[Exception]) -> Exception:
+    only = group.exceptions[0] if len(group.exceptions) == 1 else group
+    return _alone(only) if isinstance(only, ExceptionGroup) and only is not group else only

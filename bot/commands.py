@@ -1,0 +1,254 @@
+"""The words the bot answers itself, from one registry, at once: no queue, no model, on every channel the same.
+
+A command runs inside the transaction that marks it done and writes its answer, so it has its effect once; what must
+happen outside (cancelling a task) follows the commit and is repeated safely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agent.conversation import Message, Thread
+from bot import book
+from bot.access import Doors
+from bot.store import Execute, Row, Store, StoreError
+from channels.base import CommandInfo
+
+log = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """What commands may ask of the running service."""
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Name → label of every model, the lead's first."""
+
+    def status(self) -> str:
+        """A few lines about the service: version, model, sandbox, live turns."""
+
+    def stop(self, run: int, by: str) -> None:
+        """Cancel a run's work."""
+
+    def wake(self) -> None:
+        """There is something new to take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of a command."""
+
+    execute: Execute
+    message: Message
+    conversation: str
+    words: str  # what follows the command's name
+    doors: Doors
+    service: Service
+    after: list[Callable[[], None]]  # to do once the transaction is committed
+    now: float
+
+    @property
+    def thread(self) -> Thread:
+        return self.message.thread
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: `run` gives the answer (Markdown)."""
+
+    name: str
+    help: str
+    run: Callable[[Call], str]
+
+
+def _help(call: Call) -> str:
+    lines = [f"`/{command.name}` {command.help}" for command in COMMANDS]
+    return (
+        "Write to me and I work on it in this conversation's own sandbox; files you send arrive there, files I leave"
+        " in outputs/ come back. What you write while I work is taken into account.\n\n" + "\n".join(lines)
+    )
+
+
+def _new(call: Call) -> str:
+    book.begin(call.execute, call.thread, call.now)
+    return "New conversation. The old one keeps its files and history."
+
+
+def _stop(call: Call) -> str:
+    """Everything at this address that this person may stop."""
+    runs = call.execute(
+        "SELECT r.id, r.requester FROM runs r JOIN conversations c ON c.key=r.conversation"
+        " WHERE c.thread=:thread AND r.state IN ('queued', 'running') AND r.stop_by=''",
+        {"thread": str(call.thread)},
+    )
+    person = call.message.author
+    withdrawn = call.execute(  # asked a moment ago, and not begun yet
+        "UPDATE inbox SET state=2 WHERE conversation=:key AND author=:author AND state=0 AND run IS NULL"
+        " AND kind='chat' RETURNING id",
+        {"key": call.conversation, "author": f"{call.thread.channel}:{person.id}"},
+    )
+    if withdrawn:
+        book.recount(call.execute, call.conversation)
+    if not runs:
+        return "Stopped." if withdrawn else "Nothing is running here."
+    allowed = call.doors.operator(call.thread.channel, person.id)
+    mine = [int(run["id"]) for run in runs if allowed or run["requester"] == person.id]
+    if not mine:
+        return "Only the person who asked, or an operator, can stop this."
+    for run in mine:
+        call.execute("UPDATE runs SET stop_by=:by WHERE id=:run", {"by": person.id, "run": run})
+        call.after.append(lambda run=run: call.service.stop(run, person.id))  # type: ignore[misc]  # run is bound now
+    return "Stopped."
+
+
+def _retry(call: Call) -> str:
+    """Offer the messages of the last run once more."""
+    runs = call.execute(
+        "SELECT id, state FROM runs WHERE conversation=:key ORDER BY id DESC LIMIT 1", {"key": call.conversation}
+    )
+    if not runs:
+        return "There is nothing to try again yet."
+    if runs[0]["state"] in ("queued", "running"):
+        return "I am still working on it."
+    rows = call.execute("SELECT payload FROM inbox WHERE run=:run AND kind='chat' ORDER BY id", {"run": runs[0]["id"]})
+    for number, row in enumerate(rows):
+        message = Message.load(row["payload"])
+        again = replace(message, key=f"retry:{call.message.key}:{number}", author=call.message.author, time=call.now)
+        call.execute(
+            "INSERT INTO inbox(key, conversation, kind, author, payload, ready, received)"
+            " VALUES (:key, :conversation, 'chat', :author, :payload, :now, :now) ON CONFLICT(key) DO NOTHING",
+            {
+                "key": again.key,
+                "conversation": call.conversation,
+                "author": f"{call.thread.channel}:{again.author.id}",
+                "payload": again.dump(),
+                "now": call.now,
+            },
+        )
+    if not rows:
+        return "There is nothing to try again yet."
+    book.recount(call.execute, call.conversation)
+    call.after.append(call.service.wake)
+    return "Trying again."
+
+
+def _status(call: Call) -> str:
+    rows = call.execute(
+        "SELECT c.title, c.model, (SELECT count(*) FROM runs WHERE conversation=c.key) AS turns,"
+        " (SELECT started FROM runs WHERE conversation=c.key AND state='running') AS since"
+        " FROM conversations c WHERE c.key=:key",
+        {"key": call.conversation},
+    )
+    here = rows[0]
+    doing = f"working for {call.now - here['since']:.0f} s" if here["since"] else "idle"
+    title = f"“{here['title']}”, " if here["title"] else ""
+    return f"{call.service.status()}\nThis conversation: {title}{here['turns']} turns, {doing}."
+
+
+def _model(call: Call) -> str:
+    models = call.service.models
+    chosen = _chosen(call)
+    if not call.words:
+        return f"This conversation is answered by `{chosen}` ({models.get(chosen, 'not configured any more')})."
+    wanted = call.words.split()[0]
+    if wanted not in models:
+        return f"There is no model `{wanted}`. " + _models(call)
+    call.execute("UPDATE conversations SET model=:model WHERE key=:key", {"model": wanted, "key": call.conversation})
+    return f"From the next turn on this conversation is answered by `{wanted}` ({models[wanted]})."
+
+
+def _models(call: Call) -> str:
+    chosen = _chosen(call)
+    lines = [
+        f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.service.models.items()
+    ]
+    return "Models:\n" + "\n".join(lines) + "\n`/model NAME` chooses one for this conversation."
+
+
+def _chosen(call: Call) -> str:
+    rows = call.execute("SELECT model FROM conversations WHERE key=:key", {"key": call.conversation})
+    return str(rows[0]["model"]) or next(iter(call.service.models))
+
+
+COMMANDS = (
+    Command("help", "what I can do", _help),
+    Command("new", "begin a new conversation here", _new),
+    Command("stop", "stop what I am doing here", _stop),
+    Command("retry", "try the last request again", _retry),
+    Command("status", "how I am, and what this conversation does", _status),
+    Command("model", "show or choose the model of this conversation", _model),
+    Command("models", "list the models", _models),
+)
+REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
+
+
+def listed() -> list[CommandInfo]:
+    """For platforms that show commands natively."""
+    return [CommandInfo(command.name, command.help) for command in COMMANDS]
+
+
+class Commands:
+    """Takes commands from the inbox and answers them."""
+
+    def __init__(self, store: Store, doors: Doors, service: Service, answered: Callable[[], None]) -> None:
+        self._store = store
+        self._doors = doors
+        self._service = service
+        self._answered = answered
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be commands."""
+        self._wake.set()
+
+    async def serve(self) -> None:
+        """Answer commands until cancelled."""
+        while True:
+            self._wake.clear()
+            after: list[Callable[[], None]] = []
+            try:
+                answered = await self._store.run(lambda execute: self._round(execute, after))  # noqa: B023 — awaited here
+            except StoreError as error:
+                log.error("commands.store reason=%s", error)  # noqa: TRY400 — the reason is enough
+                await asyncio.sleep(1.0)
+                continue
+            for effect in after:
+                effect()
+            if answered:
+                self._answered()
+                continue
+            await self._wake.wait()
+
+    def _round(self, execute: Execute, after: list[Callable[[], None]]) -> int:
+        after.clear()
+        rows = execute("SELECT * FROM inbox WHERE state=0 AND kind='command' ORDER BY id LIMIT 20", {})
+        for row in rows:
+            message = Message.load(row["payload"])
+            words = self._answer(execute, row, message, after)
+            log.info("command name=%s key=%s", message.text.split(" ")[0], message.key)
+            execute("UPDATE inbox SET state=1 WHERE id=:id", {"id": row["id"]})
+            if words:
+                key = f"in:{row['id']}"
+                book.say(execute, message.thread, words, key=key, now=time.time(), reply_to=message.id)
+        return len(rows)
+
+    def _answer(self, execute: Execute, row: Row, message: Message, after: list[Callable[[], None]]) -> str:
+        name, _, words = message.text.partition(" ")
+        command = REGISTRY.get(name)
+        if command is None:
+            if not message.addressed:
+                return ""  # in a group it may be meant for another bot
+            return f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."
+        call = Call(
+            execute, message, row["conversation"], words.strip(), self._doors, self._service, after, time.time()
+        )
+        try:
+            return command.run(call)
+        except Exception:  # the boundary of one command: the others and the service go on
+            log.exception("command.fault name=%s", name)
+            return f"`/{name}` failed on my side; the operator can see why in the log."

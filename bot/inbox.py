@@ -1,0 +1,217 @@
+"""Keep each message once, in order, before anybody is told that it arrived.
+
+`receive` returns after the commit. One transaction decides everything about an event: whether its author may talk,
+whether it is new, which conversation it belongs to, and when it may be taken (pieces of an album or of a long paste
+wait for each other, a flood waits for its window).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from agent.conversation import Kind, Message, Unreadable
+from bot import book
+from bot.access import Doors
+from bot.config import Limits
+from bot.store import Execute, Store, StoreError
+from channels.base import NotStored, Receipt
+
+log = logging.getLogger(__name__)
+
+GATHER_SECONDS = 1.0  # how long pieces wait for the next one: clients send them within a few hundred milliseconds
+UNSUPPORTED = "I can't read {what} yet. Text, photos, documents, voice messages and videos work."
+WORK = (Kind.CHAT, Kind.CLICK)  # what a turn takes; the rest is answered by the bot itself
+
+Woken = Callable[[Sequence[tuple[str, Message]]], None]
+"""Called after a commit with what was accepted: (conversation, message)."""
+
+
+class Inbox:
+    """Where channels offer their events."""
+
+    def __init__(self, store: Store, doors: Doors, limits: Limits, woken: Woken) -> None:
+        self._store = store
+        self._doors = doors
+        self._limits = limits
+        self._woken = woken
+        self._limited: dict[tuple[str, str], float] = {}  # (channel, person) → until when they were told to wait
+
+    async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
+        """Store events; one receipt each, in order, after the commit. Raises NotStored: nothing was kept then."""
+        now = time.time()
+        accepted: list[tuple[str, Message]] = []
+
+        def work(execute: Execute) -> list[Receipt]:
+            accepted.clear()
+            return [self._put(execute, event, now, accepted) for event in events]
+
+        try:
+            receipts = await self._store.run(work)
+        except StoreError as error:
+            log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
+            raise NotStored(str(error)) from error
+        for event, receipt in zip(events, receipts, strict=True):
+            log.info("inbox.%s key=%s", receipt, event.key)
+        self._woken(accepted)
+        return receipts
+
+    # Everything below runs inside the transaction, on the database's thread.
+
+    def _put(
+        self, execute: Execute, event: Message | Unreadable, now: float, accepted: list[tuple[str, Message]]
+    ) -> Receipt:
+        if isinstance(event, Unreadable):
+            return self._put_unreadable(execute, event, now)
+        if event.kind is Kind.MOVED:
+            book.move(execute, event.thread, replace(event.thread, chat=event.text))
+            return Receipt.IGNORED
+        if event.kind in (Kind.EDIT, Kind.DELETE):
+            return self._amend(execute, event)
+        if not self._meant(execute, event):
+            return Receipt.IGNORED
+        if not self._doors.may_talk(execute, event):
+            if words := self._doors.ask_pairing(execute, event, now):
+                book.say(execute, event.thread, words, key=f"pair:{event.key}", now=now)
+            return Receipt.IGNORED
+        conversation = self._conversation(execute, event, now)
+        receipt = self._put_message(execute, event, conversation, now)
+        if receipt is Receipt.ACCEPTED:
+            accepted.append((conversation, event))
+        return receipt
+
+    def _put_unreadable(self, execute: Execute, event: Unreadable, now: float) -> Receipt:
+        rows = execute(
+            "INSERT INTO inbox(key, conversation, kind, author, payload, state, ready, received, error)"
+            " VALUES (:key, '', 'unreadable', '', :raw, 3, 0, :now, :error) ON CONFLICT(key) DO NOTHING RETURNING id",
+            {"key": event.key, "raw": event.raw, "now": now, "error": event.error},
+        )
+        return Receipt.IGNORED if rows else Receipt.DUPLICATE
+
+    def _amend(self, execute: Execute, event: Message) -> Receipt:
+        """An edit or a deletion counts until a turn has taken the message."""
+        rows = execute(
+            "SELECT id, conversation, payload, author FROM inbox WHERE key=:key AND state=0 AND run IS NULL",
+            {"key": event.target},
+        )
+        if not rows:
+            return Receipt.IGNORED
+        row = rows[0]
+        if event.kind is Kind.DELETE:
+            execute("UPDATE inbox SET state=2 WHERE id=:id", {"id": row["id"]})
+        else:
+            old = Message.load(row["payload"])
+            changed = replace(old, text=event.text, quotes=event.quotes or old.quotes)
+            execute("UPDATE inbox SET payload=:payload WHERE id=:id", {"payload": changed.dump(), "id": row["id"]})
+        book.recount(execute, row["conversation"])
+        return Receipt.IGNORED
+
+    def _meant(self, execute: Execute, message: Message) -> bool:
+        """Addressed to the bot, or a later piece of something that was."""
+        if message.addressed or message.kind is Kind.COMMAND:
+            return True
+        return message.kind is Kind.CHAT and bool(self._open_bundle(execute, message))
+
+    def _open_bundle(self, execute: Execute, message: Message) -> str:
+        """The bundle that this message continues: its album, or the author's long paste that still waits."""
+        thread = str(message.thread)
+        rows = execute(
+            "SELECT i.bundle FROM inbox i JOIN addresses a ON a.conversation=i.conversation"
+            " WHERE a.thread=:thread AND i.state=0 AND i.bundle IN (:album, :paste) ORDER BY i.id DESC LIMIT 1",
+            {"thread": thread, "album": _album(message) or "-", "paste": _paste(message)},
+        )
+        return str(rows[0]["bundle"]) if rows else ""
+
+    def _put_message(self, execute: Execute, message: Message, conversation: str, now: float) -> Receipt:
+        bundle = ""
+        if message.kind is Kind.CHAT:
+            bundle = _album(message) or self._open_bundle(execute, message) or (_paste(message) if message.long else "")
+        ready = now + GATHER_SECONDS if bundle else now
+        rows = execute(
+            "INSERT INTO inbox(key, conversation, kind, author, payload, ready, received, bundle)"
+            " VALUES (:key, :conversation, :kind, :author, :payload, :ready, :now, :bundle)"
+            " ON CONFLICT(key) DO NOTHING RETURNING id",
+            {
+                "key": message.key,
+                "conversation": conversation,
+                "kind": message.kind.value,
+                "author": f"{message.thread.channel}:{message.author.id}",
+                "payload": message.dump(),
+                "ready": ready,
+                "now": now,
+                "bundle": bundle,
+            },
+        )
+        if not rows:
+            return Receipt.DUPLICATE
+        row = int(rows[0]["id"])
+        if message.kind is Kind.UNSUPPORTED:
+            book.say(
+                execute,
+                message.thread,
+                UNSUPPORTED.format(what=message.text),
+                key=f"in:{row}",
+                now=now,
+                reply_to=message.id,
+            )
+            execute("UPDATE inbox SET state=1 WHERE id=:row", {"row": row})
+        elif message.kind in WORK:
+            if bundle:  # every piece waits for the last one
+                execute(
+                    "UPDATE inbox SET ready=:ready WHERE conversation=:conversation AND bundle=:bundle AND state=0",
+                    {"ready": ready, "conversation": conversation, "bundle": bundle},
+                )
+            self._limit_flood(execute, message, row, now)
+            book.recount(execute, conversation)
+        return Receipt.ACCEPTED
+
+    def _conversation(self, execute: Execute, message: Message, now: float) -> str:
+        """The conversation of the bot's message that this one answers, else the address's current one."""
+        if message.reply_to and message.to_bot:
+            rows = execute(
+                "SELECT conversation FROM posts WHERE thread=:thread AND message_id=:id AND conversation<>'' LIMIT 1",
+                {"thread": str(message.thread), "id": message.reply_to},
+            )
+            if rows:
+                return str(rows[0]["conversation"])
+        return book.conversation(execute, message.thread, now)
+
+    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> None:
+        """Beyond so many messages in so many seconds a person's messages wait; they are told once."""
+        window, allowed = self._limits.flood_seconds, self._limits.flood_messages
+        person = (message.thread.channel, message.author.id)
+        count = execute(
+            "SELECT count(*) AS n FROM inbox WHERE author=:author AND received>:since AND kind='chat'",
+            {"author": f"{person[0]}:{person[1]}", "since": now - window},
+        )[0]["n"]
+        if count <= allowed:
+            return
+        until = self._limited.get(person, 0.0)
+        if until < now:
+            until = self._limited[person] = now + window
+            words = (
+                f"That is a lot at once: more than {allowed} messages in {window:g} seconds."
+                f" I keep the rest and go on with it in {window:g} seconds."
+            )
+            book.say(execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id)
+        execute("UPDATE inbox SET ready=:ready WHERE id=:row", {"ready": until, "row": row})
+
+
+def regather(execute: Execute, now: float) -> None:
+    """After a start: pieces that wait get a little longer, their rest may still be on its way to us."""
+    rows = execute(
+        "UPDATE inbox SET ready=:ready WHERE state=0 AND run IS NULL AND bundle<>'' RETURNING conversation",
+        {"ready": now + 2 * GATHER_SECONDS},
+    )
+    for conversation in {str(row["conversation"]) for row in rows}:
+        book.recount(execute, conversation)
+
+
+def _album(message: Message) -> str:
+    return f"album:{message.group}" if message.group else ""
+
+
+def _paste(message: Message) -> str:
+    return f"paste:{message.author.id}"

@@ -1,0 +1,106 @@
+"""The surroundings of a running turn, over the store: what is written into it, what its tools did already."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from agent.conversation import Message, Step
+from agent.desk import Input, Replay
+from bot import lease
+from bot.lease import Job
+from bot.store import Execute, Store
+from bot.uploads import Uploads
+from channels.base import Channel, Reply
+
+
+@dataclass(slots=True)
+class Live:
+    """A turn that is going on. `stopped_by` and `parking` say why its work was cancelled."""
+
+    job: Job
+    reply: Reply
+    started: float = field(default_factory=time.monotonic)
+    work: asyncio.Task[None] | None = None
+    mail: bool = False  # something was written into it that it has not read
+    stopped_by: str = ""
+    parking: bool = False
+
+    def heard(self, message: Message) -> None:
+        """Somebody wrote while it works: they see at once that it was heard."""
+        self.mail = True
+        self.reply.show(_noted(message, taken=False))
+
+    def stop(self, by: str) -> None:
+        """Somebody stopped it: cancel its work; what it has so far stays."""
+        if not self.stopped_by and not self.parking:
+            self.stopped_by = by
+            self._cancel()
+
+    def park(self) -> None:
+        """The service stops: cancel its work, a later process goes on with it."""
+        if not self.stopped_by and not self.parking:
+            self.parking = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self.work is not None:
+            self.work.cancel()
+
+
+class Mail:
+    """`agent.desk.Steering` of one turn."""
+
+    def __init__(self, store: Store, live: Live, uploads: Uploads, channel: Channel | None) -> None:
+        self._store = store
+        self._live = live
+        self._uploads = uploads
+        self._channel = channel
+
+    async def unread(self) -> tuple[Input, ...]:
+        """New messages of the conversation, taken into this run. No look at the store when nobody wrote."""
+        if not self._live.mail:
+            return ()
+        self._live.mail = False
+        messages, waiting = await self._store.run(lambda execute: lease.more(execute, self._live.job, time.time()))
+        self._live.mail = self._live.mail or waiting
+        for message in messages:
+            self._live.reply.show(_noted(message, taken=True))
+        return tuple([Input(message, await self._uploads.take(self._channel, message)) for message in messages])
+
+
+class StoredLedger:
+    """`agent.desk.Ledger` of one conversation."""
+
+    def __init__(self, store: Store, conversation: str) -> None:
+        self._store = store
+        self._conversation = conversation
+
+    async def begin(self, call: str) -> Replay | None:
+        """Record that the call starts, unless it did before."""
+        values = {"conversation": self._conversation, "call": call}
+
+        def work(execute: Execute) -> Replay | None:
+            if execute(
+                "INSERT INTO ledger(conversation, call) VALUES (:conversation, :call)"
+                " ON CONFLICT(conversation, call) DO NOTHING RETURNING call",
+                values,
+            ):
+                return None
+            rows = execute("SELECT result FROM ledger WHERE conversation=:conversation AND call=:call", values)
+            return Replay(rows[0]["result"])
+
+        return await self._store.run(work)
+
+    async def end(self, call: str, result: str) -> None:
+        """Record what it gave."""
+        values = {"conversation": self._conversation, "call": call, "result": result}
+        sql = "UPDATE ledger SET result=:result WHERE conversation=:conversation AND call=:call"
+        await self._store.run(lambda execute: execute(sql, values))
+
+
+def _noted(message: Message, *, taken: bool) -> Step:
+    words = " ".join(message.text.split()) or "a file"
+    short = words if len(words) <= 60 else f"{words[:57]}…"
+    return Step(f"heard:{message.key}", f"noted: {short}", "done" if taken else "running")

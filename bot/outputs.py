@@ -1,0 +1,122 @@
+"""What a turn left in outputs/ becomes files of its reply: each new or changed one once, by its stamp."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.conversation import File
+from bot.lease import Job
+from bot.outbox import file_payload
+from bot.store import Execute, Row
+from channels.base import OutFile
+from sandbox import base, files
+
+log = logging.getLogger(__name__)
+
+MOST = 20  # files of one turn; the rest stays in outputs/ and is named
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Files to hand over (private copies), the stamps to remember, and sentences about what cannot be sent."""
+
+    stamps: Mapping[str, str]
+    files: tuple[OutFile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def collect(
+    folder: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int
+) -> Collected:
+    """Copy what is new below `folder`/outputs into `spool`.
+
+    `seen` maps path to the stamp that was handed over already; `presented` comes first, in its order, with captions;
+    `limit` is the largest file (bytes) the channel takes.
+    """
+    return await asyncio.to_thread(_collect, folder / "outputs", spool, seen, presented, limit)
+
+
+def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Collected:
+    if not outputs.is_dir():
+        return Collected(stamps={})
+    found = files.snapshot(outputs)
+    stamps = {path: _stamp(stamp) for path, stamp in found.items() if not stamp.problem}
+    unsendable = {path: f"!{stamp.problem}" for path, stamp in found.items() if stamp.problem}
+    captions = {file.path.removeprefix(f"{base.OUTPUTS}/"): file.caption for file in presented}
+    new = [path for path in captions if path in stamps and seen.get(path) != stamps[path]]
+    new += sorted(path for path in stamps if path not in captions and seen.get(path) != stamps[path])
+    notes = [f"Not sent: {_shown(path)} ({why[1:]})." for path, why in unsendable.items() if seen.get(path) != why]
+    if len(new) > MOST:
+        notes.append(f"{len(new) - MOST} more files are in outputs/; ask for them by name.")
+    out: list[OutFile] = []
+    for path in new[:MOST]:
+        target = spool / f"{len(out)}"
+        try:
+            spool.mkdir(parents=True, exist_ok=True)
+            size = files.copy_out(outputs, path, target, limit)
+        except (base.SandboxError, OSError) as error:
+            notes.append(f"Not sent: {_shown(path)} ({_reason(error, found[path].size, limit)}).")
+            target.unlink(missing_ok=True)
+            continue
+        out.append(OutFile(target, Path(path).name, size, captions.get(path, "")))
+    return Collected(stamps | unsendable, tuple(out), tuple(notes))
+
+
+def _stamp(stamp: files.Stamp) -> str:
+    return f"{stamp.mtime_ns} {stamp.ctime_ns} {stamp.size} {stamp.ino}"
+
+
+def _reason(error: Exception, size: int, limit: int) -> str:
+    if size > limit:
+        return f"{size / (1 << 20):.0f} MB, over this chat's limit of {limit >> 20} MB"
+    return str(error) if isinstance(error, base.SandboxError) else "could not be read"
+
+
+def _shown(path: str) -> str:
+    return f"`{files.shown(path).replace('`', '�')}`"
+
+
+def seen(execute: Execute, conversation: str) -> dict[str, str]:
+    """What was handed over of this conversation's outputs."""
+    rows: Sequence[Row] = execute(
+        "SELECT path, stamp FROM outputs WHERE conversation=:conversation", {"conversation": conversation}
+    )
+    return {row["path"]: row["stamp"] for row in rows}
+
+
+def record(execute: Execute, conversation: str, collected: Collected, before: Mapping[str, str]) -> None:
+    """Remember the stamps, in the transaction that writes the files' outbox rows."""
+    for path, stamp in collected.stamps.items():
+        if before.get(path) != stamp:
+            execute(
+                "INSERT INTO outputs(conversation, path, stamp) VALUES (:conversation, :path, :stamp)"
+                " ON CONFLICT(conversation, path) DO UPDATE SET stamp=excluded.stamp",
+                {"conversation": conversation, "path": path, "stamp": stamp},
+            )
+    for path in before.keys() - collected.stamps.keys():
+        execute(
+            "DELETE FROM outputs WHERE conversation=:conversation AND path=:path",
+            {"conversation": conversation, "path": path},
+        )
+
+
+def enqueue(execute: Execute, job: Job, out: Sequence[OutFile], now: float) -> None:
+    """The outbox rows of a run's files; the address is the conversation's, which may have moved meanwhile."""
+    for index, file in enumerate(out):
+        execute(
+            "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, payload, created)"
+            " VALUES (:key, 'file', (SELECT thread FROM conversations WHERE key=:conversation), :conversation, :run,"
+            " :reply_to, :payload, :now) ON CONFLICT(key) DO NOTHING",
+            {
+                "key": f"run:{job.run}:file:{index}",
+                "conversation": job.conversation,
+                "run": job.run,
+                "reply_to": job.reply_to,
+                "payload": file_payload(file),
+                "now": now,
+            },
+        )

@@ -1,0 +1,93 @@
+"""Forget what is older than `keep_days`: finished rows, idle conversations with their checkpoints and folders.
+
+In small steps, so that nobody waits for it. Open work is never touched, however old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from bot.store import Execute, Store, StoreError
+from bot.turns import folder
+
+log = logging.getLogger(__name__)
+
+EVERY = 3600.0  # seconds between two rounds
+STEP = 200  # rows in one transaction
+
+_FINISHED = {
+    "inbox": "state>0 AND received<:before",
+    "outbox": "state IN (2, 4) AND created<:before",
+    "posts": "created<:before",
+    "runs": "finished IS NOT NULL AND finished<:before",
+    "people": "allowed=0 AND until<:before",
+}
+
+
+class Retention:
+    """`forget` deletes a conversation's checkpoints."""
+
+    def __init__(
+        self, store: Store, data_dir: Path, keep_days: float, forget: Callable[[str], Awaitable[None]]
+    ) -> None:
+        self._store = store
+        self._data_dir = data_dir
+        self._keep = keep_days * 86400
+        self._forget = forget
+
+    async def serve(self) -> None:
+        """A round now and every hour, until cancelled."""
+        while True:
+            try:
+                await self.round(time.time() - self._keep)
+            except (StoreError, OSError) as error:
+                log.warning("retention.later reason=%s", error)
+            await asyncio.sleep(EVERY)
+
+    async def round(self, before: float) -> None:
+        """Forget everything finished before this unix time."""
+        rows = 0
+        for table, finished in _FINISHED.items():
+            while deleted := await self._store.run(lambda execute: _delete(execute, table, finished, before)):  # noqa: B023 — awaited here
+                rows += deleted
+                await asyncio.sleep(0.05)
+        conversations = 0
+        while keys := await self._store.run(lambda execute: _idle(execute, before)):
+            for key in keys:
+                await self._forget(key)
+                await asyncio.to_thread(shutil.rmtree, folder(self._data_dir, key), ignore_errors=True)
+                await self._store.run(lambda execute: _drop(execute, key))  # noqa: B023 — awaited here
+                conversations += 1
+        if rows or conversations:
+            log.info("retention rows=%d conversations=%d", rows, conversations)
+
+
+def _delete(execute: Execute, table: str, finished: str, before: float) -> int:
+    return len(
+        execute(
+            f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {finished} LIMIT :step) RETURNING 1",  # noqa: S608 — constants
+            {"before": before, "step": STEP},
+        )
+    )
+
+
+def _idle(execute: Execute, before: float) -> list[str]:
+    rows = execute(
+        "SELECT key FROM conversations WHERE used<:before AND pending=0 AND owner IS NULL LIMIT 20", {"before": before}
+    )
+    return [str(row["key"]) for row in rows]
+
+
+def _drop(execute: Execute, key: str) -> None:
+    if not execute(
+        "DELETE FROM conversations WHERE key=:key AND pending=0 AND owner IS NULL RETURNING key", {"key": key}
+    ):
+        return  # somebody wrote meanwhile: it goes on, with an empty memory
+    for table in ("outputs", "ledger"):
+        execute(f"DELETE FROM {table} WHERE conversation=:key", {"key": key})  # noqa: S608 — constants
+    execute("UPDATE addresses SET conversation='' WHERE conversation=:key", {"key": key})

@@ -1,0 +1,285 @@
+"""One turn, from the claimed messages to the transaction that ends it.
+
+Whatever happens inside (an answer, a question, a stop, a time-out, a fault), a turn that is not parked ends in one
+transaction: its messages done, its run finished, its reply and files in the outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.conversation import Approve, Ask, Done, Failed, File, Final, Usage, View
+from agent.desk import Desk, Input, Turn
+from bot import lease, outputs
+from bot.config import Limits
+from bot.lease import Ending, Job, LostLease
+from bot.log import run_var, thread_var
+from bot.mail import Live, Mail, StoredLedger
+from bot.outbox import Outbox
+from bot.outputs import Collected
+from bot.posts import StoredPosts
+from bot.silent import Silent
+from bot.store import Execute, Store, StoreError
+from bot.uploads import Uploads
+from channels.base import Channel, Reply
+from sandbox.base import SandboxProvider
+from sandbox.pool import LazyMachine
+
+if TYPE_CHECKING:  # importing it takes the whole agent stack along; the bot builds it in a thread after it listens
+    from agent.turn import Agent
+
+log = logging.getLogger(__name__)
+
+UPLOAD_LIMIT = 50 << 20  # bytes of a file out, while its channel is away and cannot say
+EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", "Send /retry to try once more.")
+FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", "Send /retry to try again.")
+
+
+@dataclass(slots=True)
+class Work:
+    """What a turn has done so far: kept outside the task that does it, so that a stop finds it."""
+
+    view: View = field(default_factory=View)
+    machine: LazyMachine | None = None
+    presented: list[File] = field(default_factory=list)
+    title: asyncio.Task[str] | None = None  # being made, for a conversation that has none
+    begun: bool = False  # the agent was called: its checkpoint may need repair
+    clean: bool = False  # the agent came to its end by itself
+
+
+class Turns:
+    """Runs turns, with everything a turn needs put together."""
+
+    def __init__(
+        self,
+        store: Store,
+        agent: Agent,
+        provider: SandboxProvider,
+        outbox: Outbox,
+        channel: Callable[[str], Channel | None],
+        data_dir: Path,
+        limits: Limits,
+    ) -> None:
+        self._store = store
+        self._agent = agent
+        self._provider = provider
+        self._outbox = outbox
+        self._channel = channel
+        self._data_dir = data_dir
+        self._limits = limits
+
+    def folder(self, conversation: str) -> Path:
+        """Where a conversation's workspace, uploads and outputs are."""
+        return folder(self._data_dir, conversation)
+
+    def reply(self, job: Job) -> Reply:
+        """The reply that shows this run, over what is visible of it already."""
+        channel = self._channel(job.thread.channel)
+        if channel is None:
+            return Silent()
+        posts = StoredPosts(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
+        return channel.reply(job.thread, posts, to=job.reply_to)
+
+    async def run(self, live: Live) -> None:
+        """Work, then record. Never raises: this is the boundary of one turn."""
+        thread_var.set(str(live.job.thread))
+        run_var.set(str(live.job.run))
+        log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
+        work = Work()
+        try:
+            await self._work(live, work)
+        except asyncio.CancelledError:
+            if not live.stopped_by:
+                live.parking = True  # the whole service is going down
+            if task := asyncio.current_task():
+                task.uncancel()
+        except TimeoutError:
+            hours = self._limits.turn_seconds / 3600
+            work.view.add(
+                Failed(f"This took longer than the limit of {hours:g} hours.", "What is done so far is kept.")
+            )
+        except Exception:  # the boundary: a fault in one turn is that turn's failure, told to its people
+            log.exception("turn.fault")
+            work.view.add(FAULT)
+        await asyncio.shield(self._end(live, work))
+
+    async def _work(self, live: Live, work: Work) -> None:
+        job = live.job
+        if job.stop_by:
+            live.stopped_by = job.stop_by
+            raise asyncio.CancelledError
+        if job.attempt > self._limits.attempts:
+            work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
+            return
+        channel = self._channel(job.thread.channel)
+        uploads = Uploads(self._store, job.conversation, self.folder(job.conversation), self._limits)
+        work.machine = LazyMachine(self._provider, job.conversation, self.folder(job.conversation))
+        mail = Mail(self._store, live, uploads, channel)
+        desk = Desk(work.machine, StoredLedger(self._store, job.conversation), mail, work.presented)
+        turn = Turn(
+            conversation=job.conversation,
+            inputs=tuple([Input(message, await uploads.take(channel, message)) for message in job.messages]),
+            model=job.model,
+            answer=job.answer,
+            fresh=job.fresh,
+            window=channel.window if channel else 0.2,
+        )
+        if not job.title and job.messages:
+            work.title = asyncio.create_task(self._agent.title(job.messages[0].text), name=f"title {job.run}")
+        work.begun = True
+        async with asyncio.timeout(self._limits.turn_seconds):
+            async for block in self._agent.run(turn, desk):
+                work.view.add(block)
+                if not isinstance(block, Done):  # the end is shown by the outbox, from what was committed
+                    live.reply.show(block)
+        work.clean = True
+
+    # ------------------------------------------------------------ the end of a turn
+
+    async def _end(self, live: Live, work: Work) -> None:
+        try:
+            if live.parking:
+                await live.reply.close()
+                await self._park(live.job)
+            else:
+                await self._repair(live, work)
+                await self._finish(live, work)
+        finally:
+            if work.title:
+                work.title.cancel()  # if it is not there by now, the next turn makes one
+            if work.machine:
+                await work.machine.aclose()
+
+    async def _park(self, job: Job) -> None:
+        try:
+            await self._store.run(lambda execute: lease.park(execute, job))
+        except StoreError as error:  # a restart then counts this try; nothing else is lost
+            log.warning("turn.not_parked reason=%s", error)
+        log.info("turn.parked")
+
+    async def _repair(self, live: Live, work: Work) -> None:
+        """After a stop or a fault: leave the conversation valid, keep what was said."""
+        if live.stopped_by:
+            work.view.add(Done("stopped", _usage(work.view)))
+        if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
+            return
+        try:
+            await self._agent.repair(live.job.conversation, work.view.text)
+        except Exception:  # the next turn looks again (state "dirty"); this one must still end
+            log.exception("turn.repair")
+        else:
+            work.clean = True
+
+    async def _finish(self, live: Live, work: Work) -> None:
+        """The transaction that ends the run; tried until the store takes it, because the work is done."""
+        job, view = live.job, work.view
+        before = await self._seen(job)
+        collected = await self._collect(job, work, before)
+        final = _final(view, collected)
+        ending = Ending(
+            state=_state(view),
+            usage=_usage(view),
+            asks=tuple(_ask(block) for block in view.asks),
+            title=work.title.result() if work.title and work.title.done() and not work.title.cancelled() else "",
+            clean=work.clean or not work.begun,
+        )
+        now = time.time()
+
+        def record(execute: Execute) -> None:
+            lease.finish(execute, job, ending, now)
+            _enqueue_reply(execute, job, final, now)
+            outputs.enqueue(execute, job, collected.files, now)
+            outputs.record(execute, job.conversation, collected, before)
+
+        self._outbox.adopt(job.run, live.reply)
+        while True:
+            try:
+                await self._store.run(record)
+                break
+            except LostLease:
+                log.error("turn.lost_lease")  # noqa: TRY400 — nothing to trace: another worker ends this run
+                await live.reply.close()
+                return
+            except StoreError as error:
+                log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
+                await asyncio.sleep(1.0)
+        self._outbox.wake()
+        log.info(
+            "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
+            ending.state,
+            time.monotonic() - live.started,
+            ending.usage.input,
+            ending.usage.output,
+            ending.usage.calls,
+            len(collected.files),
+        )
+
+    async def _seen(self, job: Job) -> dict[str, str]:
+        try:
+            return await self._store.run(lambda execute: outputs.seen(execute, job.conversation))
+        except StoreError:  # then files may come twice rather than not at all; recording retries until it can
+            log.exception("turn.outputs_unknown")
+            return {}
+
+    async def _collect(self, job: Job, work: Work, before: dict[str, str]) -> Collected:
+        if not (work.presented or job.attempt > 1 or (work.machine and work.machine.used)):
+            return Collected(stamps=before)
+        channel = self._channel(job.thread.channel)
+        limit = channel.limits.upload if channel else UPLOAD_LIMIT
+        spool = self._data_dir / "spool" / str(job.run)
+        try:
+            return await outputs.collect(self.folder(job.conversation), spool, before, work.presented, limit)
+        except OSError as error:
+            log.exception("turn.outputs")
+            return Collected(stamps=before, notes=(f"The files in outputs/ could not be collected: {error.strerror}.",))
+
+
+def folder(data_dir: Path, conversation: str) -> Path:
+    """A conversation's own folder; its name says nothing and needs no escaping."""
+    return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
+
+
+def _final(view: View, collected: Collected) -> Final:
+    final = view.final()
+    text = final.text
+    if collected.files and not (view.text.strip() or view.failed or view.asks):
+        stopped = "\n\n_Stopped._" if view.done and view.done.state == "stopped" else ""
+        text = "Created: " + ", ".join(file.name for file in collected.files) + stopped
+    if collected.notes:
+        text = f"{text}\n\n" + "\n".join(collected.notes)
+    return replace(final, text=text.strip())
+
+
+def _enqueue_reply(execute: Execute, job: Job, final: Final, now: float) -> None:
+    execute(
+        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, payload, created)"
+        " VALUES (:key, 'reply', (SELECT thread FROM conversations WHERE key=:conversation), :conversation, :run,"
+        " :reply_to, :payload, :now) ON CONFLICT(key) DO NOTHING",
+        {
+            "key": f"run:{job.run}",
+            "conversation": job.conversation,
+            "run": job.run,
+            "reply_to": job.reply_to,
+            "payload": final.dump(),
+            "now": now,
+        },
+    )
+
+
+def _state(view: View) -> str:
+    return "failed" if view.failed else view.done.state if view.done else "failed"
+
+
+def _usage(view: View) -> Usage:
+    return view.done.usage if view.done else Usage()
+
+
+def _ask(block: Ask | Approve) -> Ask:
+    return block if isinstance(block, Ask) else Ask(block.id, block.action, ("Approve", "Deny"), free_text=False)

@@ -1,0 +1,100 @@
+"""Files that came with a message, into the thread's uploads folder: each once, also when the turn is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+
+from agent.conversation import Attachment, Message
+from agent.desk import Upload
+from bot.config import Limits
+from bot.store import Execute, Store
+from channels.base import Channel, ChannelError, Refused, TryLater
+from sandbox import base, files
+
+log = logging.getLogger(__name__)
+
+TRIES = 4
+
+
+class Uploads:
+    """The uploads of one conversation, below its `folder`; what was stored is remembered until the run ends."""
+
+    def __init__(self, store: Store, conversation: str, folder: Path, limits: Limits) -> None:
+        self._store = store
+        self._conversation = conversation
+        self._folder = folder
+        self._limit = limits.upload_mb << 20
+
+    async def take(self, channel: Channel | None, message: Message) -> tuple[Upload, ...]:
+        """Fetch and store the message's attachments; a refused one says why. Never raises for a single file."""
+        return tuple(
+            [
+                await self._one(channel, attachment, f"upload:{message.key}:{index}")
+                for index, attachment in enumerate(message.attachments)
+            ]
+        )
+
+    async def _one(self, channel: Channel | None, attachment: Attachment, call: str) -> Upload:
+        if earlier := await self._store.run(lambda execute: _known(execute, self._conversation, call)):
+            return earlier
+        try:
+            upload = await self._save(attachment, await self._fetch(channel, attachment))
+        except Refused as error:
+            upload = Upload(attachment.name, refused=str(error))
+        except (ChannelError, base.SandboxError, OSError) as error:
+            log.warning("upload.failed name=%s reason=%s", attachment.name, error)
+            upload = Upload(attachment.name, refused="could not be fetched from the chat; please send it again")
+        await self._store.run(lambda execute: _remember(execute, self._conversation, call, upload))
+        return upload
+
+    async def _fetch(self, channel: Channel | None, attachment: Attachment) -> bytes:
+        too_big = Refused(f"exceeds the {self._limit >> 20} MB upload limit")
+        if attachment.size is not None and attachment.size > self._limit:
+            raise too_big
+        for attempt in range(TRIES):
+            try:
+                if channel is None:
+                    raise TryLater("the channel is not connected", 1.0)
+                data = bytearray()
+                async for chunk in channel.fetch(attachment):
+                    data += chunk
+                    if len(data) > self._limit:
+                        raise too_big
+                return bytes(data)
+            except Refused:
+                raise
+            except ChannelError as error:
+                if attempt == TRIES - 1:
+                    raise
+                await asyncio.sleep(min(10.0, error.after if isinstance(error, TryLater) else 0.5 * 2**attempt))
+        raise AssertionError("unreachable")
+
+    async def _save(self, attachment: Attachment, data: bytes) -> Upload:
+        def save() -> Upload:
+            files.make_folders(self._folder)
+            name = files.free_name(self._folder / "uploads", files.safe_name(attachment.name))
+            files.write_file(self._folder / "uploads", name, data)
+            return Upload(name, f"{base.UPLOADS}/{name}", len(data))
+
+        return await asyncio.to_thread(save)
+
+
+def _known(execute: Execute, conversation: str, call: str) -> Upload | None:
+    rows = execute(
+        "SELECT result FROM ledger WHERE conversation=:conversation AND call=:call",
+        {"conversation": conversation, "call": call},
+    )
+    return Upload(**orjson.loads(rows[0]["result"])) if rows else None
+
+
+def _remember(execute: Execute, conversation: str, call: str, upload: Upload) -> None:
+    execute(
+        "INSERT INTO ledger(conversation, call, result) VALUES (:conversation, :call, :result)"
+        " ON CONFLICT(conversation, call) DO UPDATE SET result=excluded.result",
+        {"conversation": conversation, "call": call, "result": orjson.dumps(asdict(upload)).decode()},
+    )

@@ -177,14 +177,14 @@ class Deltas:
 
 def _plain_text(chunk: Chunk) -> str:
     """The text of a chunk that carries nothing but text, else "": only such chunks may be merged."""
-    choices = chunk.get("choices") or ()
+    choices: list[Chunk] = chunk.get("choices") or []
     if len(choices) != 1 or chunk.get("usage"):
         return ""
     choice = choices[0]
     delta = choice.get("delta") or {}
     if choice.get("finish_reason") or choice.get("logprobs") or delta.keys() - {"content", "role"}:
         return ""
-    return delta.get("content") or ""
+    return str(delta.get("content") or "")
 
 
 async def _events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk]:

@@ -1,0 +1,157 @@
+"""What the demo plays: each scene looks at what happened so far in the turn and gives the next line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from langchain_core.messages import ToolMessage
+
+WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
+NO_BASH = (
+    "Commands cannot be run on this machine, because the sandbox needs bubblewrap and it is missing "
+    "(on Debian and Ubuntu: `sudo apt install bubblewrap`)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The turn so far: the first message, later ones, the results of the tools in order, the names of all tools."""
+
+    words: str
+    meanwhile: tuple[str, ...]
+    results: tuple[ToolMessage, ...]
+    tools: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is said next, and the tool that is called after it ("" = the turn is over)."""
+
+    text: str
+    tool: str = ""
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    def dump(self) -> str:
+        """The arguments as JSON."""
+        return orjson.dumps(self.args).decode()
+
+
+def explain(scene: Scene) -> Line:
+    """Who is speaking, what to type, and how to get a real model."""
+    return Line(
+        "Hello! I am Fawn's **built-in demo**: no language model is configured, so I play fixed scenes. Everything "
+        "around me is real: this chat, the streaming, the sandbox, the files.\n\n"
+        "Type one of these words:\n"
+        "- `plot`: I write and run a small program, and its picture and table come back as files\n"
+        "- `ask`: I ask you something and wait for your answer\n"
+        "- `fail`: something goes wrong and I recover\n"
+        "- `slow`: I work for a minute; write something meanwhile, or try `/stop`\n\n"
+        "To talk to a real model, set `OPENAI_API_KEY` (and `OPENAI_BASE_URL`, `OPENAI_MODEL` for any compatible "
+        "server, Ollama or vLLM too) in the environment or in `.env`, or put a model into `config.yaml`, and start "
+        "me again."
+    )
+
+
+def plot(scene: Scene) -> Line:
+    """Write a program, run it, describe what it left."""
+    done = len(scene.results)
+    if "bash" not in scene.tools:
+        if done == 0:
+            table = "day,visits\n" + "".join(f"{day},{(day * 37) % 23 + 4}\n" for day in range(1, 15))
+            args = {"path": f"{OUTPUTS}/visits.csv", "content": table}
+            return Line("(Demo) I can only write files here, so I write the table.", "write_file", args)
+        return Line(f"The table with made-up numbers is in `visits.csv`. There is no picture: {NO_BASH}")
+    if done == 0:
+        args = {"path": f"{WORKSPACE}/demo_plot.py", "content": PROGRAM}
+        return Line("(Demo) I write a small Python program that draws a chart.", "write_file", args)
+    if done == 1:
+        return Line("Now I run it in the sandbox.", "bash", {"command": f"python3 {WORKSPACE}/demo_plot.py"})
+    if "wrote visits.png" not in str(scene.results[-1].content):
+        return Line(
+            "The program did not run as it should in this sandbox, so there is no chart. That is not part of "
+            "the demo: `fawn check` says what the sandbox is missing."
+        )
+    return Line(
+        "Done. The chart is in `visits.png`, its numbers in `visits.csv`; both come with this message. The numbers "
+        "are made up, but the program really ran, in a sandbox of this conversation alone."
+    )
+
+
+def ask(scene: Scene) -> Line:
+    """Ask, wait, use the answer."""
+    if not scene.results:
+        options = ["A picture", "A table", "Nothing, thanks"]
+        args = {"question": "(Demo) What would you like me to make next?", "options": options}
+        return Line("", "ask_clarification", args)
+    answer = str(scene.results[-1].content).strip()
+    return Line(
+        f"You answered “{answer}”, and I went on from where I had asked; that works after a restart, too. "
+        "Type `plot` and I make a picture and a table."
+    )
+
+
+def fail(scene: Scene) -> Line:
+    """Run into an error, see it, recover."""
+    path = f"{WORKSPACE}/demo_notes.txt"
+    match len(scene.results):
+        case 0:
+            missing = {"path": f"{WORKSPACE}/demo_notes_that_are_not_there.txt"}
+            return Line("(Demo) I read a file that does not exist, to show what happens.", "read_file", missing)
+        case 1:
+            args = {"path": path, "content": "Written after the first try failed.\n"}
+            return Line("As expected, that failed. I saw the error, and write the file first.", "write_file", args)
+        case 2:
+            return Line("And now I read it.", "read_file", {"path": path})
+        case _:
+            return Line("That worked. A failing step is shown as failed, I get its error, and the work goes on.")
+
+
+def slow(scene: Scene) -> Line:
+    """Keep busy for a minute."""
+    if "bash" not in scene.tools:
+        return Line(f"I would run a command for a minute now. {NO_BASH}")
+    if not scene.results:
+        command = 'for second in $(seq 60); do echo "second $second of 60"; sleep 1; done'
+        text = "(Demo) I start a command that takes a minute. Write something meanwhile, or stop me with `/stop`."
+        return Line(text, "bash", {"command": command})
+    return Line("The minute is over, the command ran to its end.")
+
+
+PROGRAM = '''\
+"""Draws a bar chart as a PNG and writes its numbers as CSV, with the standard library alone."""
+import struct
+import zlib
+from pathlib import Path
+
+outputs = Path("/mnt/user-data/outputs")
+outputs.mkdir(exist_ok=True)
+visits = [(day * 37) % 23 + 4 for day in range(1, 15)]
+
+rows = "".join(f"{day},{count}\\n" for day, count in enumerate(visits, 1))
+(outputs / "visits.csv").write_text("day,visits\\n" + rows)
+
+width, height, margin = 640, 360, 30
+paper, ink, bar = (250, 249, 246), (90, 90, 90), (196, 122, 58)
+pixels = [[paper] * width for _ in range(height)]
+step = (width - 2 * margin) // len(visits)
+for number, count in enumerate(visits):
+    left = margin + number * step + 6
+    top = height - margin - count * (height - 2 * margin) // max(visits)
+    for y in range(top, height - margin):
+        pixels[y][left:left + step - 12] = [bar] * (step - 12)
+pixels[height - margin] = [paper] * margin + [ink] * (width - 2 * margin) + [paper] * margin
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+raw = b"".join(b"\\0" + bytes(value for pixel in row for value in pixel) for row in pixels)
+png = b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+png += chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")
+(outputs / "visits.png").write_bytes(png)
+print(f"wrote visits.png ({width} x {height}) and visits.csv ({len(visits)} days)")
+'''

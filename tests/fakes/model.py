@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import orjson
 from aiohttp import web
 
-from tests.fakes.model_script import Answer, ToolCall, answer_of, directive_of, rejected, words
+from tests.fakes.model_script import Answer, ToolCall, answer_of, directive_of, helper_answer, rejected, words
 from tests.fakes.server import Json, LocalServer, cut, main
 
 __all__ = ["Answer", "FakeModel", "Request", "ToolCall", "words"]
@@ -36,7 +36,7 @@ class Request:
     first: float = 0.0  # the first word or tool call went out
     end: float = 0.0  # the last byte went out
     gone: bool = False  # the client went away before the end
-    helper: bool = False  # no tools in it: a summary or a title
+    helper: bool = False  # it asked for a summary or a title
     rejected: str = ""
     messages: list[Json] = field(default_factory=list)
     tools: list[Json] = field(default_factory=list)
@@ -88,9 +88,9 @@ class FakeModel(LocalServer):
         if self.api_key and request.headers.get("Authorization") != f"Bearer {self.api_key}":
             return _refusal(entry, 401, "Incorrect API key provided", "invalid_api_key")
         body: Json = orjson.loads(raw)
-        directive, _ = directive_of(body["messages"])
-        entry.id = str((directive or {}).get("id", ""))
-        entry.helper = not body.get("tools")
+        entry.helper = not body.get("tools") and bool(helper_answer(body["messages"]))
+        if not entry.helper:
+            entry.id = str((directive_of(body["messages"])[0] or {}).get("id", ""))
         if self.keep_bodies:
             entry.messages, entry.tools = body["messages"], body.get("tools") or []
             entry.headers = dict(request.headers)

@@ -111,7 +111,7 @@ def directive_of(messages: list[Json]) -> tuple[Json | None, int]:
 def answer_of(body: Json, tries: MutableMapping[str, int]) -> Answer:
     """The answer to a request; `tries` remembers how often each scripted fault was suffered."""
     messages: list[Json] = body["messages"]
-    if not body.get("tools") and (helper := _helper(messages)):
+    if not body.get("tools") and (helper := helper_answer(messages)):
         return Answer(helper)
     directive, done = directive_of(messages)
     if directive is None:
@@ -157,7 +157,7 @@ def _arguments(args: object) -> str:
     return args if isinstance(args, str) else orjson.dumps(args).decode()
 
 
-def _helper(messages: list[Json]) -> str:
+def helper_answer(messages: list[Json]) -> str:
     """The answer to a request for a summary or a title, "" when it is neither."""
     whole = "\n".join(text_of(m) for m in messages)
     asked = (whole[:2000] + whole[-500:]).lower()

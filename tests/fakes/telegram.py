@@ -28,7 +28,8 @@ from aiohttp import web
 
 from tests.fakes.server import Fault, Json, LocalServer, main
 from tests.fakes.telegram_methods import ApiError, Files, Methods
-from tests.fakes.telegram_world import JANE, TOKEN, Shown
+from tests.fakes.telegram_rates import Rates
+from tests.fakes.telegram_world import JANE, TOKEN, Shown, said_in
 
 __all__ = ["JANE", "TOKEN", "Call", "FakeTelegram", "Rates", "Shown"]
 
@@ -89,47 +90,18 @@ class Call:
 
 
 @dataclass(slots=True)
-class Bucket:
-    """A token bucket: `rate` tokens a second, at most `burst`."""
+class Delivery:
+    """An update that was handed out; `at` has the time.monotonic() of every time."""
 
-    rate: float
-    burst: float
-    tokens: float = -1.0
-    at: float = 0.0
+    update_id: int
+    chat: int = 0
+    message_id: int = 0
+    at: list[float] = field(default_factory=list)
 
-    def wait(self, now: float, cost: float) -> float:
-        """Seconds until `cost` tokens are there (0: now)."""
-        self.tokens = self.burst if self.tokens < 0 else min(self.burst, self.tokens + (now - self.at) * self.rate)
-        self.at = now
-        return max(0.0, (cost - self.tokens) / self.rate)
-
-
-@dataclass(slots=True)
-class Rates:
-    """Telegram's limits (core.telegram.org/bots/faq): 1 message/s in a chat, 20/min in a group, 30/s in all.
-
-    The bursts are a little wider than a polite client's, because calls can bunch up on the way.
-    """
-
-    chat: tuple[float, float] = (1.0, 3.0)
-    group: tuple[float, float] = (20 / 60, 21.0)
-    overall: tuple[float, float] = (30.0, 33.0)
-    refused: int = 0  # how many calls came too fast
-    _buckets: dict[object, Bucket] = field(default_factory=dict)
-
-    def take(self, chat: int, cost: int) -> float:
-        """Seconds to wait when this is too fast, else 0 and the call is counted."""
-        now = time.monotonic()
-        wanted: list[tuple[object, tuple[float, float]]] = [("all", self.overall), (chat, self.chat)]
-        if chat < 0:
-            wanted.append((("group", chat), self.group))
-        buckets = [self._buckets.setdefault(key, Bucket(*limit)) for key, limit in wanted]
-        if late := max(bucket.wait(now, min(cost, bucket.burst)) for bucket in buckets):
-            self.refused += 1
-            return late
-        for bucket in buckets:
-            bucket.tokens -= cost
-        return 0.0
+    @classmethod
+    def of(cls, update: Json) -> Delivery:
+        message = update.get("message") or update.get("edited_message") or {}
+        return cls(update["update_id"], message.get("chat", {}).get("id", 0), message.get("message_id", 0))
 
 
 class FakeTelegram(LocalServer, Methods):
@@ -143,7 +115,7 @@ class FakeTelegram(LocalServer, Methods):
         self.webhook = False  # True: getUpdates is refused until deleteWebhook
         self.calls: list[Call] = []  # everything but getUpdates
         self.polls: deque[Call] = deque(maxlen=1000)
-        self.delivered: dict[int, list[float]] = {}  # update id → when it was handed out
+        self.delivered: dict[int, Delivery] = {}  # by update id
         self._poll_count = 0
         self._allowed: list[str] = []
         self._poll: asyncio.Future[bool] | None = None  # the poll that waits; True: a newer one came
@@ -174,9 +146,10 @@ class FakeTelegram(LocalServer, Methods):
             async with asyncio.timeout(seconds):
                 while True:
                     changed.clear()
-                    for shown in self.visible(chat, topic):
-                        if text in shown.text:
-                            return shown
+                    if any(text in said_in(message) for message in list(self.chat(chat).messages.values())):
+                        for shown in self.visible(chat, topic):
+                            if text in shown.text:
+                                return shown
                     await changed.wait()
         except TimeoutError:
             raise TimeoutError(f"no {text!r} in chat {chat}: {self.texts(chat)}") from None
@@ -203,14 +176,26 @@ class FakeTelegram(LocalServer, Methods):
     def poll_count(self) -> int:
         return self._poll_count
 
-    def deliveries(self) -> dict[int, list[float]]:
-        """Update id → when it was handed out (time.monotonic())."""
-        return self.delivered
+    def first_poll(self) -> float:
+        """When the first getUpdates came since the start or `forget` (of the last 1,000)."""
+        return self.polls[0].at
+
+    def sent_at(self, chat: int) -> float:
+        """When the last message of a person in this chat came up."""
+        ids = [u for u, delivery in self.delivered.items() if delivery.chat == chat]
+        return self.pushed[ids[-1]]
+
+    def deliveries(self, chat: int | None = None) -> list[Delivery]:
+        """What was handed out to a poll, in order."""
+        return [delivery for delivery in self.delivered.values() if chat in (None, delivery.chat)]
 
     def forget(self) -> None:
-        """Empty the logs and the chats' messages, for long runs."""
+        """Empty the logs and the chats' messages: for long runs, and between two runs."""
         self.calls.clear()
+        self.polls.clear()
+        self._poll_count = 0
         self.delivered.clear()
+        self.updates.clear()
         self.pushed.clear()
         for chat in self.chats.values():
             chat.messages.clear()
@@ -238,7 +223,7 @@ class FakeTelegram(LocalServer, Methods):
                 await asyncio.sleep(self.latency)
             result = await self._result(call)
             if call.chat is not None:
-                for notify in self._watchers.get(call.chat, ()):
+                for notify in tuple(self._watchers.get(call.chat, ())):
                     notify()
             if fault and fault.after and (answer := await self._hit(fault, request, call)):
                 return answer
@@ -307,7 +292,7 @@ class FakeTelegram(LocalServer, Methods):
             await asyncio.sleep(self.latency)
         now = time.monotonic()
         for update in batch:
-            self.delivered.setdefault(update["update_id"], []).append(now)
+            self.delivered.setdefault(update["update_id"], Delivery.of(update)).at.append(now)
         return batch
 
     def m_deletewebhook(self, args: Json, files: Files) -> bool:

@@ -70,6 +70,11 @@ class Chat:
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # every chat counts its own
 
 
+def said_in(message: Json) -> str:
+    """The text or the caption of a message."""
+    return message.get("text") or message.get("caption") or ""
+
+
 class World:
     """What has happened. Thread-safe as far as tests need it: one statement a change."""
 
@@ -196,7 +201,7 @@ class World:
         keyboard = message.get("reply_markup", {}).get("inline_keyboard", [])
         return Shown(
             id=message["message_id"],
-            text=message.get("text") or message.get("caption") or "",
+            text=said_in(message),
             by_bot=message["from"]["is_bot"],
             topic=message.get("message_thread_id", 0),
             kind=kind,

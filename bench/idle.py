@@ -1,0 +1,43 @@
+"""Starting and doing nothing: time to listen and to answer, memory and CPU at rest, with console and Telegram."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bench.harness import Job, Row, World, median, new_chats, show
+
+
+async def start(world: World) -> tuple[float, float]:
+    """Seconds from the start of the process to its first getUpdates, and to the first whole reply."""
+    [chat] = new_chats(1)
+    job = Job(chat)
+    async with world.service("fawn") as service:
+        listening = (await world.first_poll()) - service.started
+    async with world.service("fawn", waiting=[job]) as service:
+        await world.ask([job], send=False)
+        replied = (await world.times(job)).final_visible - service.started
+    return listening, replied
+
+
+async def rest(world: World, seconds: float) -> tuple[float, float]:
+    """RSS in MB and CPU in percent of a core, with a terminal attached, after one turn."""
+    async with world.service("fawn", tty=True) as service:
+        fresh = service.rss()
+        await asyncio.sleep(5)  # let the start's own work end
+        before = service.cpu()
+        await asyncio.sleep(seconds)
+        return fresh, (service.cpu() - before) / seconds * 100
+
+
+async def run(world: World, full: bool = False) -> list[Row]:
+    """Goals: issue text."""
+    starts = [await start(world) for _ in range(10 if full else 3)]
+    rss, cpu = await rest(world, 60 if full else 20)
+    rows = [
+        Row("start -> listening", median([s[0] for s in starts]), "s", goal=1.5, note=f"{len(starts)} starts"),
+        Row("start -> first reply (message was waiting)", median([s[1] for s in starts]), "s", goal=3),
+        Row("RSS idle, console and Telegram", rss, "MB", goal=160),
+        Row("CPU idle, console and Telegram", cpu, "%", goal=0.3),
+    ]
+    show("Start and rest", rows)
+    return rows

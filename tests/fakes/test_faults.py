@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -179,6 +180,22 @@ async def test_a_group_takes_twenty_a_minute_and_the_bot_thirty_a_second(
         telegram.chat(chat)
     overall = await asyncio.gather(*(client("sendMessage", chat_id=chat, text="x") for chat in range(100, 200)))
     assert [status for status, _ in overall].count(429) > 40
+
+
+async def test_a_call_may_come_as_json_form_multipart_or_query(
+    telegram: FakeTelegram, session: aiohttp.ClientSession
+) -> None:
+    url = f"{telegram.base_url}/bot{TOKEN}/sendMessage"
+    bold = [{"type": "bold", "offset": 0, "length": 2}]
+    text_entities = {"text": "hi", "entities": json.dumps(bold)}
+    parts = aiohttp.FormData({"chat_id": str(JANE), **text_entities}, default_to_multipart=True)
+    form = {"chat_id": str(JANE), **text_entities}
+    as_json = session.post(url, json={"chat_id": JANE, "text": "hi", "entities": bold})
+    ways = [as_json, session.post(url, data=form), session.post(url, data=parts), session.get(url, params=form)]
+    for way in ways:
+        async with way as response:
+            assert (await response.json())["result"]["entities"] == bold
+    assert telegram.texts(JANE) == ["hi"] * 4
 
 
 async def test_chance_is_seeded(telegram: FakeTelegram, client: Client) -> None:

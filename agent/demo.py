@@ -112,10 +112,13 @@ def _call_id() -> str:
 
 
 def _chunks(line: Line) -> list[AIMessageChunk]:
-    chunks = [AIMessageChunk(word) for word in re.findall(r"\S+\s*|\s+", line.text)]
+    chunks = [AIMessageChunk(content=word) for word in re.findall(r"\S+\s*|\s+", line.text)]
     if line.tool:
         args = line.dump()
         first = tool_call_chunk(name=line.tool, args="", id=_call_id(), index=0)
         rest = tool_call_chunk(name=None, args=args, id=None, index=0)
-        chunks += [AIMessageChunk("", tool_call_chunks=[first]), AIMessageChunk("", tool_call_chunks=[rest])]
+        chunks += [
+            AIMessageChunk(content="", tool_call_chunks=[first]),
+            AIMessageChunk(content="", tool_call_chunks=[rest]),
+        ]
     return chunks

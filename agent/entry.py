@@ -8,25 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired
+from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
 from agent.desk import Desk, Turn
 from agent.human import Humans, body
-from agent.repair import repair
+from agent.repair import MARK, repair
 
 Graph = CompiledStateGraph[Any, Desk, Any, Any]
 
 
-class State(AgentState[Any]):
-    """The agent's state, and the key of the last message that was an answer to a question."""
+REMEMBERED = 16  # answers; more are never open at once
 
-    answered: NotRequired[str]
+
+def _latest(old: list[str], new: list[str]) -> list[str]:
+    return list(dict.fromkeys([*old, *new]))[-REMEMBERED:]
+
+
+class State(AgentState[Any]):
+    """The agent's state, and the keys of the latest messages that were answers to questions."""
+
+    answered: NotRequired[Annotated[list[str], _latest]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class Work:
 class Finished:
     """There is nothing to do: this turn was over before, with this answer."""
 
-    answer: AIMessage
+    answer: AnyMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +71,11 @@ async def enter(graph: Graph, config: RunnableConfig, turn: Turn, desk: Desk, hu
     begun = bool(keys & {message.id for message in messages})
     if state.interrupts and not begun and (chosen := _asked(state, turn)):
         return Work(_resume(chosen, turn, humans), _calls(messages))
-    begun = begun or state.values.get("answered") in keys
+    begun = begun or bool(keys & set(state.values.get("answered", ())))
     if begun and state.tasks:  # never state.next: it leaves out tasks whose writes are saved
         return Work(None, _calls(messages))
     if begun:
-        return await _over(messages, keys, state, desk, humans)
+        return await _over(messages, desk, humans)
     if state.interrupts and turn.answer is not None:
         return Stale(state.interrupts)
     if state.tasks:
@@ -93,22 +100,20 @@ def _resume(chosen: Interrupt, turn: Turn, humans: Humans) -> Command[Any]:
     words = "\n\n".join(filter(None, (body(item) for item in turn.inputs)))
     text = words if turn.answer is None or any(item.uploads for item in turn.inputs) else turn.answer.text
     keys = [item.message.key for item in turn.inputs]
-    return Command(resume={chosen.id: text}, update={"answered": keys[-1]} if keys else None)
+    return Command(resume={chosen.id: text}, update={"answered": keys} if keys else None)
 
 
-async def _over(
-    messages: Sequence[AnyMessage], keys: set[str], state: StateSnapshot, desk: Desk, humans: Humans
-) -> Entry:
-    """The turn was over, only its record was lost. What people wrote during it may still want an answer."""
+async def _over(messages: Sequence[AnyMessage], desk: Desk, humans: Humans) -> Entry:
+    """The turn was over, only its record was lost. What people wrote during it may still want an answer, and an
+    answer that was cut off is worth a new try."""
     known = {message.id for message in messages}
     late = [humans.message(item) for item in await desk.steering.unread() if item.message.key not in known]
     if late:
         return Work({"messages": late})
-    begin = next((i for i, message in enumerate(messages) if message.id in keys), 0)
-    for message in messages[begin:]:
-        if isinstance(message, AIMessage) and not message.tool_calls:
-            return Finished(message)
-    raise LookupError(f"a finished turn without an answer at step {state.metadata and state.metadata.get('step')}")
+    last = messages[-1]
+    if last.additional_kwargs.get(MARK):
+        return Work({"messages": [RemoveMessage(id=str(last.id))]})
+    return Finished(last)
 
 
 def _calls(messages: Sequence[AnyMessage]) -> list[ToolCall]:

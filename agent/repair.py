@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agent.entry import Graph
 
 CUT = "[interrupted here]"
+MARK = "cut"
 UNANSWERED = "The person did not answer this question; they wrote something else or stopped the work."
 UNKNOWN = "This call was interrupted; its outcome is unknown."
 
@@ -28,7 +29,7 @@ async def repair(graph: Graph, config: RunnableConfig, partial: str = "") -> Non
     results = _results(state)
     if results:
         await graph.aupdate_state(config, {"messages": results}, as_node="tools")
-    said = AIMessage(f"{partial.rstrip()}\n\n{CUT}".lstrip())
+    said = AIMessage(f"{partial.rstrip()}\n\n{CUT}".lstrip(), additional_kwargs={MARK: True})
     await graph.aupdate_state(config, {"messages": [said]}, as_node="model")
 
 

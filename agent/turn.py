@@ -56,24 +56,25 @@ class Agent:
         """
         WINDOW.set(turn.window)
         flow = Flow(desk, self._needs_sandbox)
-        state: Done | None = None
+        failed: Failed | None = None
         try:
             async with aclosing(self._work(turn, desk, flow)) as blocks:
                 async for block in blocks:
                     yield block
         except ModelFailure as error:
-            yield error.failed
-            state = Done("failed", flow.usage)
+            failed = error.failed
         except GraphRecursionError:
-            yield Failed("The work took more steps than one turn may have.", "Tell me how to go on.")
-            state = Done("failed", flow.usage)
+            failed = Failed("The work took more steps than one turn may have.", "Tell me how to go on.")
         except Exception:  # the edge of a turn: a person waits for an answer, whatever broke
             log.exception("turn failed in %s", turn.conversation)
-            yield Failed("Something went wrong inside me.", "Try again; the operator finds the reason in the log.")
-            state = Done("failed", flow.usage)
+            failed = Failed("Something went wrong inside me.", "Try again; the operator finds the reason in the log.")
+        if failed:
+            await self.repair(turn.conversation)  # the next turn may come without a look at the state
         for file in desk.presented:
             yield file
-        yield state or Done("waiting" if flow.asks else "done", flow.usage)
+        if failed:
+            yield failed
+        yield Done("failed" if failed else "waiting" if flow.asks else "done", flow.usage)
 
     async def _work(self, turn: Turn, desk: Desk, flow: Flow) -> AsyncGenerator[Block, None]:
         graph = self._graphs.get(turn.model or self.lead)

@@ -62,6 +62,10 @@ class FolderSandbox:
         self.folder = folder
         self.runs_commands = runs_commands
 
+    @property
+    def gone(self) -> bool:
+        return False
+
     def _host(self, path: str) -> Path:
         if not path.startswith(f"{ROOT}/"):
             raise FileFault(f"{path} is outside {ROOT}")
@@ -105,8 +109,14 @@ class FolderSandbox:
         with host.open("ab" if append else "wb") as file:
             file.write(data)
 
+    async def stat(self, path: str) -> Entry:
+        host = self._host(path)
+        if not host.exists():
+            raise FileFault(f"{path}: no such file")
+        return Entry(path, host.stat().st_size, "folder" if host.is_dir() else "file")
+
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
-        return [Entry(f"{path}/{p.name}", p.stat().st_size, p.is_dir()) for p in sorted(self._host(path).iterdir())]
+        return [await self.stat(f"{path}/{entry.name}") for entry in sorted(self._host(path).iterdir())][:limit]
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
         host = self._host(path)

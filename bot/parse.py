@@ -135,16 +135,17 @@ class Parser:
             return {}
         if not isinstance(node, yaml.MappingNode):
             raise Wrong(f"expected a section (name: value), found {found(node)}")
+        own: set[str] = set()
+        for key, _ in node.value:
+            if (name := key_of(key)) in own:
+                self.fault(key, join(place, shown(name)), "is there twice", "keep one of them")
+            own.add(name)
         try:
-            yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor"
+            yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor": what is merged comes first, what is said wins
         except (yaml.YAMLError, RecursionError):
             raise Wrong("'<<' can only merge sections") from None
-        known: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-            if name in known:
-                self.fault(key, join(place, shown(name)), "is there twice", "keep one of them")
-            known[name] = (key, value)
+        known = {key_of(key): (key, value) for key, value in node.value}
+        node.value = list(known.values())
         return known
 
     def section(self, node: yaml.Node | None, place: str, kind: type, extra: Sequence[str] = ()) -> Any:
@@ -295,6 +296,10 @@ def plain(text: str) -> yaml.ScalarNode:
 
 def is_null(node: yaml.Node | None) -> bool:
     return node is None or (isinstance(node, yaml.ScalarNode) and tag(node) == "null")
+
+
+def key_of(node: yaml.Node) -> str:
+    return str(node.value) if isinstance(node, yaml.ScalarNode) else "?"
 
 
 def as_text(node: yaml.Node) -> yaml.Node:

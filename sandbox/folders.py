@@ -113,8 +113,8 @@ class FolderSandbox:
             top = await asyncio.to_thread(handle)
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", search.__file__, json.dumps(arguments),
-                stdin=top, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+                sys.executable, "-I", "-S", search.__file__, str(top), json.dumps(arguments), pass_fds=(top,),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         finally:
             os.close(top)

@@ -69,10 +69,10 @@ def work(frame: dict[str, Any], out: int) -> None:
 
 def read(frame: dict[str, Any]) -> bytes:
     fd = os.open(frame["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    what = search.kind(os.fstat(fd))
+    if what not in ("file", "hard link"):
+        raise OSError(errno.EINVAL, f"is a {what}, not a file")
     with open(fd, "rb") as file:
-        what = search.kind(os.fstat(fd))
-        if what not in ("file", "hard link"):
-            raise OSError(errno.EINVAL, f"is a {what}, not a file")
         file.seek(frame["offset"])
         return file.read(frame["limit"])
 

@@ -39,6 +39,11 @@ class LazyMachine:
         self._held = AsyncExitStack()
         self._task: asyncio.Task[Sandbox] | None = None
 
+    @property
+    def used(self) -> bool:
+        """Somebody asked for it in this turn."""
+        return self._task is not None
+
     def warm(self) -> None:
         """See `Machine.warm`."""
         self._begin()

@@ -173,11 +173,13 @@ def translate(pattern: str) -> re.Pattern[str]:
 
 
 def main() -> None:
-    """glob or grep as a process of its own, which can be killed: a hostile pattern may never end. The folder is stdin,
-    the argument JSON: [pattern, limit] or [pattern, limit, expression]. Prints rows, or a text that says why not."""
-    pattern, limit, *regex = json.loads(sys.argv[1])
+    """glob or grep as a process of its own, which can be killed: a hostile pattern may never end. Arguments: the
+    descriptor of the folder, and JSON: [pattern, limit] or [pattern, limit, expression]. Prints rows, or a text that
+    says why not."""
+    top = int(sys.argv[1])
+    pattern, limit, *regex = json.loads(sys.argv[2])
     try:
-        answer: object = grep(0, regex[0], pattern, limit) if regex else find(0, pattern, limit)
+        answer: object = grep(top, regex[0], pattern, limit) if regex else find(top, pattern, limit)
     except re.error as error:
         answer = f"not a regular expression: {error}"
     json.dump(answer, sys.stdout)

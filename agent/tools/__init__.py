@@ -1,0 +1,35 @@
+"""The tools of the agent, one per file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.tools import BaseTool
+
+from agent.tools.ask_clarification import ask_clarification
+from agent.tools.bash import bash
+from agent.tools.glob import glob
+from agent.tools.grep import grep
+from agent.tools.ls import ls
+from agent.tools.present_files import present_files
+from agent.tools.read_file import read_file
+from agent.tools.str_replace import str_replace
+from agent.tools.write_file import write_file
+
+FILES = (read_file, write_file, str_replace, ls, glob, grep, present_files)
+NEEDS_SANDBOX = frozenset(tool.name for tool in (bash, *FILES))
+IDEMPOTENT = frozenset(tool.name for tool in (read_file, ls, glob, grep, present_files, ask_clarification))
+
+
+def tools(commands: bool) -> list[BaseTool]:
+    """What the model is offered; `bash` only where there are `commands`."""
+    return [*((bash,) if commands else ()), *FILES, ask_clarification]
+
+
+def idempotent(name: str, args: Mapping[str, Any]) -> bool:
+    """Whether a call may simply run again when a crash left its outcome unknown."""
+    return name in IDEMPOTENT or (name == "write_file" and not args.get("append", False))
+
+
+__all__ = ["IDEMPOTENT", "NEEDS_SANDBOX", "idempotent", "tools"]

@@ -1,0 +1,20 @@
+"""Ask the person, and wait for the answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from langgraph.types import interrupt
+
+from agent.tools.offer import Runtime, offer
+
+
+@offer
+async def ask_clarification(
+    question: Annotated[str, "One question, complete in itself."],
+    runtime: Runtime,
+    options: Annotated[list[str], "Answers to choose from, if there are few."] = [],  # noqa: B006  never changed
+) -> str:
+    """Ask the person a question and wait, for days if need be. Only when you cannot go on without the answer."""
+    # The body runs again from its start when the answer comes: nothing may happen before the interrupt.
+    return str(interrupt({"kind": "ask", "question": question, "options": options}))

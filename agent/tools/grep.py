@@ -1,0 +1,27 @@
+"""Find lines in files."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from agent.tools.offer import Runtime, absolute, offer
+from sandbox.base import ROOT
+
+MOST = 100
+
+
+@offer
+async def grep(
+    pattern: Annotated[str, "A Python regular expression."],
+    runtime: Runtime,
+    path: Annotated[str, "Absolute path of the folder to look in."] = ROOT,
+    glob: Annotated[str, "Which files, for example *.py."] = "**",
+) -> str:
+    """Find lines that match a regular expression in text files; at most 100, as path:line:text."""
+    path = absolute(path)
+    sandbox = await runtime.context.machine.get()
+    matches = await sandbox.grep(pattern, path, glob=glob, limit=MOST + 1)
+    shown = [f"{match.path}:{match.line}:{match.text}" for match in matches[:MOST]]
+    if len(matches) > MOST:
+        shown.append(f"[more than {MOST} lines]")
+    return "\n".join(shown) or f"[no line below {path} matches]"

@@ -1,0 +1,52 @@
+"""Hand files to the person, in order."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from agent.conversation import File
+from agent.tools.offer import Runtime, absolute, offer
+from sandbox.base import OUTPUTS, Sandbox, SandboxError
+
+
+class Present(BaseModel):
+    """A file to hand over."""
+
+    path: str = Field(description="Absolute path below /mnt/user-data/outputs.")
+    caption: str = Field(default="", description="A few words that are shown with the file.")
+
+
+@offer
+async def present_files(
+    files: Annotated[list[Present], "The files in the order to send them."],
+    runtime: Runtime,
+) -> str:
+    """Send files to the person in this order, with captions, when you are done. Files you leave in
+    /mnt/user-data/outputs are sent in any case; use this for order and captions."""
+    sandbox = await runtime.context.machine.get()
+    presented = runtime.context.presented
+    said: list[str] = []
+    for file in files:
+        path, problem = await _look(sandbox, absolute(file.path))
+        if problem:
+            said.append(f"{file.path} will not be sent: {problem}.")
+            continue
+        said.append(f"{path} will be sent.")
+        if File(path, file.caption) not in presented:  # the call may run again after a crash
+            presented.append(File(path, file.caption))
+    return "\n".join(said) or "No file was named."
+
+
+async def _look(sandbox: Sandbox, path: str) -> tuple[str, str]:
+    """The real path of a file, and why it cannot be sent ("" when it can)."""
+    try:
+        entry = await sandbox.stat(path)
+    except SandboxError as error:
+        return path, str(error).removeprefix(f"{path}: ")
+    if not entry.path.startswith(OUTPUTS + "/"):
+        return path, f"it is not below {OUTPUTS}"
+    if entry.kind != "file":
+        return path, f"it is a {entry.kind}, not a regular file"
+    return entry.path, ""

@@ -1,0 +1,394 @@
+"""What every sandbox provider must do. A provider without commands is held to the part about files."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import (
+    OUTPUTS,
+    ROOT,
+    SKILLS,
+    UPLOADS,
+    WORKSPACE,
+    Entry,
+    FileFault,
+    Sandbox,
+    SandboxProvider,
+    SandboxUnavailable,
+)
+from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.folders import Folders
+from tests.engines import need_bubblewrap
+
+
+@pytest.fixture
+def skills(tmp_path: Path) -> Path:
+    folder = tmp_path / "skills"
+    (folder / "plot").mkdir(parents=True)
+    (folder / "plot" / "SKILL.md").write_text("# How to plot\n")
+    return folder
+
+
+@pytest.fixture(params=["bubblewrap", "folders"])
+async def provider(request: pytest.FixtureRequest, skills: Path) -> AsyncIterator[SandboxProvider]:
+    made: SandboxProvider
+    if request.param == "bubblewrap":
+        need_bubblewrap()
+        made = Bubblewrap(BubblewrapSettings(skills))
+    else:
+        made = Folders(skills)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def sandbox(provider: SandboxProvider, tmp_path: Path) -> AsyncIterator[Sandbox]:
+    async with provider.acquire("thread/1", tmp_path / "one") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def computer(sandbox: Sandbox) -> Sandbox:
+    """A sandbox that runs commands; for tests that are marked so."""
+    assert sandbox.runs_commands
+    return sandbox
+
+
+commands = pytest.mark.parametrize("provider", ["bubblewrap"], indirect=True)
+
+
+# ---------------------------------------------------------------- lifecycle
+
+
+async def test_check_passes_where_the_provider_works(provider: SandboxProvider) -> None:
+    await provider.check()
+
+
+async def test_a_sandbox_says_what_its_provider_says(provider: SandboxProvider, sandbox: Sandbox) -> None:
+    assert sandbox.runs_commands == provider.runs_commands
+    assert not sandbox.gone
+
+
+async def test_folders_are_made_and_survive_destroy(provider: SandboxProvider, tmp_path: Path) -> None:
+    async with provider.acquire("a", tmp_path / "a") as sandbox:
+        await sandbox.write(f"{WORKSPACE}/kept.txt", b"kept")
+    await provider.destroy("a")
+    assert (tmp_path / "a" / "workspace" / "kept.txt").read_bytes() == b"kept"
+    async with provider.acquire("a", tmp_path / "a") as sandbox:
+        assert await sandbox.read(f"{WORKSPACE}/kept.txt") == b"kept"
+
+
+async def test_two_keys_do_not_see_each_other(provider: SandboxProvider, tmp_path: Path) -> None:
+    async with provider.acquire("a", tmp_path / "a") as one, provider.acquire("b", tmp_path / "b") as other:
+        await one.write(f"{WORKSPACE}/mine.txt", b"mine")
+        with pytest.raises(FileFault):
+            await other.read(f"{WORKSPACE}/mine.txt")
+
+
+async def test_the_key_may_be_any_text(provider: SandboxProvider, tmp_path: Path) -> None:
+    async with provider.acquire("../../x y/\n→", tmp_path / "odd") as sandbox:
+        await sandbox.write(f"{OUTPUTS}/a", b"1")
+    assert (tmp_path / "odd" / "outputs" / "a").read_bytes() == b"1"
+
+
+# ---------------------------------------------------------------- files
+
+
+async def test_write_read_append_and_windows(sandbox: Sandbox) -> None:
+    path = f"{WORKSPACE}/deep/er/日本.txt"
+    await sandbox.write(path, b"hello ")
+    await sandbox.write(path, b"world", append=True)
+    assert await sandbox.read(path) == b"hello world"
+    assert await sandbox.read(path, offset=6, limit=3) == b"wor"
+    assert await sandbox.read(path, offset=100) == b""
+    await sandbox.write(path, b"short")
+    assert await sandbox.read(path) == b"short"
+
+
+async def test_megabytes_pass_unharmed(sandbox: Sandbox) -> None:
+    data = bytes(range(256)) * 12_000
+    await sandbox.write(f"{UPLOADS}/big.bin", data)
+    assert await sandbox.read(f"{UPLOADS}/big.bin", limit=4 << 20) == data
+
+
+async def test_writing_replaces_whole_files_and_leaves_no_draft(sandbox: Sandbox) -> None:
+    for text in (b"one", b"two"):
+        await sandbox.write(f"{WORKSPACE}/a.txt", text)
+    assert [entry.path for entry in await sandbox.ls(WORKSPACE)] == [f"{WORKSPACE}/a.txt"]
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", f"{ROOT}/../../etc/x", f"{SKILLS}/x", "/usr/x", "relative", ROOT])
+async def test_writing_elsewhere_is_refused(sandbox: Sandbox, path: str) -> None:
+    with pytest.raises(FileFault):
+        await sandbox.write(path, b"x")
+
+
+async def test_faults_name_the_virtual_path_and_the_reason(sandbox: Sandbox, tmp_path: Path) -> None:
+    for work, reason in (
+        (lambda: sandbox.read(f"{WORKSPACE}/none"), "No such file"),
+        (lambda: sandbox.read(WORKSPACE), "folder"),
+        (lambda: sandbox.ls(f"{WORKSPACE}/none"), "No such file"),
+        (lambda: sandbox.grep("(", WORKSPACE), "regular expression"),
+    ):
+        with pytest.raises(FileFault, match=reason) as caught:
+            await work()
+        assert str(tmp_path) not in str(caught.value)
+    with pytest.raises(FileFault, match=f"{WORKSPACE}/none"):
+        await sandbox.stat(f"{WORKSPACE}/none")
+
+
+async def test_nul_in_a_path_is_a_fault(sandbox: Sandbox) -> None:
+    with pytest.raises(FileFault):
+        await sandbox.read(f"{WORKSPACE}/a\0b")
+
+
+async def test_stat_tells_size_and_kind(sandbox: Sandbox) -> None:
+    await sandbox.write(f"{OUTPUTS}/a.txt", b"123")
+    assert await sandbox.stat(f"{OUTPUTS}/a.txt") == Entry(f"{OUTPUTS}/a.txt", 3, "file")
+    assert (await sandbox.stat(OUTPUTS)).folder
+
+
+async def test_ls_is_sorted_bounded_and_as_deep_as_asked(sandbox: Sandbox) -> None:
+    for name in ("b", "a", "sub/c", "sub/deep/d"):
+        await sandbox.write(f"{WORKSPACE}/{name}", b"x")
+    assert [e.path.removeprefix(WORKSPACE) for e in await sandbox.ls(WORKSPACE)] == ["/a", "/b", "/sub"]
+    deep = [e.path.removeprefix(WORKSPACE) for e in await sandbox.ls(WORKSPACE, depth=2)]
+    assert deep == ["/a", "/b", "/sub", "/sub/c", "/sub/deep"]
+    assert len(await sandbox.ls(WORKSPACE, limit=2)) == 2
+    assert {e.path for e in await sandbox.ls(ROOT)} == {WORKSPACE, UPLOADS, OUTPUTS}
+
+
+async def test_glob_finds_newest_first(sandbox: Sandbox) -> None:
+    for name in ("old.py", "pkg/mid.py", "pkg/deep/new.py", "other.txt"):
+        await sandbox.write(f"{WORKSPACE}/{name}", b"x")
+        await asyncio.sleep(0.02)
+    names = [f"{WORKSPACE}/{name}" for name in ("pkg/deep/new.py", "pkg/mid.py", "old.py")]
+    assert await sandbox.glob("*.py", WORKSPACE) == names
+    assert await sandbox.glob("**/*.py", WORKSPACE) == names
+    assert await sandbox.glob("pkg/*.py", WORKSPACE) == [names[1]]
+    assert await sandbox.glob("{old,new}.p?", WORKSPACE, limit=1) == [names[0]]
+    assert await sandbox.glob("*.py", ROOT) == names
+    assert await sandbox.glob("*.rs", ROOT) == []
+
+
+async def test_grep_gives_lines_and_leaves_binary_files_out(sandbox: Sandbox) -> None:
+    await sandbox.write(f"{WORKSPACE}/a.py", b"import os\nprint(1)\nimport re\n")
+    await sandbox.write(f"{WORKSPACE}/b.txt", b"import nothing\n")
+    await sandbox.write(f"{WORKSPACE}/c.py", b"import\0binary")
+    found = await sandbox.grep(r"^import \w+$", WORKSPACE, glob="*.py")
+    assert [(m.path, m.line, m.text) for m in found] == [
+        (f"{WORKSPACE}/a.py", 1, "import os"),
+        (f"{WORKSPACE}/a.py", 3, "import re"),
+    ]
+    assert len(await sandbox.grep("import", ROOT)) == 3
+    assert len(await sandbox.grep("import", ROOT, limit=1)) == 1
+
+
+async def test_skills_can_be_read(sandbox: Sandbox) -> None:
+    assert await sandbox.read(f"{SKILLS}/plot/SKILL.md") == b"# How to plot\n"
+    assert await sandbox.glob("SKILL.md", SKILLS) == [f"{SKILLS}/plot/SKILL.md"]
+
+
+async def test_what_the_host_puts_into_uploads_is_seen(sandbox: Sandbox, tmp_path: Path) -> None:
+    from sandbox.files import write_file
+
+    write_file(tmp_path / "one" / "uploads", "photo.jpg", b"jpeg")
+    assert await sandbox.read(f"{UPLOADS}/photo.jpg") == b"jpeg"
+    await sandbox.write(f"{UPLOADS}/photo.jpg", b"changed")
+    assert (tmp_path / "one" / "uploads" / "photo.jpg").read_bytes() == b"changed"
+
+
+async def test_without_commands_run_says_why(provider: SandboxProvider, sandbox: Sandbox) -> None:
+    if provider.runs_commands:
+        assert (await sandbox.run("true")).exit_code == 0
+    else:
+        with pytest.raises(SandboxUnavailable, match="bubblewrap"):
+            await sandbox.run("true")
+
+
+# ---------------------------------------------------------------- commands
+
+
+@commands
+async def test_a_command_gives_exit_code_output_in_order_and_cwd(computer: Sandbox) -> None:
+    result = await computer.run("cd /tmp; echo out; echo err >&2; exit 3")
+    assert (result.exit_code, result.output, result.cwd, result.dropped) == (3, "out\nerr\n", "/tmp", 0)
+
+
+@commands
+async def test_cwd_is_kept_between_commands_and_can_be_given(computer: Sandbox) -> None:
+    assert (await computer.run("pwd")).output.strip() == WORKSPACE
+    await computer.run("mkdir -p app; cd app")
+    assert (await computer.run("pwd")).output.strip() == f"{WORKSPACE}/app"
+    assert (await computer.run("pwd", cwd="/tmp")).output.strip() == "/tmp"
+
+
+@commands
+async def test_a_cwd_that_went_away_is_said_and_replaced(computer: Sandbox) -> None:
+    await computer.run("mkdir gone; cd gone; rmdir ../gone")
+    result = await computer.run("pwd", cwd=f"{WORKSPACE}/gone")
+    assert result.exit_code == 0
+    assert result.output.endswith(f"{WORKSPACE}\n")
+    assert "gone" in result.output.splitlines()[0]
+
+
+@commands
+async def test_environment_and_script_of_any_size(computer: Sandbox) -> None:
+    assert (await computer.run("echo $GREETING", env={"GREETING": "hé"})).output == "hé\n"
+    script = "x='" + "y" * 300_000 + "'\necho ${#x}"
+    assert (await computer.run(script)).output == "300000\n"
+
+
+@commands
+async def test_stdin_is_empty(computer: Sandbox) -> None:
+    assert (await computer.run("cat; echo done", timeout=5)).output == "done\n"
+
+
+@commands
+async def test_output_is_streamed_while_it_runs(computer: Sandbox) -> None:
+    got: list[tuple[str, bool]] = []
+    task = asyncio.create_task(computer.run("echo a; read -t 0.5 < <(sleep 5); echo 谢", on_output=lambda t: add(t)))
+
+    async def add(text: str) -> None:
+        got.append((text, task.done()))
+
+    result = await task
+    assert got == [("a\n", False), ("谢\n", False)]
+    assert result.output == "a\n谢\n"
+
+
+@commands
+async def test_a_character_cut_between_two_pieces_is_whole(computer: Sandbox) -> None:
+    got: list[str] = []
+
+    async def add(text: str) -> None:
+        got.append(text)
+
+    result = await computer.run(r"printf '\xe8\xb0'; sleep 0.2; printf '\xa2'", on_output=add)
+    assert "".join(got) == result.output == "谢"
+
+
+@commands
+async def test_long_output_keeps_beginning_and_end(computer: Sandbox) -> None:
+    result = await computer.run("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last", max_output=1000)
+    assert result.output.startswith("first\nxxx")
+    assert result.output.endswith("xxx\nlast\n")
+    assert result.dropped == 1_000_012 - 1000
+    assert "999,012 bytes left out" in result.output
+    assert len(result.output) < 1100
+
+
+@commands
+async def test_ten_commands_run_side_by_side(computer: Sandbox) -> None:
+    # Each waits until all have come: one after the other they would all time out.
+    meet = "touch m{0}; until [ $(ls | grep -c '^m') = 10 ]; do sleep 0.02; done; echo {0}"
+    results = await asyncio.gather(*(computer.run(meet.format(i), timeout=20) for i in range(10)))
+    assert [result.output for result in results] == [f"{i}\n" for i in range(10)]
+
+
+async def _alive(computer: Sandbox, mark: str) -> int:
+    """Processes whose command line is `sleep MARK`."""
+    program = (
+        "import glob\nn = 0\nfor path in glob.glob('/proc/[0-9]*/cmdline'):\n"
+        "    try: n += open(path).read().split(chr(0)) == ['sleep', 'MARK', '']\n    except OSError: pass\nprint(n)"
+    )
+    found = await computer.run(f"python3 -c {shlex.quote(program.replace('MARK', mark))}")
+    return int(found.output)
+
+
+@commands
+async def test_a_timeout_kills_the_whole_tree(computer: Sandbox) -> None:
+    escape = "setsid sleep 7001 & (setsid nohup sleep 7001 &) ; (sleep 7001 & disown); echo begun; sleep 7001"
+    result = await computer.run(escape, timeout=0.5)
+    assert result.timed_out
+    assert result.exit_code is None
+    assert result.output == "begun\n"
+    assert await _alive(computer, "7001") == 0
+
+
+@commands
+async def test_67_cancelling_kills_the_whole_tree_within_two_seconds(computer: Sandbox) -> None:
+    begun = asyncio.Event()
+
+    async def seen(_: str) -> None:
+        begun.set()
+
+    task = asyncio.create_task(computer.run("(setsid sleep 600 &); echo begun; sleep 600", on_output=seen))
+    await begun.wait()
+    assert await _alive(computer, "600") == 2
+    stopped = time.monotonic()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    while await _alive(computer, "600"):
+        assert time.monotonic() - stopped < 2
+        await asyncio.sleep(0.05)
+    assert (await computer.run("echo next")).output == "next\n"
+
+
+@commands
+async def test_an_error_while_passing_output_on_kills_the_command(computer: Sandbox) -> None:
+    async def fail(_: str) -> None:
+        raise ValueError("nobody listens")
+
+    with pytest.raises(ValueError, match="nobody listens"):
+        await computer.run("echo x; sleep 7002", on_output=fail)
+    for _ in range(100):
+        if not await _alive(computer, "7002"):
+            break
+        await asyncio.sleep(0.02)
+    assert await _alive(computer, "7002") == 0
+
+
+@commands
+async def test_83_background_processes_live_on_between_commands(computer: Sandbox) -> None:
+    await computer.run("echo hi > index.html; python3 -m http.server 8000 --bind 127.0.0.1 > log 2>&1 &")
+    fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/').status)"
+    command = f'for i in $(seq 50); do python3 -c "{fetch}" 2>/dev/null && break; sleep 0.1; done'
+    assert (await computer.run(command)).output == "200\n"
+    assert (await computer.run(command)).output == "200\n"
+
+
+@commands
+async def test_background_output_does_not_hold_up_or_block(computer: Sandbox) -> None:
+    result = await computer.run("(while :; do echo noise; sleep 0.001; done) & echo $!", timeout=20)
+    assert not result.timed_out
+    pid = next(line for line in result.output.split() if line.isdigit())
+    await asyncio.sleep(0.3)
+    assert (await computer.run(f"kill -0 {pid} && kill {pid} && echo lived")).output == "lived\n"
+
+
+@commands
+async def test_commands_may_end_in_any_way(computer: Sandbox) -> None:
+    assert (await computer.run("kill -9 $$")).exit_code == 137
+    assert (await computer.run("exec false")).exit_code == 1
+    assert (await computer.run("if then")).exit_code != 0
+    assert (await computer.run("trap 'echo bye' EXIT; cd /tmp")).output == "bye\n"
+    assert (await computer.run("exec 1>&- 2>&-; sleep 0.1; exit 4")).exit_code == 4
+    assert (await computer.run("")).exit_code == 0
+
+
+@commands
+async def test_an_idle_sandbox_is_reaped_and_a_used_one_is_not(
+    provider: SandboxProvider, computer: Sandbox, tmp_path: Path
+) -> None:
+    async with provider.acquire("idle", tmp_path / "idle") as idle:
+        await idle.run("true")
+    assert await provider.reap(3600) == []
+    assert await provider.reap(0) == ["idle"]
+    assert idle.gone
+    assert (await computer.run("echo here")).output == "here\n"
+
+
+@commands
+async def test_leaving_keeps_it_warm(provider: SandboxProvider, computer: Sandbox, tmp_path: Path) -> None:
+    async with provider.acquire("warm", tmp_path / "warm") as first:
+        await first.run("sleep 7003 &")
+    async with provider.acquire("warm", tmp_path / "warm") as second:
+        assert await _alive(second, "7003") == 1

@@ -16,6 +16,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from agent.models import AgentFault, ModelSettings
+from bot import commands
 from bot.app import sandbox_settings
 from bot.config import ChannelConfig, Config, secrets
 from bot.log import Redactor
@@ -171,28 +172,27 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 async def _channel(entry: ChannelConfig) -> Finding:
-    """Through the channel's own door: it tries its token before it gives itself away."""
+    """Through the channel's own door: registering the commands is what the service does first, too."""
     subject = f"channel {entry.name}"
     if entry.name == "console":
         return Finding("ok", subject, "a terminal" if sys.stdin and sys.stdin.isatty() else "configured")
     connect = importlib.import_module(f"channels.{entry.name}").connect
     try:
         async with asyncio.timeout(CHANNEL_SECONDS), connect(entry.settings) as channel:
-            people = _people(entry)
-            return Finding("ok" if people else "note", subject, f"connected as {channel.name}; {people or _NOBODY}")
+            await channel.announce(commands.listed())
     except TimeoutError:
         fix = "check `base_url`, `proxy` and the network"
         return Finding("fault", subject, f"no answer in {CHANNEL_SECONDS:.0f} s", fix)
     except (ChannelError, OSError) as error:
         return Finding("fault", subject, str(error) or type(error).__name__, "check the token, `base_url` and `proxy`")
-
-
-_NOBODY = "nobody may talk to it yet: write to it, then `fawn pair accept CODE`"
-
-
-def _people(entry: ChannelConfig) -> str:
-    access = entry.access
+    access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
     if access.open:
-        return "EVERYBODY may talk to it (access: open)"
-    count = len({*access.allow, *access.operators})
-    return f"{count} people configured{', others by pairing' if access.pairing else ''}" if count else ""
+        return Finding(
+            "note", subject, "connected; EVERYBODY may talk to it", "unless that is meant: `access: {allow: [ID]}`"
+        )
+    if not count and not access.pairing:
+        return Finding(
+            "fault", subject, "connected, but nobody may talk to it", "add people to `access: {allow: [ID]}`"
+        )
+    others = "others by pairing" if access.pairing else "nobody else"
+    return Finding("ok", subject, f"connected; {count} people are configured, {others}")

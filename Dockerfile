@@ -1,0 +1,30 @@
+# The service. Build: docker build -t fawn .    Run: docker run -v fawn:/var/lib/fawn --env-file .env fawn
+# Settings: mount a config.yaml as /var/lib/fawn/config.yaml, or give the environment alone.
+ARG BASE_IMAGE=python:3.12-slim
+FROM ${BASE_IMAGE}
+
+RUN command -v bwrap || { apt-get update \
+    && apt-get install -y --no-install-recommends bubblewrap \
+    && rm -rf /var/lib/apt/lists/*; }
+
+WORKDIR /opt/fawn
+COPY requirements.lock ./
+RUN python3 -m venv .venv \
+    && .venv/bin/pip install --no-cache-dir --no-compile --require-hashes -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY agent agent
+COPY bot bot
+COPY channels channels
+COPY sandbox sandbox
+RUN .venv/bin/pip install --no-cache-dir --no-compile --no-deps --no-build-isolation -e . \
+    && { .venv/bin/python -m compileall -q -j 0 .venv/lib agent bot channels sandbox || true; } \
+    && useradd --system --uid 10001 --home-dir /var/lib/fawn --create-home fawn
+
+USER fawn
+WORKDIR /var/lib/fawn
+VOLUME /var/lib/fawn
+ENV PATH=/opt/fawn/.venv/bin:$PATH PYTHONUNBUFFERED=1
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=10s --start-period=20s CMD ["fawn", "status"]
+ENTRYPOINT ["fawn"]
+CMD ["run"]

@@ -1,0 +1,66 @@
+# One command to try it (run), one to check it (test). Everything lives in .venv; nothing else is touched, but for
+# bubblewrap, which comes from the system's package manager where that needs no password.
+
+PYTHON ?= python3
+BIN := .venv/bin
+CODE := bot channels agent sandbox
+
+.PHONY: run setup dev check test bench docs lock clean
+
+run: setup ## set everything up, then chat on this terminal (and serve every configured channel)
+	@$(BIN)/fawn run
+
+setup: .venv/.runtime .venv/.bubblewrap ## what the service needs
+
+dev: setup .venv/.dev ## and what its tests need
+
+.venv/.python:
+	@command -v $(PYTHON) >/dev/null || { echo "Fawn needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Fawn needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "Python's venv module is missing. Install it and try again: apt install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.runtime: .venv/.python requirements.lock pyproject.toml
+	@echo "Installing Fawn into .venv (once; about a minute) …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib $(CODE) >/dev/null || true # some packages ship templates
+	@touch $@
+
+.venv/.dev: .venv/.runtime requirements-dev.lock
+	@echo "Installing what the tests need …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+.venv/.bubblewrap: packaging/bubblewrap | .venv/.python
+	@packaging/bubblewrap
+	@touch $@
+
+check: dev ## format, lint, types, import contracts, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
+
+test: check ## check, and every test
+	$(BIN)/python -m pytest -q
+
+bench: dev ## medians and ratios against the floor, in one run; ARGS=--full for the goals' sizes
+	$(BIN)/python -m bench $(ARGS)
+
+docs: setup ## write the page that is made from the code
+	$(BIN)/python -c "from bot.settings import page; open('docs/configuration.md', 'w').write(page())"
+
+lock: ## pin dependencies anew (needs uv); the runtime gets the versions that are tested
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
+	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+		--no-emit-index-url pyproject.toml -c requirements-dev.lock -o requirements.lock
+
+clean: ## remove what was made here; data/ stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -104,7 +104,7 @@ class Poll:
             self._stalls = 0
             for event, receipt in zip(events, receipts, strict=True):
                 self._acknowledge(event, receipt)
-        self._offset = updates[-1]["update_id"] + 1
+        self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
     # ------------------------------------------------------------ signs
 

@@ -1,0 +1,84 @@
+"""Markdown to text and entities: nothing dropped, nothing added, offsets in UTF-16 units."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channels.telegram_markdown import MOST, convert
+from tests.fakes.telegram_text import formatted
+
+WILD = st.lists(st.sampled_from([*"*_`~[]()<>|#-+>1.!\\\n ab中😀&;/\t", "```", "http://x.y", "| a |\n|---|\n"])).map(
+    "".join
+)
+PLAIN = st.text(st.characters(categories=["L", "N", "Zs", "Po"], exclude_characters="*_`~[]<>|#\\&"), min_size=1)
+
+
+def marked(markdown: str) -> tuple[str, list[tuple[object, ...]]]:
+    text, entities = convert(markdown)
+    units = text.encode("utf-16-le")
+    covered = [(e["type"], units[2 * int(e["offset"]) : 2 * (int(e["offset"]) + int(e["length"]))]) for e in entities]
+    return text, [(kind, part.decode("utf-16-le")) for kind, part in covered]
+
+
+@pytest.mark.parametrize(
+    ("markdown", "text", "entities"),
+    [
+        ("just words, 100 % of them.", "just words, 100 % of them.", []),
+        ("a\n\n\nb", "a\n\n\nb", []),
+        ("**你好** 😀 *x*", "你好 😀 x", [("bold", "你好"), ("italic", "x")]),
+        ("# Head\ntext", "Head\ntext", [("bold", "Head")]),
+        ("~~gone~~ but ~5", "gone but ~5", [("strikethrough", "gone")]),
+        ("about ~5~ of them", "about ~5~ of them", []),
+        ("`a*b`", "a*b", [("code", "a*b")]),
+        ("```py\nx = 1\n```\nafter", "x = 1\nafter", [("pre", "x = 1")]),
+        ("- a\n- b\n  1. c", "• a\n• b\n  1. c", []),
+        ("- [ ] todo\n- [x] done", "☐ todo\n☑ done", []),
+        ("> said\n\nafter", "said\n\nafter", [("blockquote", "said")]),
+        ("> > twice", "twice", [("blockquote", "twice")]),
+        ("[docs](https://x.y/z)", "docs", [("text_link", "docs")]),
+        ("[file](a/b.md)", "file (a/b.md)", []),
+        ("![chart](https://x.y/c.png)", "chart", [("text_link", "chart")]),
+        ("<https://x.y>", "https://x.y", []),
+        ("a <b>c</b> <!-- d --> & e", "a <b>c</b> <!-- d --> & e", []),
+        ("<div>\nkept\n</div>", "<div>\nkept\n</div>", []),
+        ("one<br>two", "one\ntwo", []),
+        ("$x^2$ and ||y||", "$x^2$ and ||y||", []),
+        ("<@U1> @everyone snake_case 2 * 3", "<@U1> @everyone snake_case 2 * 3", []),
+        (
+            "| a | 值 |\n|---|---|\n| 值值 | b |",
+            "a    | 值\n-----+---\n值值 | b",
+            [("pre", "a    | 值\n-----+---\n值值 | b")],
+        ),
+    ],
+)
+def test_what_is_shown(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
+    assert marked(markdown) == (text, entities)
+
+
+def test_a_code_block_keeps_its_language() -> None:
+    assert convert("```python\nx\n```")[1] == [{"type": "pre", "offset": 0, "length": 1, "language": "python"}]
+
+
+def test_more_entities_than_telegram_shows_cost_bold_words_first() -> None:
+    _, entities = convert("**b** " * 150 + "\n\n```\ncode\n```")
+    assert len(entities) == MOST
+    assert "pre" in [entity["type"] for entity in entities]
+
+
+@given(PLAIN)
+@settings(max_examples=100, deadline=None)
+def test_plain_words_are_exactly_what_is_shown(text: str) -> None:
+    shown, entities = convert(f"x{text}")
+    assert shown.split() == f"x{text}".split()
+    assert not entities
+
+
+@given(WILD)
+@settings(max_examples=300, deadline=None)
+def test_telegram_takes_whatever_comes_out(markdown: str) -> None:
+    text, entities = convert(markdown)
+    formatted(text, [dict(entity) for entity in entities], "", 1 << 20)  # raises BadText for a wrong offset
+    if "```" not in markdown and "~~~" not in markdown:  # the words after the opening of a fence are no text
+        assert [char for char in text if char in "中😀"] == [char for char in markdown if char in "中😀"]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, ParamSpec, get_args, get_origin, get_type_hints
 
 from langchain.tools import ToolException, ToolRuntime
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from pydantic import ConfigDict, Field, create_model
 
 from agent.desk import Desk
@@ -33,7 +33,8 @@ def offer(function: Callable[P, Awaitable[str]]) -> BaseTool:
             raise ToolException(str(error)) from error
 
     hints = get_type_hints(function, include_extras=True)
-    fields: dict[str, Any] = {}  # what create_model takes: (type, default)
+    # What create_model takes: (type, default). The runtime passes as it is; the model never hears of it.
+    fields: dict[str, Any] = {"runtime": (Annotated[Any, InjectedToolArg()], Field(exclude=True))}
     for name, parameter in inspect.signature(function).parameters.items():
         if name != "runtime":
             default = ... if parameter.default is parameter.empty else parameter.default

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -49,8 +50,8 @@ class Rig:
     async def ask(self, work: Any) -> dict[str, Any]:
         """Run the graph; keeps the custom events and gives the last values."""
         values: dict[str, Any] = {}
-        modes = ["custom", "values"]
-        async for mode, item in self.graph.astream(work, CONFIG, context=self.desk, stream_mode=modes):
+        async for mode, item in self.graph.astream(work, CONFIG, context=self.desk, stream_mode=["custom", "values"]):
+            assert isinstance(item, dict)
             if mode == "custom":
                 self.events.append(item)
             else:
@@ -103,16 +104,14 @@ async def files_only(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 def test_bash_is_offered_only_where_commands_run() -> None:
-    assert [tool.name for tool in tools(True)][0] == "bash"
+    assert tools(True)[0].name == "bash"
     assert {tool.name for tool in tools(True)} - {tool.name for tool in tools(False)} == {"bash"}
 
 
 def test_every_tool_and_argument_is_described_and_none_shows_the_runtime() -> None:
     for tool in tools(True):
         assert tool.description
-        schema = tool.tool_call_schema
-        assert not isinstance(schema, dict)
-        properties = schema.model_json_schema()["properties"]
+        properties = convert_to_openai_tool(tool)["function"]["parameters"]["properties"]
         assert "runtime" not in properties
         assert all(value.get("description") for value in properties.values()), tool.name
 
@@ -257,6 +256,7 @@ async def test_files_work_without_commands(files_only: Rig) -> None:
 async def test_bad_arguments_come_back_to_the_model(at: Rig) -> None:
     assert "command" in await at.refused("bash")
     assert "path" in await at.refused("read_file", path=["a"])
+    assert "file" in await at.refused("read_file", path="a", file="b")
 
 
 # ---------------------------------------------------------------- people

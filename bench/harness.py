@@ -59,13 +59,17 @@ class Job:
 
     @property
     def text(self) -> str:
-        step = {"calls": [{"name": "bash", "args": {"command": "echo hello"}}]}
+        commands = [f"echo step {number}" for number in range(self.tools)]  # equal ones would look like a loop
         directive = {"id": self.id, "tokens": self.tokens, "word": f"{self.id}_", "tok_ms": self.pace * 1000}
-        return f"go ::{orjson.dumps({**directive, 'steps': [step] * self.tools}).decode()}"
+        return f"go ::{orjson.dumps({**directive, 'steps': [_bash(c) for c in commands]}).decode()}"
 
     @property
     def answer(self) -> str:
         return words(self.tokens, f"{self.id}_")
+
+
+def _bash(command: str) -> dict[str, object]:
+    return {"calls": [{"name": "bash", "args": {"command": command}}]}
 
 
 def new_chats(count: int) -> list[int]:

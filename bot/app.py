@@ -18,7 +18,7 @@ from agent.conversation import Message
 from bot import commands, control, inbox, lease
 from bot.access import Doors
 from bot.commands import Commands
-from bot.config import Config
+from bot.config import Access, Config
 from bot.inbox import Inbox
 from bot.migrate import migrate
 from bot.outbox import Outbox
@@ -76,7 +76,9 @@ class App:
             store = await stack.enter_async_context(Store(data_dir / "fawn.db"))
             checkpoints = await stack.enter_async_context(Store(data_dir / "checkpoints.db"))
             await store.run(_begin)
-            doors = Doors({entry.name: entry.access for entry in self._config.channels})
+            doors = Doors(
+                {"console": Access(open=True)} | {entry.name: entry.access for entry in self._config.channels}
+            )
             self._outbox = Outbox(store, self._channels.get, self._config.limits)
             self._status = Status(store, self._channels, tuple(self._connects), self.models)
             self._commands = Commands(store, doors, self, self._outbox.wake)
@@ -117,20 +119,20 @@ class App:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
         provider, self._status.sandbox = await choose(config.sandbox.provider, sandbox_settings(config))
-        log.info("app.sandbox %s", self._status.sandbox)
-        try:
+        log.info(self._status.sandbox)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(provider.close)
             agent = await self._build(checkpoints, commands=provider.runs_commands)
             log.info("app.ready models=%s", ",".join(self.models))
             turns = Turns(store, agent, provider, self._outbox, self._channels.get, config.data_dir, config.limits)
             self._threads = self._status.threads = Threads(store, turns, config.limits)
             self._working.set()
+            stack.push_async_callback(agent.close)
             retention = Retention(store, config.data_dir, config.keep_days, agent.forget)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._threads.serve(), name="threads")
                 group.create_task(retention.serve(), name="retention")
                 group.create_task(_reap(provider, config.sandbox.idle_minutes * 60), name="reaper")
-        finally:
-            await provider.close()
 
     async def _build(self, checkpoints: Store, *, commands: bool) -> Agent:
         await asyncio.to_thread(_import_agent)

@@ -1,0 +1,52 @@
+"""Fixtures of the end-to-end tests: both fake worlds, and the service between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.service import Service
+from tests.engines import need_bubblewrap
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import FakeTelegram
+
+Start = Callable[..., Awaitable[Service]]
+
+
+@pytest.fixture
+async def telegram() -> AsyncIterator[FakeTelegram]:
+    async with FakeTelegram() as server:
+        yield server
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[FakeModel]:
+    async with FakeModel() as server:
+        yield server
+
+
+@pytest.fixture
+async def start(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> AsyncIterator[Start]:
+    """`await start(section={…})` gives a running service; the test's end kills it."""
+    services: list[Service] = []
+
+    async def begin(**settings: Any) -> Service:
+        service = Service(tmp_path, telegram, model, settings)
+        services.append(service)
+        await service.start()
+        return service
+
+    yield begin
+    for service in services:
+        await service.kill()
+        if "Traceback" in service.log():
+            pytest.fail(f"the service logged a fault:\n{service.log()}")
+
+
+@pytest.fixture
+def bubblewrap() -> None:
+    """For tests that run commands."""
+    need_bubblewrap()

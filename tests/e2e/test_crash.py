@@ -1,0 +1,205 @@
+"""kill -9 at every named point: every accepted message ends in exactly one final reply, every effect happens once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask, bash, said
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+
+REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
+
+
+async def test_killed_right_after_the_update_was_handed_out(telegram: FakeTelegram, start: Start) -> None:
+    """After receive: whether it was stored or not, it is answered once."""
+    service = await start()
+    telegram.send(ask(text="hello there"))
+    await until(lambda: telegram.deliveries(JANE), what="the delivery")
+    await service.restart()
+    await telegram.wait(JANE, "hello there")
+    await service.quiet()
+    assert said(telegram, JANE) == ["hello there"]
+
+
+async def test_case_55_killed_after_the_acknowledgement_before_the_model(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(ask(text="the answer", delay_ms=3000))
+    await until(lambda: telegram.waiting() == 0 and telegram.deliveries(JANE), what="the acknowledgement")
+    await service.kill()
+    before = time.monotonic()
+    await service.start()
+    await until(lambda: [r for r in model.requests() if r.at > before], 10, "a new model call")
+    await telegram.wait(JANE, "the answer")
+    await service.quiet()
+    assert said(telegram, JANE) == ["the answer"]
+
+
+async def test_killed_in_mid_answer_goes_on_in_place(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(tokens=60, tok_ms=50, id="mid"))
+    first = await telegram.wait(JANE, "w0")
+    await service.restart()
+    await telegram.wait(JANE, "w59")
+    await service.quiet()
+    shown = [message for message in telegram.visible(JANE) if message.by_bot]
+    assert [message.text.split() for message in shown] == [[f"w{n}" for n in range(60)]]
+    assert shown[0].id == first.id
+
+
+async def test_case_56_killed_in_the_middle_of_20_streaming_replies(telegram: FakeTelegram, start: Start) -> None:
+    service = await start(channels={"telegram": {"overall": 1000}})
+    chats = range(1000, 1020)
+    for chat in chats:
+        telegram.send(ask(tokens=60, tok_ms=50, word=f"c{chat}-"), chat=chat)
+    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-0") for chat in chats))
+    await service.restart()
+    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-59", seconds=30) for chat in chats))
+    await service.quiet()
+    for chat in chats:
+        assert said(telegram, chat) == [" ".join(f"c{chat}-{n}" for n in range(60))]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_case_57_a_tool_that_ran_is_not_run_again(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """Killed after the tool ran, while the model thinks about its result."""
+    service = await start()
+    steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
+    telegram.send(ask(steps=steps, text="all done", delay_ms=1500))
+    await until(lambda: len(model.requests()) == 2, 15, "the model call after the tool")
+    await service.restart()
+    await telegram.wait(JANE, "all done", seconds=15)
+    await service.quiet()
+    assert (service.folder_of() / "workspace" / "effects").read_text() == "once\n"
+    assert said(telegram, JANE) == ["all done"]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_killed_in_mid_tool_is_told_to_the_model(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """A command of unknown outcome is never simply run again."""
+    service = await start()
+    steps = [bash("echo begun >> /mnt/user-data/workspace/effects; sleep 4")]
+    telegram.send(ask(steps=steps, text="looked at it"))
+    await until(lambda: list(service.data.glob("threads/*/workspace/effects")), 15, "the tool's start")
+    await service.restart()
+    await telegram.wait(JANE, "looked at it", seconds=15)
+    await service.quiet()
+    assert (service.folder_of() / "workspace" / "effects").read_text() == "begun\n"
+    results = [message["content"] for message in model.requests()[-1].messages if message["role"] == "tool"]
+    assert len(results) == 1
+    assert "outcome" in results[0]
+    assert said(telegram, JANE) == ["looked at it"]
+
+
+async def test_killed_after_the_outbox_write_before_the_platform(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.fault("slow", "sendMessage", seconds=30, contains="the last word")
+    telegram.fault("slow", "editMessageText", seconds=30, contains="the last word")
+    telegram.send(ask(text="this is the last word"))
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE kind='reply'"), 10, "the outbox row")
+    await service.kill()
+    telegram.clear_faults()
+    await service.start()
+    await telegram.wait(JANE, "the last word")
+    await service.quiet()
+    texts = [REPEAT.sub("", text) for text in said(telegram, JANE)]
+    assert texts == ["this is the last word"]
+
+
+async def test_case_63_killed_after_the_platform_accepted(telegram: FakeTelegram, start: Start) -> None:
+    """The platform showed the post and its answer never came: at most one more, and that one is marked."""
+    service = await start()
+    telegram.fault("hang", "sendMessage", after=True, contains="accepted")
+    telegram.send(ask(text="accepted once"))
+    await telegram.wait(JANE, "accepted once")
+    await service.restart()
+    await service.quiet(30)
+    texts = said(telegram, JANE)
+    assert texts[0] == "accepted once"
+    assert len(texts) <= 2
+    assert all(REPEAT.match(text) and REPEAT.sub("", text) == "accepted once" for text in texts[1:])
+
+
+async def test_case_58_three_crashes_of_one_run_are_one_honest_failure(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(ask(text="never", delay_ms=60_000))
+    for attempt in range(1, 4):
+        await until(lambda n=attempt: len(model.requests()) == n, 15, f"attempt {attempt}")
+        await service.restart()
+    await telegram.wait(JANE, "interrupted 3 times", seconds=15)
+    await service.quiet()
+    assert len(said(telegram, JANE)) == 1
+    telegram.send(ask(text="the thread goes on"))
+    await telegram.wait(JANE, "the thread goes on")
+
+
+async def test_case_87_killed_between_two_pieces_of_an_album(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    album = telegram.new_album()
+    telegram.send_photo(b"first", caption="three photos", album=album)
+    await until(lambda: telegram.waiting() == 0 and telegram.deliveries(JANE), what="the first piece")
+    await service.kill()
+    telegram.send_photo(b"second", album=album)
+    telegram.send_photo(b"third", album=album)
+    await service.start()
+    await telegram.wait(JANE, "three photos", seconds=15)
+    await service.quiet()
+    assert len(model.requests()) == 1
+    assert len(list((service.folder_of() / "uploads").iterdir())) == 3
+
+
+async def test_resumed_within_three_seconds_of_a_restart(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The clock belongs to the promise here: somebody waits for this reply."""
+    service = await start()
+    telegram.send(ask(text="back again", delay_ms=4000))
+    await until(lambda: model.requests(), what="the model call")
+    await service.kill()
+    await service.start()
+    listening = time.monotonic()
+    await until(lambda: len(model.requests()) == 2, 15, "the resumed model call")
+    assert model.requests()[1].at - listening < 3
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start, seed: int) -> None:
+    """8 chats, 4 messages each, a tool effect in every turn, kill -9 again and again."""
+    dice = random.Random(seed)
+    settings = {"channels": {"telegram": {"overall": 1000, "per_chat": 50}}, "limits": {"attempts": 50}}
+    service = await start(**settings)
+    chats = range(2000, 2008)
+
+    async def talk(chat: int) -> None:
+        for number in range(4):
+            name = f"{chat}-{number}"
+            steps = [bash(f"echo {name} >> /mnt/user-data/workspace/effects")]
+            telegram.send(ask(steps=steps, text=f"answer {name}", delay_ms=100, id=name), chat=chat)
+            await telegram.wait(chat, f"answer {name}", seconds=120)
+
+    async def havoc() -> None:
+        for _ in range(6):
+            await asyncio.sleep(dice.uniform(0.8, 2.5))
+            await service.restart()
+
+    await asyncio.gather(havoc(), *(talk(chat) for chat in chats))
+    await service.quiet(60)
+    for chat in chats:
+        answers = [REPEAT.sub("", text) for text in said(telegram, chat) if not REPEAT.match(text)]
+        assert answers == [f"answer {chat}-{number}" for number in range(4)]
+    effects = [line for file in service.data.glob("threads/*/workspace/effects") for line in file.read_text().split()]
+    assert sorted(set(effects)) == sorted(effects), "an effect happened twice"

@@ -1,0 +1,350 @@
+"""Talking with the bot: one run and one reply, steering, stopping, commands, who may what."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask, bash, said
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+
+BOB = 77
+
+
+async def test_case_05_and_59_redelivered_events_are_one_run(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    message = telegram.send(ask(text="just once"))
+    update = {"message": message}
+    telegram.redeliver(update, times=4)
+    await telegram.wait(JANE, "just once")
+    telegram.redeliver(update, times=2)
+    await until(lambda: telegram.waiting() == 0)
+    await service.quiet()
+    assert len(model.requests()) == 1
+    assert said(telegram, JANE) == ["just once"]
+
+
+async def test_case_65_a_second_message_steers_the_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
+    telegram.send(ask(steps=[step], text="only the first", delay_ms=1200))
+    await until(lambda: model.requests(), what="the first model call")
+    telegram.send("also do B " + ask(text="both done"))
+    heard = await telegram.wait(JANE, "also do B")
+    assert heard.by_bot
+    await telegram.wait(JANE, "both done")
+    await service.quiet()
+    contents = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
+    assert any("also do B" in content for content in contents)
+    assert len(said(telegram, JANE)) == 1
+
+
+async def test_case_66_a_follow_up_after_the_last_model_call_is_the_next_run(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(ask(tokens=20, tok_ms=60, word="one"))
+    await telegram.wait(JANE, "one1")
+    telegram.send(ask(text="two"))
+    await telegram.wait(JANE, "one19")
+    await telegram.wait(JANE, "two")
+    await service.quiet()
+    assert len(said(telegram, JANE)) == 2
+
+
+async def test_case_09_quick_messages_are_all_answered_in_order(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    for text in ("first question", "second question", "third question"):
+        telegram.send(text)
+    await until(lambda: any("third question" in text for text in said(telegram, JANE)), 15)
+    await service.quiet()
+    asked = " ".join(str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user")
+    assert asked.index("first") < asked.index("second") < asked.index("third")
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_case_67_and_48_stop_ends_the_command_and_the_reply(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(steps=[bash("touch started; exec sleep 613")], text="never"))
+    await until(lambda: list(service.data.glob("threads/*/workspace/started")), 15, "the command")
+    asked = time.monotonic()
+    telegram.send("/stop")
+    await telegram.wait(JANE, "Stopped")
+    assert time.monotonic() - asked < 1
+    await until(lambda: not _running("sleep 613"), 2, "the end of the process")
+    await service.quiet()
+    telegram.send(ask(text="works again"))
+    await telegram.wait(JANE, "works again")
+
+
+def _running(command: str) -> bool:
+    import subprocess
+
+    return subprocess.run(["pgrep", "-f", f"^{command}"], check=False, capture_output=True).returncode == 0
+
+
+async def test_case_68_only_the_requester_and_operators_stop(telegram: FakeTelegram, start: Start) -> None:
+    service = await start(channels={"telegram": {"access": {"open": True, "operators": ["99"]}}})
+    group = -100
+    telegram.send("@fawn_bot " + ask(text="slow", delay_ms=30_000), chat=group, user=JANE)
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 10)
+    telegram.send("/stop@fawn_bot", chat=group, user=BOB)
+    await telegram.wait(group, "Only the person who asked")
+    assert service.rows("SELECT state FROM runs") == [("running",)]
+    telegram.send("/stop@fawn_bot", chat=group, user=99)
+    await telegram.wait(group, "Stopped.")
+    await service.quiet()
+    assert service.rows("SELECT state FROM runs") == [("stopped",)]
+
+
+async def test_case_23_commands_with_a_bot_name(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    telegram.send("/new@fawn_bot x", chat=-100)
+    await telegram.wait(-100, "New conversation")
+    telegram.send("/new@other_bot", chat=-100)
+    await until(lambda: telegram.waiting() == 0)
+    await service.quiet()
+    assert len(said(telegram, -100)) == 1
+    assert not model.requests()
+
+
+async def test_case_45_commands_are_answered_without_a_run(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    for text, words in {
+        "/help": "/status",
+        "/unknown": "don't know",
+        " /new": "New conversation",
+        "//new": "don't know",
+        "/status": "Fawn",
+        "/models": "main",
+        "/model": "main",
+        "/model nope": "no model",
+        "/retry": "nothing to try",
+        "/stop": "Nothing is running",
+        "/start": "/status",
+    }.items():
+        telegram.send(text)
+        await until(lambda w=words: w in said(telegram, JANE)[-1:][0] if said(telegram, JANE) else False, 15, text)
+    await service.quiet()
+    assert not model.requests()
+
+
+async def test_new_begins_a_conversation_and_retry_asks_again(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send("remember seven")
+    await telegram.wait(JANE, "remember seven")
+    telegram.send("which number?")
+    await until(lambda: len(model.requests()) == 2)
+    assert "remember seven" in str(model.requests()[-1].messages)
+    await service.quiet()
+    telegram.send("/new")
+    await telegram.wait(JANE, "New conversation")
+    telegram.send("and now?")
+    await until(lambda: len(model.requests()) == 3)
+    assert "remember seven" not in str(model.requests()[-1].messages)
+    await service.quiet()
+    telegram.send("/retry")
+    await until(lambda: len(model.requests()) == 4)
+    assert "and now?" in str(model.requests()[-1].messages[-1])
+
+
+async def test_case_24_a_reply_to_the_bots_answer_continues_its_conversation(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Also when a newer conversation was begun in between."""
+    service = await start()
+    group = -100
+    telegram.send("@fawn_bot remember seven", chat=group)
+    answer = await telegram.wait(group, "remember seven")
+    await service.quiet()
+    telegram.send("/new@fawn_bot", chat=group)
+    await telegram.wait(group, "New conversation")
+    telegram.send("which number?", chat=group, reply_to=answer.id)
+    await until(lambda: len(model.requests()) == 2)
+    assert "remember seven" in str(model.requests()[-1].messages)
+    telegram.send("nobody asked the bot", chat=group)
+    await until(lambda: telegram.waiting() == 0)
+    await service.quiet()
+    assert len(model.requests()) == 2
+
+
+async def test_case_24_forum_topics_are_kept(telegram: FakeTelegram, start: Start) -> None:
+    """And case 69: two topics at once, every call carries its own."""
+    service = await start()
+    forum = -1005
+    telegram.forum(forum, 11, 12)
+    telegram.send("@fawn_bot " + ask(text="to eleven", delay_ms=300), chat=forum, topic=11)
+    telegram.send("@fawn_bot " + ask(text="to twelve", delay_ms=300), chat=forum, topic=12)
+    await asyncio.gather(
+        telegram.wait(forum, "to eleven", topic=11, seconds=15), telegram.wait(forum, "to twelve", topic=12, seconds=15)
+    )
+    await service.quiet()
+    assert said(telegram, forum, 11) == ["to eleven"]
+    assert said(telegram, forum, 12) == ["to twelve"]
+    calls = [call for call in telegram.calls_of(chat=forum) if call.method.lower().startswith("send")]
+    assert {call.topic for call in calls} == {11, 12}
+
+
+async def test_case_04_pairing(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(channels={"telegram": {"access": {"open": False, "operators": ["99"]}}})
+    telegram.send("hello?", chat=BOB)
+    shown = await telegram.wait(BOB, "fawn pair accept")
+    code = re.search(r"accept (\w+)", shown.text)
+    assert code
+    assert not model.requests()
+    assert (await service.fawn("pair", "list"))[1].count(code[1]) == 1
+    assert (await service.fawn("pair", "accept", code[1]))[0] == 0
+    await telegram.wait(BOB, "You may talk to me now")
+    telegram.send("hello again", chat=BOB)
+    await telegram.wait(BOB, "hello again")
+    exit_code, words = await service.fawn("pair", "accept", code[1])
+    assert exit_code == 1
+    assert "unknown, used or older" in words
+    assert (await service.fawn("pair", "revoke", "telegram", str(BOB)))[0] == 0
+    count = len(model.requests())
+    telegram.send("and now?", chat=BOB)
+    await until(lambda: telegram.waiting() == 0)
+    await service.quiet()
+    assert len(model.requests()) == count
+
+
+async def test_strangers_in_groups_hear_nothing(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """Case 44's other half: no run, no code where others could read it."""
+    service = await start(channels={"telegram": {"access": {"open": False}}})
+    telegram.send("@fawn_bot hello", chat=-100, user=BOB)
+    await until(lambda: telegram.waiting() == 0 and telegram.deliveries(-100))
+    await service.quiet()
+    assert said(telegram, -100) == []
+    assert not model.requests()
+
+
+async def test_case_80_an_edit_before_the_turn_counts(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(limits={"live_turns": 1})
+    telegram.send(ask(text="holds the only place", delay_ms=2500), chat=500)
+    await until(lambda: model.requests(), what="the first turn")
+    message = telegram.send("the old text")
+    await until(lambda: telegram.waiting() == 0)
+    telegram.edit("the new text", message["message_id"])
+    await telegram.wait(JANE, "the new text", seconds=15)
+    await service.quiet()
+    assert "the old text" not in str([r.messages for r in model.requests()])
+
+
+async def test_case_49_those_who_wait_for_a_place_see_it(telegram: FakeTelegram, start: Start) -> None:
+    service = await start(limits={"live_turns": 1})
+    telegram.send(ask(text="slow one", delay_ms=5000), chat=500)
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 10)
+    telegram.send(ask(text="was kept"), chat=501)
+    waiting = await telegram.wait(501, "places are taken", seconds=10)
+    done = await telegram.wait(501, "was kept", seconds=15)
+    assert done.id == waiting.id
+    await service.quiet()
+    assert said(telegram, 501) == ["was kept"]
+
+
+async def test_case_85_a_long_paste_is_one_turn(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    text = " ".join(f"word{n}" for n in range(1300))
+    telegram.paste(text)
+    await until(lambda: model.requests(), 15)
+    await service.quiet(30)
+    assert len(model.requests()) == 1
+    asked = [m for m in model.requests()[0].messages if m["role"] == "user"]
+    assert len(asked) == 1
+    assert text in asked[0]["content"]
+
+
+async def test_case_86_unsupported_kinds_are_answered_in_a_sentence(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send_sticker()
+    await telegram.wait(JANE, "sticker")
+    telegram.send_poll()
+    await telegram.wait(JANE, "poll")
+    telegram.send_contact()
+    await telegram.wait(JANE, "contact")
+    await service.quiet()
+    assert len(said(telegram, JANE)) == 3
+    assert not model.requests()
+
+
+async def test_case_88_a_flood_is_limited_with_one_notice(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(limits={"flood_messages": 10, "flood_seconds": 3.0})
+    for number in range(30):
+        telegram.send(f"flood {number}.")
+    telegram.send(ask(text="other person"), chat=501)
+    await telegram.wait(501, "other person")
+    await telegram.wait(JANE, "a lot at once")
+    await service.quiet(40)
+    assert sum("a lot at once" in text for text in said(telegram, JANE)) == 1
+    asked = str(model.requests()[-1].messages) + str([r.messages for r in model.requests()])
+    assert all(f"flood {number}." in asked for number in range(30))
+
+
+async def test_case_84_a_group_that_becomes_a_supergroup_keeps_its_conversation(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send("@fawn_bot remember seven", chat=-200)
+    await telegram.wait(-200, "remember seven")
+    await service.quiet()
+    telegram.migrate(-200, -1000200)
+    await until(lambda: telegram.waiting() == 0)
+    telegram.send("@fawn_bot which number?", chat=-1000200)
+    await until(lambda: len(model.requests()) == 2)
+    assert "remember seven" in str(model.requests()[-1].messages)
+    await telegram.wait(-1000200, "which number?")
+
+
+async def test_case_84_a_bot_that_was_blocked_stops_trying(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(text="nobody reads this", delay_ms=500))
+    await until(lambda: service.rows("SELECT 1 FROM runs"), 10)
+    telegram.block(JANE)
+    await service.quiet()
+    assert service.rows("SELECT state FROM outbox") == [(4,)]
+    count = len(telegram.calls)
+    await asyncio.sleep(2)
+    assert len([call for call in telegram.calls[count:] if call.method.lower() != "getupdates"]) == 0
+
+
+async def test_case_35_a_clarification_is_answered_after_a_restart(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    question = {"name": "ask_clarification", "args": {"question": "Which city?", "options": ["Bonn", "Köln"]}}
+    telegram.send(ask(steps=[{"calls": [question]}], text="thank you"))
+    shown = await telegram.wait(JANE, "Which city?")
+    await service.quiet()
+    await service.restart()
+    telegram.click(shown.buttons[1][1], shown.id)
+    await telegram.wait(JANE, "thank you", seconds=15)
+    await service.quiet()
+    results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
+    assert len(results) == 1
+    assert "Köln" in results[0]
+    telegram.send(ask(steps=[{"calls": [question]}], text="thanks again", id="2"))
+    await until(lambda: sum("Which city?" in text for text in said(telegram, JANE)) == 2, 15)
+    await service.quiet()
+    telegram.send("rather Aachen")
+    await telegram.wait(JANE, "thanks again")
+    await service.quiet()
+    results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
+    assert "Aachen" in results[-1]

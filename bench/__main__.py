@@ -1,33 +1,48 @@
-"""`python -m bench`: every benchmark, quick by default; `--full` takes the numbers of the goals (half an hour)."""
+"""`python -m bench`: every benchmark, quick by default; `--full` takes the sizes of the goals (half an hour)."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 from bench import idle, latency, load, thread
-from bench.harness import Row, world
+from bench.harness import Row, World, world
 
-PARTS = {"latency": latency.run, "load": load.run, "thread": thread.run, "idle": idle.run}
+PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
+    "latency": latency.run,
+    "load": load.run,
+    "thread": thread.run,
+    "idle": idle.run,
+}
 
 
-async def main(parts: list[str], full: bool) -> int:
+async def main(parts: list[str], full: bool, turns: int, markdown: bool) -> int:
     """Run the parts; the number of missed goals."""
     print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
     rows: list[Row] = []
     async with world() as outside:
         for part in parts:
-            rows += await PARTS[part](outside, full)
-    print(f"\nload average after: {Path('/proc/loadavg').read_text().split()[0]}")
-    return sum(1 for row in rows if row.goal is not None and not row.figure <= row.goal)
+            if part == "thread" and turns:
+                rows += await thread.run(outside, full, turns)
+            else:
+                rows += await PARTS[part](outside, full)
+    if markdown:
+        print("\n| | figure | floor | goal | |\n| --- | --- | --- | --- | --- |")
+        print("\n".join(row.markdown() for row in rows))
+    print(f"\nload average after: {os.getloadavg()[0]:.2f}")
+    return sum(1 for row in rows if row.missed)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="which ones (default: all)")
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"which ones of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--full", action="store_true", help="the sizes of the goals")
+    parser.add_argument("--turns", type=int, default=0, help="how many turns the memory row takes")
+    parser.add_argument("--markdown", action="store_true", help="the figures once more, as a table for the docs")
     given = parser.parse_args()
-    missed = asyncio.run(main(given.parts or list(PARTS), given.full))
+    if unknown := set(given.parts) - PARTS.keys():
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    missed = asyncio.run(main(given.parts or list(PARTS), given.full, given.turns, given.markdown))
     print(f"{missed} goals missed" if missed else "every goal met")

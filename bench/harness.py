@@ -206,11 +206,21 @@ class Row:
     goal: float | None = None
     note: str = ""
 
+    @property
+    def missed(self) -> bool:
+        return self.goal is not None and not self.figure <= self.goal
+
+    def markdown(self) -> str:
+        """The row for docs/benchmarks.md."""
+        floor = "" if self.floor is None else f"{self.floor:.3g}"
+        goal = "" if self.goal is None else f"≤ {self.goal:g}{' **missed**' if self.missed else ''}"
+        return f"| {self.name.strip()} | {self.figure:.3g} {self.unit} | {floor} | {goal} | {self.note} |"
+
     def __str__(self) -> str:
         floor = "" if self.floor is None else f"{self.floor:.4g}"
         ratio = f"{self.figure / self.floor:.2f}x" if self.floor else ""
         goal = "" if self.goal is None else f"<= {self.goal:g}"
-        verdict = "" if self.goal is None else "ok" if self.figure <= self.goal else "MISSED"
+        verdict = "" if self.goal is None else "MISSED" if self.missed else "ok"
         cells = f"{self.figure:10.4g} {self.unit:5} {floor:>9} {ratio:>8} {goal:>9} {verdict:7}"
         return f"{self.name:52} {cells} {self.note}".rstrip()
 

@@ -23,7 +23,8 @@ async def rest(world: World, seconds: float) -> tuple[float, float, float]:
     """RSS in MB before and after the first turn, and CPU in percent of a core; with a terminal attached."""
     async with world.service("fawn", tty=True) as service:
         fresh = service.rss()
-        await world.turn(Job(*new_chats(1)))
+        [chat] = new_chats(1)
+        await world.turn(Job(chat))
         await asyncio.sleep(5)  # let the turn's own work end
         before = service.cpu()
         await asyncio.sleep(seconds)

@@ -51,12 +51,12 @@ async def run(world: World, full: bool = False) -> list[Row]:
     for name, span, goal, goal99 in SPANS:
         ours, bare = ms(fawn["20"][0], span), ms(floor["20"][0], span)
         rows.append(Row(name, median(ours), floor=median(bare), goal=goal, note=f"{count} turns"))
-        rows.append(Row("  p99", p99(ours), floor=p99(bare), goal=goal99))
+        rows.append(Row(f"  p99 of {name}", p99(ours), floor=p99(bare), goal=goal99))
     steps = [gap * 1000 for turn in fawn["tools"][0] for gap in turn.gaps[1:]]
     first = [turn.gaps[0] * 1000 for turn in fawn["tools"][0]]
     rows.append(Row("a sandbox command more (between two model calls)", median(steps), goal=22))
-    rows.append(Row("  p99", p99(steps)))
-    rows.append(Row("  the first one of a turn", median(first), note="the sandbox may have to start"))
+    rows.append(Row("  p99 of a sandbox command more", p99(steps)))
+    rows.append(Row("  the first sandbox command of a turn", median(first), note="the sandbox may have to start"))
     for key, words, limit in (("20", "20 tokens at once", 18), ("100", "100 tokens at 50/s", 22)):
         rows.append(Row(f"CPU a turn, {words}", fawn[key][1] * 1000, floor=floor[key][1] * 1000, goal=limit))
     calls = median([turn.calls for turn in fawn["100"][0]])

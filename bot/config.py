@@ -347,7 +347,10 @@ def _channel(parser: Parser, name: str, module: ModuleType, key: yaml.Node, node
     except Wrong as error:
         parser.fault(node, place, error.wrong, error.fix)
         return None
-    rights = parser.check(access, f"{place}.access", Access)
+    if is_null(access) and getattr(module, "LOCAL", False):  # who is here could read everything anyway
+        rights: Access | None = Access(open=True)
+    else:
+        rights = parser.check(access, f"{place}.access", Access)
     return ChannelConfig(name, settings, rights) if settings is not None and rights is not None else None
 
 

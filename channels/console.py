@@ -40,6 +40,7 @@ from channels.pipe import Pipe
 from channels.terminal import Face, Key, clean
 
 NAME = "console"
+LOCAL = True  # its person started the process: no access rules unless somebody writes some
 REPEATED = "_(Fawn was interrupted here: this may be the second time you see it.)_"
 _AGAIN = 1.0  # seconds until a message that could not be stored is offered again
 

@@ -159,6 +159,11 @@ def test_a_token_in_the_environment_is_a_telegram_that_admits_nobody_yet() -> No
     assert read("channels: {telegram: false}", KEYS).channels == ()
 
 
+def test_the_console_is_open_unless_somebody_says_otherwise() -> None:
+    assert read("channels: {console: {}}").channels[0].access == Access(open=True)
+    assert read("channels: {console: {access: {allow: [me]}}}").channels[0].access == Access(allow=("me",))
+
+
 def test_dotenv_is_read_beside_the_config_and_here_and_the_real_environment_wins() -> None:
     write("A=from-here\nB='from here too'\n#C=no\nEMPTY=\n", ".env")
     write("A=beside\nD=x${A}y\n", "etc/.env")

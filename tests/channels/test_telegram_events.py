@@ -1,0 +1,256 @@
+"""Updates become messages: pure functions, whatever the update looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.conversation import Kind, Message, Unreadable
+from channels.telegram_events import Me, read
+from tests.fakes.telegram import FakeTelegram
+
+ME = Me(123456, "fawn_bot")
+GROUP, SUPERGROUP = -100, -1_001_000_000_001
+
+Json = dict[str, Any]
+
+
+def received(act: Callable[[FakeTelegram], object]) -> list[Message]:
+    """What people's acts in the (not even started) fake look like to us."""
+    world = FakeTelegram()
+    act(world)
+    events = [read(update, ME) for update in world.updates.values()]
+    assert not any(isinstance(event, Unreadable) for event in events), events
+    return [event for event in events if isinstance(event, Message)]
+
+
+def one(act: Callable[[FakeTelegram], object]) -> Message:
+    [message] = received(act)
+    return message
+
+
+def test_a_private_text() -> None:
+    message = one(lambda tg: tg.send("hello 😀"))
+    assert message.text == "hello 😀"
+    assert str(message.thread) == "telegram/123456/42/"
+    assert message.key == "telegram:123456:42:1"
+    assert (message.author.id, message.author.name) == ("42", "Jane")
+    assert message.private
+    assert message.addressed
+    assert Message.load(message.dump()) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "addressed"),
+    [
+        ("@fawn_bot what now?", "what now?", True),
+        ("@Fawn_Bot, what now?", "what now?", True),
+        ("你好 😀 @fawn_bot what now?", "你好 😀 what now?", True),
+        ("what now @fawn_bot", "what now", True),
+        ("ask @kim and @fawn_bot please", "ask @kim and please", True),
+        ("what now?", "what now?", False),
+        ("@fawn_bot_two what now?", "@fawn_bot_two what now?", False),
+        ("first\n@fawn_bot second", "first\nsecond", True),
+    ],
+)
+def test_in_a_group_a_mention_addresses_the_bot(text: str, left: str, addressed: bool) -> None:
+    message = one(lambda tg: tg.send(text, chat=GROUP))
+    assert (message.text, message.addressed, message.private) == (left, addressed, False)
+
+
+def test_a_mention_without_a_username_addresses_too() -> None:
+    entity = {
+        "type": "text_mention",
+        "offset": 0,
+        "length": 4,
+        "user": {"id": 123456, "is_bot": True, "first_name": "F"},
+    }
+    message = one(lambda tg: tg.say({"text": "Fawn go on", "entities": [entity]}, chat=GROUP))
+    assert (message.text, message.addressed) == ("go on", True)
+
+
+def test_hidden_links_are_written_out() -> None:
+    entity = {"type": "text_link", "offset": 3, "length": 4, "url": "https://x.y/z"}
+    assert one(lambda tg: tg.say({"text": "😀 docs", "entities": [entity]})).text == "😀 docs (https://x.y/z)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "addressed"),
+    [
+        ("/new@fawn_bot x", "new x", True),
+        ("@fawn_bot /new", "new", True),
+        ("/new", "new", False),
+        ("!stop", "stop", False),
+    ],
+)
+def test_case_23_a_command_in_a_group(text: str, words: str, addressed: bool) -> None:
+    message = one(lambda tg: tg.send(text, chat=GROUP))
+    assert (message.kind, message.text, message.addressed) == (Kind.COMMAND, words, addressed)
+
+
+def test_case_23_a_command_for_another_bot_is_ignored() -> None:
+    assert received(lambda tg: tg.send("/new@other_bot", chat=GROUP)) == []
+
+
+def test_case_21_a_photo_comes_in_its_largest_size_with_its_caption() -> None:
+    message = one(lambda tg: tg.send_photo(b"jpeg" * 99, caption="what is this?"))
+    [file] = message.attachments
+    assert (message.text, file.kind, file.name, file.size) == ("what is this?", "image", "photo_1.jpg", 396)
+
+
+def test_every_kind_of_file_has_a_sensible_name() -> None:
+    def act(tg: FakeTelegram) -> None:
+        tg.send_document("r.csv", b"a,b")
+        tg.send_document("p.png", b"x", mime="image/png")
+        tg.send_voice(b"ogg")
+        tg.send_audio(b"mp3")
+        tg.send_video(b"mp4")
+        tg.send_video_note(b"mp4")
+
+    files = [message.attachments[0] for message in received(act)]
+    assert [(file.name, file.kind) for file in files] == [
+        ("r.csv", "file"),
+        ("p.png", "image"),
+        ("voice_3.ogg", "audio"),
+        ("song.mp3", "audio"),
+        ("clip.mp4", "video"),
+        ("video_note_6.mp4", "video"),
+    ]
+    assert len({file.ref for file in files}) == 6
+
+
+def test_case_25_and_34_the_pieces_of_an_album_belong_together() -> None:
+    pieces = received(lambda tg: tg.send_album([b"1", b"2", b"3"], caption="compare"))
+    assert len({piece.group for piece in pieces}) == 1
+    assert pieces[0].group
+    assert [piece.text for piece in pieces] == ["compare", "", ""]
+    assert received(lambda tg: tg.send_photo(b"1"))[0].group == ""
+
+
+def test_case_85_a_long_paste_is_marked_as_cut() -> None:
+    pieces = received(lambda tg: tg.paste("x" * 9000))
+    assert [piece.long for piece in pieces] == [True, True, False]
+
+
+def test_case_24_replies_to_the_bot_continue_and_topics_are_kept() -> None:
+    def act(tg: FakeTelegram) -> None:
+        bot = {"id": 123456, "is_bot": True, "first_name": "Fawn", "username": "fawn_bot"}
+        answer = tg.post(tg.chat(SUPERGROUP), bot, {"text": "the answer"})
+        tg.send("and then?", chat=SUPERGROUP, reply_to=answer["message_id"])
+        tg.forum(SUPERGROUP - 1, 7)
+        tg.send("@fawn_bot here", chat=SUPERGROUP - 1, topic=7)
+
+    reply, topic = received(act)
+    assert (reply.to_bot, reply.addressed, reply.reply_to, reply.quotes) == (True, True, "1", ())
+    assert reply.thread.topic == ""  # it carries a thread id, but a plain group is one conversation
+    assert topic.thread.topic == "7"
+
+
+def test_the_first_message_of_a_topic_is_no_reply_to_its_maker() -> None:
+    service = {"message_id": 7, "date": 1, "chat": {"id": GROUP, "type": "supergroup", "title": "x"}}
+    bot = {"id": 123456, "is_bot": True, "first_name": "Fawn"}
+    made = service | {"from": bot, "forum_topic_created": {"name": "T", "icon_color": 1}}
+    content = {"text": "hi", "reply_to_message": made, "message_thread_id": 7, "is_topic_message": True}
+    message = one(lambda tg: tg.say(content, chat=SUPERGROUP))
+    assert (message.to_bot, message.addressed, message.reply_to, message.thread.topic) == (False, False, "", "7")
+
+
+def test_case_82_a_quoted_message_comes_along_with_its_file() -> None:
+    def act(tg: FakeTelegram) -> None:
+        said = tg.send_document("plan.pdf", b"%PDF", caption="our plan", chat=GROUP, user=5)
+        tg.send("@fawn_bot sum it up", chat=GROUP, reply_to=said["message_id"])
+        tg.send("@fawn_bot only this", chat=GROUP, reply_to=said["message_id"], quote="plan")
+
+    _, whole, part = received(act)
+    assert [(quote.author, quote.text, quote.kind) for quote in whole.quotes] == [("User5", "our plan", "reply")]
+    assert [file.name for file in whole.attachments] == ["plan.pdf"]
+    assert [quote.text for quote in part.quotes] == ["plan"]
+
+
+def test_a_forwarded_message_is_context_and_no_command() -> None:
+    message = one(lambda tg: tg.send("/stop everything", forward_from="Kim"))
+    assert (message.kind, message.text) == (Kind.CHAT, "")
+    assert [(quote.author, quote.text, quote.kind) for quote in message.quotes] == [
+        ("Kim", "/stop everything", "forward")
+    ]
+
+
+def test_case_80_an_edit_names_its_message() -> None:
+    def act(tg: FakeTelegram) -> None:
+        said = tg.send("helo")
+        tg.edit("hello", said["message_id"])
+        tg.edit("hello!", said["message_id"])
+
+    first, *edits = received(act)
+    assert [(edit.kind, edit.target, edit.text) for edit in edits] == [
+        (Kind.EDIT, first.key, "hello"),
+        (Kind.EDIT, first.key, "hello!"),
+    ]
+    assert len({first.key, *(edit.key for edit in edits)}) == 3
+
+
+def test_case_84_a_group_that_moved_says_where() -> None:
+    message = one(lambda tg: tg.migrate(GROUP, SUPERGROUP))
+    assert (message.kind, message.thread.chat, message.text) == (Kind.MOVED, str(GROUP), str(SUPERGROUP))
+
+
+def test_case_86_unsupported_kinds_are_named() -> None:
+    def act(tg: FakeTelegram) -> None:
+        tg.send_sticker()
+        tg.send_poll()
+        tg.send_contact()
+        tg.send_location()
+
+    messages = received(act)
+    assert {message.kind for message in messages} == {Kind.UNSUPPORTED}
+    assert [message.text for message in messages] == ["a sticker", "a poll", "a contact", "a location"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"new_chat_title": "New"}, {"left_chat_member": {"id": 5, "is_bot": False, "first_name": "Kim"}}, {"text": ""}],
+)
+def test_service_messages_are_ignored(content: Json) -> None:
+    assert received(lambda tg: tg.say(content, chat=GROUP)) == []
+
+
+def test_bots_and_channels_are_ignored() -> None:
+    def act(tg: FakeTelegram) -> None:
+        tg.person(5)["is_bot"] = True
+        tg.send("beep", user=5, chat=GROUP)
+        tg.say({"text": "news", "sender_chat": {"id": -5, "type": "channel", "title": "News"}}, chat=GROUP)
+
+    assert received(act) == []
+
+
+def test_a_poison_update_is_kept_as_unreadable() -> None:
+    event = read({"update_id": 7, "message": {"message_id": 1}}, ME)
+    assert isinstance(event, Unreadable)
+    assert event.key == "telegram:123456:update:7"
+    assert b"message_id" in event.raw
+
+
+VALUE: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(data=st.data(), field=st.sampled_from(["message", "edited_message", "callback_query"]))
+@settings(max_examples=300, deadline=None)
+def test_no_update_whatever_its_shape_raises(data: st.DataObject, field: str) -> None:
+    world = FakeTelegram()
+    said = world.send("@fawn_bot **hi** 😀", chat=GROUP)
+    content: Json = {"id": "1", "from": said["from"], "message": said, "data": "a|1"} if field[0] == "c" else dict(said)
+    known = [*content, "photo", "entities", "reply_to_message", "quote", "document", "forward_origin", "sticker"]
+    for name in data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3)):
+        content[name] = data.draw(VALUE)
+    event = read({"update_id": 1, field: content}, ME)
+    assert event is None or isinstance(event, (Message, Unreadable))
+    if isinstance(event, Message):
+        event.dump()

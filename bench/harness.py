@@ -86,14 +86,20 @@ class World:
 
     @asynccontextmanager
     async def service(
-        self, kind: Kind, *, rates: dict[str, float] | None = None, tty: bool = False, waiting: Sequence[Job] = ()
+        self,
+        kind: Kind,
+        *,
+        rates: dict[str, float] | None = None,
+        tty: bool = False,
+        waiting: Sequence[Job] = (),
+        profile: Path | None = None,
     ) -> AsyncIterator[Service]:
         """A fresh service that polls already; the `waiting` jobs were sent before it started."""
         await self.telegram("forget")
         await self.model("forget", keep_bodies=False)
         await self.send(waiting)
         with tempfile.TemporaryDirectory(prefix="fawn-bench-") as folder:
-            setup = Setup(self.telegram.base_url, self.model.base_url, Path(folder), rates or {}, tty)
+            setup = Setup(self.telegram.base_url, self.model.base_url, Path(folder), rates or {}, tty, profile)
             async with started(kind, setup) as service:
                 await self.listening(service)
                 yield service

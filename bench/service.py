@@ -61,6 +61,7 @@ class Setup:
     folder: Path
     rates: dict[str, float] = field(default_factory=dict)  # settings of the Telegram channel
     tty: bool = False  # with a terminal on stdin, so that the console runs too
+    profile: Path | None = None  # where cProfile writes at the end
 
     def command(self, kind: Kind) -> list[str]:
         if kind == "floor":
@@ -78,7 +79,8 @@ class Setup:
             "log": {"level": "warning"},
         }
         config.write_text(yaml.safe_dump(settings))
-        return [sys.executable, "-m", "bot", "run", "--config", str(config)]
+        profiler = ["-m", "cProfile", "-o", str(self.profile)] if self.profile else []
+        return [sys.executable, *profiler, "-m", "bot", "run", "--config", str(config)]
 
 
 @asynccontextmanager

@@ -48,6 +48,7 @@ async def test_killed_in_mid_answer_goes_on_in_place(telegram: FakeTelegram, sta
     service = await start()
     telegram.send(ask(tokens=60, tok_ms=50, id="mid"))
     first = await telegram.wait(JANE, "w0")
+    await until(lambda: service.rows("SELECT 1 FROM posts WHERE sent=1"), what="the stored message id")
     await service.restart()
     await telegram.wait(JANE, "w59")
     await service.quiet()
@@ -62,6 +63,7 @@ async def test_case_56_killed_in_the_middle_of_20_streaming_replies(telegram: Fa
     for chat in chats:
         telegram.send(ask(tokens=60, tok_ms=50, word=f"c{chat}-"), chat=chat)
     await asyncio.gather(*(telegram.wait(chat, f"c{chat}-0") for chat in chats))
+    await until(lambda: service.rows("SELECT count(*) FROM posts WHERE sent=1") == [(20,)], what="all message ids")
     await service.restart()
     await asyncio.gather(*(telegram.wait(chat, f"c{chat}-59", seconds=30) for chat in chats))
     await service.quiet()

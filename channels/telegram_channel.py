@@ -102,9 +102,8 @@ class Telegram:
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         usable = [command for command in commands if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)][:100]
-        await self._calls(
-            "setMyCommands",
-            commands=[{"command": command.name, "description": command.help[:256] or "…"} for command in usable],
+        await self._poll.announce(
+            [{"command": command.name, "description": command.help[:256] or "…"} for command in usable]
         )
 
     # ------------------------------------------------------------ files

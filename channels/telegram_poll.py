@@ -48,7 +48,13 @@ class Poll:
         self._failures = 0  # polls in a row
         self._stalls = 0  # batches in a row that could not be stored
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
+        self._commands: list[dict[str, str]] = []
         self._side: asyncio.TaskGroup | None = None
+
+    async def announce(self, commands: list[dict[str, str]]) -> None:
+        """Register the bot's commands; kept, and told again whenever the bot introduces itself."""
+        self._commands = commands
+        await self._calls("setMyCommands", commands=commands)
 
     def readiness(self) -> Readiness:
         """Ready only if the last successful poll is young enough."""
@@ -79,6 +85,8 @@ class Poll:
         user = await self._api.call("getMe", {})
         self._me = Me(user["id"], user["username"])
         log.info("telegram.connected bot=@%s", self._me.username)
+        if self._commands:
+            self._soon(self._calls("setMyCommands", commands=self._commands), "commands")
         return self._me
 
     async def _ask(self) -> list[dict[str, Any]]:

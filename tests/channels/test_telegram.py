@@ -16,7 +16,7 @@ import pytest
 
 from agent.conversation import Ask, Attachment, Final, Kind, Secret, Step, Text, Thread, Unreadable
 from channels import telegram
-from channels.base import Gone, Health, OutFile, Receipt, Refused, TryLater
+from channels.base import CommandInfo, Gone, Health, OutFile, Receipt, Refused, TryLater
 from channels.writer import Writer
 from tests.channels.rigs import Box, Memory, TelegramRig, listening, until
 from tests.fakes.telegram import TOKEN, FakeTelegram
@@ -309,9 +309,12 @@ async def test_an_api_that_is_down_at_start_is_waited_for() -> None:
     box = Box()
     async with telegram.connect(settings) as channel, listening(channel, box):
         await until(lambda: channel.readiness().health is Health.DOWN)
+        with pytest.raises(TryLater):
+            await channel.announce([CommandInfo("help", "What I can do")])
         await server.start(port)
         server.send("finally")
         assert (await box.next()).text == "finally"
+        await until(lambda: server.commands, what="the commands, announced after all")
         await server.stop()
 
 

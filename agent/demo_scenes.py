@@ -126,7 +126,7 @@ import struct
 import zlib
 from pathlib import Path
 
-outputs = Path("/mnt/user-data/outputs")
+outputs = Path(__file__).parents[1] / "outputs"
 outputs.mkdir(exist_ok=True)
 visits = [(day * 37) % 23 + 4 for day in range(1, 15)]
 

@@ -48,7 +48,7 @@ class Work:
 class Finished:
     """There is nothing to do: this turn was over before, with this answer."""
 
-    answer: AnyMessage
+    answer: AIMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,16 @@ async def enter(graph: Graph, config: RunnableConfig, turn: Turn, desk: Desk, hu
     state = await graph.aget_state(config)
     messages: list[AnyMessage] = state.values.get("messages", [])
     keys = {item.message.key for item in turn.inputs}
-    begun = bool(keys & {message.id for message in messages})
-    if state.interrupts and not begun and (chosen := _asked(state, turn)):
-        return Work(_resume(chosen, turn, humans), _calls(messages))
-    begun = begun or bool(keys & set(state.values.get("answered", ())))
-    if begun and state.tasks:  # never state.next: it leaves out tasks whose writes are saved
+    begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
+    if begin >= 0 and (answer := _answer(messages[begin:])):
+        return await _over(messages, answer, desk, humans)
+    if state.interrupts and begin < 0 and (chosen := _asked(state, turn)):
+        return Work(_resume(chosen, turn), _calls(messages))
+    answered = bool(keys & set(state.values.get("answered", ())))
+    if state.tasks and (begin >= 0 or answered):  # never state.next: it leaves out tasks whose writes are saved
         return Work(None, _calls(messages))
-    if begun:
-        return await _over(messages, desk, humans)
+    if answered and (answer := _answer(messages[-1:])):
+        return await _over(messages, answer, desk, humans)
     if state.interrupts and turn.answer is not None:
         return Stale(state.interrupts)
     if state.tasks:
@@ -96,24 +98,30 @@ def _asked(state: StateSnapshot, turn: Turn) -> Interrupt | None:
     return next((open_ for open_ in state.interrupts if open_.id == turn.answer.id), None)
 
 
-def _resume(chosen: Interrupt, turn: Turn, humans: Humans) -> Command[Any]:
+def _resume(chosen: Interrupt, turn: Turn) -> Command[Any]:
     words = "\n\n".join(filter(None, (body(item) for item in turn.inputs)))
     text = words if turn.answer is None or any(item.uploads for item in turn.inputs) else turn.answer.text
     keys = [item.message.key for item in turn.inputs]
     return Command(resume={chosen.id: text}, update={"answered": keys} if keys else None)
 
 
-async def _over(messages: Sequence[AnyMessage], desk: Desk, humans: Humans) -> Entry:
+async def _over(messages: Sequence[AnyMessage], answer: AIMessage, desk: Desk, humans: Humans) -> Entry:
     """The turn was over, only its record was lost. What people wrote during it may still want an answer, and an
     answer that was cut off is worth a new try."""
+    if answer is not messages[-1]:
+        return Finished(answer)
     known = {message.id for message in messages}
     late = [humans.message(item) for item in await desk.steering.unread() if item.message.key not in known]
     if late:
         return Work({"messages": late})
-    last = messages[-1]
-    if last.additional_kwargs.get(MARK):
-        return Work({"messages": [RemoveMessage(id=str(last.id))]})
-    return Finished(last)
+    if answer.additional_kwargs.get(MARK):
+        return Work({"messages": [RemoveMessage(id=str(answer.id))]})
+    return Finished(answer)
+
+
+def _answer(messages: Sequence[AnyMessage]) -> AIMessage | None:
+    """The first message that ends a turn."""
+    return next((m for m in messages if isinstance(m, AIMessage) and not m.tool_calls), None)
 
 
 def _calls(messages: Sequence[AnyMessage]) -> list[ToolCall]:

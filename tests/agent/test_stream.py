@@ -209,10 +209,8 @@ async def test_a_refused_request_raises_before_the_stream() -> None:
 
 
 async def test_cancelling_closes_the_connection_at_once() -> None:
-    async with (
-        serving(sse(delta(content="a")), *[0.02, sse(delta(content="b"))] * 500) as wire,
-        model_at(wire) as model,
-    ):
+    endless: list[Piece] = [0.02, sse(delta(content="b"))]
+    async with serving(sse(delta(content="a")), *endless * 500) as wire, model_at(wire) as model:
         started = asyncio.Event()
 
         async def read() -> None:

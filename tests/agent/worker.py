@@ -1,0 +1,48 @@
+"""A process that does turns until they are done or somebody kills it: `python -m tests.agent.worker FOLDER URL TURNS`.
+
+FOLDER holds the checkpoints, the ledger and the file of effects; TURNS is a JSON list of [conversation, key, text].
+Prints a line per conversation that is done; the conversations run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from agent.build import Plan, build_agent
+from agent.conversation import View
+from agent.desk import Turn
+from agent.models import ModelSettings
+from agent.turn import Agent
+from tests.agent.database import SqliteDatabase
+from tests.agent.surroundings import make_desk, say
+from tests.agent.tools import toolbox
+
+
+async def work(agent: Agent, database: SqliteDatabase, folder: Path, turns: list[tuple[str, str, str]]) -> None:
+    """The turns of one conversation, one after the other. Done ones are done again, as after a lost record."""
+    for conversation, key, text in turns:
+        desk = await make_desk(database, folder / "files", conversation)
+        shown = View()
+        async for block in agent.run(Turn(conversation, (say(text, key),), window=0.0), desk):
+            shown.add(block)
+        print(json.dumps([key, shown.final().text]), flush=True)
+
+
+async def main(folder: Path, url: str, turns: list[tuple[str, str, str]]) -> None:
+    async with SqliteDatabase(folder / "agent.db") as database:
+        models = (ModelSettings("m", model="scripted", base_url=url),)
+        agent = await build_agent(models, Plan(retry_seconds=0.05), database, toolbox(), commands=True)
+        print("ready", flush=True)
+        conversations = dict.fromkeys(turn[0] for turn in turns)
+        async with asyncio.TaskGroup() as group:
+            for name in conversations:
+                mine = [turn for turn in turns if turn[0] == name]
+                group.create_task(work(agent, database, folder, mine), name=f"worker {name}")
+        await agent.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])))

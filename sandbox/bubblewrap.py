@@ -205,7 +205,7 @@ class Bubblewrap:
         if self._options is None:
             self._options = await _options()
         tmp = str(settings.tmp_mb << 20)
-        argv = ["bwrap", *self._options, "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
+        argv = [*self._options, "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
         for place in ("/tmp", "/home/agent", "/dev/shm"):  # noqa: S108  inside the sandbox
             argv += ["--perms", "1777", "--size", tmp, "--tmpfs", place]
         for name in FOLDERS:
@@ -252,16 +252,17 @@ class Bubblewrap:
 
 
 async def _options() -> list[str]:
-    """The part of the command line that depends on this machine: namespaces and system folders. Raises
+    """The part of the command line that depends on this machine: program, namespaces, system folders. Raises
     SandboxUnavailable when bubblewrap is not installed."""
-    if not shutil.which("bwrap"):
+    program = await asyncio.to_thread(shutil.which, "bwrap")
+    if not program:
         raise SandboxUnavailable(
             "bubblewrap is not installed: `sudo apt install bubblewrap` (or your system's package manager)."
         )
-    process = await asyncio.create_subprocess_exec("bwrap", "--version", stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     version = tuple(map(int, re.findall(rb"\d+", said)[:2]))
-    options = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    options = [program, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     options += ["--unshare-cgroup-try", "--uid", INSIDE, "--gid", INSIDE, "--hostname", "sandbox", "--cap-drop", "ALL"]
     options += ["--die-with-parent", "--new-session", "--as-pid-1"]
     if version >= (0, 8):

@@ -1,0 +1,127 @@
+"""Host-side files, where no attacker is needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox import files
+from sandbox.base import FileFault
+
+
+def test_write_makes_folders_and_replaces_whole_files(tmp_path: Path) -> None:
+    files.write_file(tmp_path, "a/b/c.txt", b"one")
+    files.write_file(tmp_path, "a/b/c.txt", b"two")
+    files.append_file(tmp_path, "a/b/c.txt", b" three")
+    files.append_file(tmp_path, "new.txt", b"begun")
+    assert files.read_file(tmp_path, "a/b/c.txt") == b"two three"
+    assert files.read_file(tmp_path, "a/b/c.txt", 3, 4) == b"thr"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "c.txt", "new.txt"]
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(FileFault):
+        files.write_file(tmp_path, "taken", b"x")
+    with pytest.raises(FileFault, match="not a file name"):
+        files.write_file(tmp_path, "a\0b", b"x")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_copy_in_and_out(tmp_path: Path) -> None:
+    (tmp_path / "ours").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "root").mkdir()
+    assert files.copy_in(tmp_path / "root", "in/a.bin", tmp_path / "ours") == 3_000_000
+    assert files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out", 3_000_000) == 3_000_000
+    assert (tmp_path / "out").read_bytes() == b"x" * 3_000_000
+    with pytest.raises(FileFault, match=r"bigger than 1\.9 MB"):
+        files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out2", 2_000_000)
+    assert not (tmp_path / "out2").exists()
+
+
+def test_74_a_sparse_file_of_5_tb_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with open(tmp_path / "root" / "sparse", "wb") as file:
+        try:
+            file.truncate(5 << 40)
+        except OSError:
+            file.truncate(1 << 36)  # this file system knows no larger ones
+    with pytest.raises(FileFault, match=r"bigger than 50\.0 MB"):
+        files.copy_out(tmp_path / "root", "sparse", tmp_path / "out", 50 << 20)
+    assert len(files.read_file(tmp_path / "root", "sparse", 1000)) == 1000
+
+
+def test_a_snapshot_is_bounded_and_a_missing_folder_is_empty(tmp_path: Path) -> None:
+    for i in range(30):
+        files.write_file(tmp_path, f"d{i % 3}/{i}", b"")
+    assert len(files.snapshot(tmp_path)) == 30
+    assert len(files.snapshot(tmp_path, 7)) == 7
+    assert files.snapshot(tmp_path / "none") == {}
+
+
+@pytest.mark.parametrize(
+    ("given_name", "safe"),
+    [
+        ("../../x", "x"),
+        ("C:\\temp\\a b.txt", "a b.txt"),
+        ("", "file"),
+        (".", "file"),
+        ("..", "file"),
+        ("...bashrc", "bashrc"),
+        ("报告 最终.pdf", "报告 最终.pdf"),
+        ("a\nb\x00c\x1b[31m.png", "a_b_c_[31m.png"),
+        ("x" * 300 + ".tar", "x" * 116 + ".tar"),
+        ("e\u0301.txt", "\u00e9.txt"),
+        ("what?<>.txt", "what___.txt"),
+        ("-rf", "-rf"),
+        ("\u202egpj.exe", "_gpj.exe"),
+    ],
+)
+def test_73_names_of_uploads_become_safe(given_name: str, safe: str) -> None:
+    assert files.safe_name(given_name) == safe
+
+
+@given(st.text(max_size=400))
+def test_73_every_name_becomes_one_plain_component(name: str) -> None:
+    safe = files.safe_name(name)
+    assert safe == files.safe_name(safe)
+    assert safe not in ("", ".", "..")
+    assert not safe.startswith(".")
+    assert safe.isprintable()
+    assert "/" not in safe
+    assert len(safe.encode()) <= 240
+
+
+def test_73_the_same_name_twice_gets_a_number(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        name = files.free_name(tmp_path, "a.tar")
+        files.write_file(tmp_path, name, b"")
+        names.append(name)
+    assert names == ["a.tar", "a-2.tar", "a-3.tar"]
+    (tmp_path / "plain").symlink_to("/nowhere")
+    assert files.free_name(tmp_path, "plain") == "plain-2"
+
+
+def test_folders_are_made_once_and_kept(tmp_path: Path) -> None:
+    files.make_folders(tmp_path / "t")
+    files.write_file(tmp_path / "t" / "workspace", "a", b"")
+    files.make_folders(tmp_path / "t")
+    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["outputs", "uploads", "workspace"]
+    assert (tmp_path / "t" / "workspace").stat().st_mode & 0o777 == 0o700
+    assert files.read_file(tmp_path / "t" / "workspace", "a") == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run the tests as root")
+def test_root_gives_the_folders_and_later_files_to_the_owner(tmp_path: Path) -> None:
+    files.make_folders(tmp_path / "t")
+    uploads = tmp_path / "t" / "uploads"
+    files.write_file(uploads, "d/before", b"")
+    files.make_folders(tmp_path / "t", 61_000)
+    files.write_file(uploads, "e/after", b"")
+    assert {path.stat().st_uid for path in [uploads, *uploads.rglob("*")]} == {61_000}
+    assert (tmp_path / "t").stat().st_uid == 0

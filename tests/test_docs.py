@@ -1,0 +1,118 @@
+"""The docs say what the code does: every setting, command, tool and target is named, and nothing that is not there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.tools import tools
+from bot.__main__ import parser
+from bot.commands import COMMANDS, REGISTRY
+from bot.config import load
+from bot.settings import page, settings_table
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+NOT_OURS = {"newbot", "setprivacy", "mybots", "usr", "etc", "tmp", "mnt", "proc"}  # BotFather's commands, and folders
+ENVIRONMENT = {"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "TELEGRAM_BOT_TOKEN"}
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def programs() -> dict[str, argparse.ArgumentParser]:
+    """The program's commands by name."""
+    for action in parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    raise AssertionError("the program has no commands")
+
+
+def test_the_page_of_settings_is_made_from_the_code() -> None:
+    assert text("docs/configuration.md") == page(), "run `make docs`"
+
+
+def test_every_setting_says_what_it_does() -> None:
+    assert [row.name for row in settings_table() if not row.help] == []
+
+
+def test_chat_commands_are_in_the_readme_and_no_others_anywhere() -> None:
+    named = {name for page_ in PAGES for name in re.findall(r"`[/!]([a-z]+)[` ]", page_.read_text("utf-8"))}
+    assert named - NOT_OURS <= REGISTRY.keys()
+    readme = set(re.findall(r"`/([a-z]+)[` ]", text("README.md")))
+    assert readme >= {command.name for command in COMMANDS}
+
+
+def test_commands_of_the_program_are_in_the_docs_and_no_others() -> None:
+    known = programs()
+    for page_ in PAGES:
+        for command, action in re.findall(r"\bfawn ([a-z]+)(?: ([a-z]+))?", page_.read_text("utf-8")):
+            if command in known:
+                actions = next((a.choices for a in known[command]._actions if a.dest == "action" and a.choices), None)
+                assert not (actions and action) or action in [*actions], f"{page_.name}: fawn {command} {action}"
+            else:
+                pytest.fail(f"{page_.name}: there is no `fawn {command}`")
+    operations = text("docs/operations.md")
+    assert [name for name in known if f"`fawn {name}" not in operations] == []
+
+
+def test_every_tool_is_in_the_architecture_and_no_other() -> None:
+    section = text("ARCHITECTURE.md").partition("## The agent's tools")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {tool.name for tool in tools(commands=True)}
+
+
+def test_the_readme_is_short_and_begins_with_something_to_do() -> None:
+    readme = text("README.md")
+    assert 100 <= len(readme.splitlines()) <= 170
+    assert len(re.sub(r"```.*?```", "", readme, flags=re.DOTALL).split()) <= 1300
+    assert "make run" in "\n".join(readme.splitlines()[:40])
+
+
+@pytest.mark.parametrize("page_", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page_: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page_.read_text("utf-8")):
+        if "://" not in target:
+            assert (page_.parent / target).exists(), f"{page_.name} links to {target}"
+
+
+def test_make_targets_in_the_docs_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
+    named = {
+        target for page_ in PAGES for target in re.findall(r"(?:`|^)make ([a-z]+)", page_.read_text("utf-8"), re.M)
+    }
+    assert named <= targets
+    assert {"run", "setup", "check", "test", "bench"} <= named
+
+
+def test_the_sample_environment_names_what_is_read() -> None:
+    names = set(re.findall(r"^([A-Z_]+)=", text(".env.example"), re.MULTILINE))
+    assert names == ENVIRONMENT
+    assert [name for name in names if name not in text("docs/configuration.md")] == []
+
+
+def test_the_sample_config_works_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load(ROOT / "config.yaml", {})
+    assert config.models == ()
+    assert config.channels == ()
+
+
+def test_the_sample_config_works_with_every_comment_taken_seriously(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    setting = re.compile(r"# (?=(?: *(?:- )?[a-z_]+:(?: |$)))")
+    lines = [
+        setting.sub("", line, count=1) if line.startswith("# ") else line for line in text("config.yaml").splitlines()
+    ]
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    config = load(None, {name: "1:x" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"})
+    assert [model.name for model in config.models] == ["main", "local"]
+    assert [channel.name for channel in config.channels] == ["telegram"]
+    assert config.channels[0].access.operators == ("22222222",)
+    assert config.roles.summary == "local"
+    assert config.time_zone == "Europe/Berlin"

@@ -1,0 +1,127 @@
+"""Rules of the house that no other tool keeps."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("bot", "channels", "agent", "sandbox")
+LONGEST_FILE, LONGEST_FUNCTION = 400, 60  # lines
+# Written backwards, so that this file does not find itself.
+MACHINES = tuple(
+    word[::-1] for word in ("/krow/", "/toor/", "/rennur/emoh/", "ipyp/tpo/", "gro.ipyp", "detsohnohtyp", ".baltig")
+)
+
+# The black-box cases that concern the trunk, the console or Telegram: each has a test named after it.
+CASES = {
+    *(4, 5),
+    *range(15, 26),
+    35,
+    *range(38, 44),
+    45,
+    *range(47, 53),
+    *range(54, 82),
+    *range(84, 91),
+}
+LATER = {
+    **dict.fromkeys((1, 2, 3, 7, 8, 9, 10, 11, 12, 13, 14), "Slack has its own issue"),
+    **dict.fromkeys((26, 27, 28, 29, 30), "Discord has its own issue"),
+    **dict.fromkeys((31, 32, 33, 34, 36, 37), "Feishu has its own issue"),
+    6: "an event is one run for good (5); a failed one is tried again with /retry",
+    44: "there is no binding of accounts: who may talk is 4",
+    46: "skills have their own issue",
+    53: "settings of a person have their own issue; /model belongs to a conversation",
+    82: "a Telegram bot cannot read a chat's history; what is quoted or forwarded comes along (24)",
+    83: "installing from a network needs an allowlist, which comes with the Docker sandbox",
+}
+
+
+def tracked() -> list[Path]:
+    """The files of the repository, or of the folder where it is no repository."""
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    hidden = {".venv", ".git", "data", "__pycache__"}
+    return [path for path in ROOT.rglob("*") if path.is_file() and not hidden & {*path.relative_to(ROOT).parts}]
+
+
+def python(*folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    found = []
+    for path in tracked():
+        if path.suffix == ".png":
+            continue
+        content = path.read_text("utf-8")
+        found += [f"{path.relative_to(ROOT)}: {word}" for word in MACHINES if word in content]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_a_lock_has_a_hash_for_everything_and_names_no_host(name: str) -> None:
+    lock = (ROOT / name).read_text("utf-8")
+    assert not re.search(r"https?://|--(?:extra-)?index-url|--find-links|@ ", lock)
+    pins = re.split(r"\n(?=[a-z0-9])", lock.partition("\n#    make lock\n")[2])
+    assert len(pins) > 50
+    assert [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin or "==" not in pin.split()[0]] == []
+
+
+def test_the_runtime_gets_the_versions_that_are_tested() -> None:
+    def pins(name: str) -> set[str]:
+        return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text("utf-8"), re.MULTILINE))
+
+    assert pins("requirements.lock") <= pins("requirements-dev.lock")
+
+
+def test_source_files_stay_readable() -> None:
+    lengths = {path.relative_to(ROOT): len(path.read_text("utf-8").splitlines()) for path in python(*SOURCES)}
+    assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_functions_stay_readable() -> None:
+    long = []
+    for path in python(*SOURCES):
+        if "migrations" in path.parts:  # a schema is a list, not a way of thinking
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > LONGEST_FUNCTION:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} has {length} lines")
+    assert long == []
+
+
+def test_suppressions_say_why() -> None:
+    bare = re.compile(r"# (?:type: ignore(?:\[[\w, -]+\])?|noqa(?:: [A-Z0-9, ]+)?)\s*$")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in python(*SOURCES, "tests", "bench")
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if bare.search(line)
+    ]
+    assert found == []
+
+
+def test_every_case_has_a_test_or_a_reason() -> None:
+    assert not CASES & LATER.keys()
+    assert CASES | LATER.keys() == set(range(1, 91))
+    named: set[int] = set()
+    for path in python("tests"):
+        for name in re.findall(r"def test_case_(\d+(?:_and_\d+)*)", path.read_text("utf-8")):
+            named |= {int(number) for number in name.split("_and_")}
+    assert sorted(CASES - named) == [], "these cases have no test named after them"

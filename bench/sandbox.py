@@ -16,10 +16,9 @@ from pathlib import Path
 
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 
-ONE_SHOT = (
-    "bwrap --unshare-all --die-with-parent --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib "
-    "--symlink usr/lib64 /lib64 --proc /proc --dev /dev --tmpfs /tmp /bin/bash -c true"
-).split()
+ONE_SHOT = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"]
+ONE_SHOT += ["--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev"]
+ONE_SHOT += ["--tmpfs", "/tmp", "/bin/bash", "-c", "true"]
 
 
 async def process(*argv: str) -> None:

@@ -53,7 +53,8 @@ ENVIRONMENT = {
 @dataclass(frozen=True, slots=True)
 class BubblewrapSettings:
     """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
-    private memory, RLIMIT_DATA), `processes` and `tmp_mb` per sandbox, `command_seconds` the longest command."""
+    private memory, RLIMIT_DATA), `processes` per sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of
+    that each), `file_mb` the largest file, `command_seconds` the longest command."""
 
     skills: Path
     memory_mb: int = 1024
@@ -174,11 +175,10 @@ class Bubblewrap:
 
     async def _start(self, key: str, folder: Path) -> _Live:
         async with self._starts:
-            owner = USER if os.geteuid() == 0 else None
-            await asyncio.to_thread(make_folders, folder, owner)
+            folders = await asyncio.to_thread(self._prepare, folder)
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")),
-                orjson.dumps(await self._plan(folder)).decode(),
+                orjson.dumps(await self._plan(folders)).decode(),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 env={"PATH": os.defpath},
             )  # fmt: skip
@@ -196,18 +196,22 @@ class Bubblewrap:
             live = self._live[key] = _Live(sandbox, folder)
             return live
 
-    async def _plan(self, folder: Path) -> dict[str, object]:
+    def _prepare(self, folder: Path) -> dict[str, str]:
+        """Make the thread's folders; gives what is to be bound, by name."""
+        make_folders(folder, USER if os.geteuid() == 0 else None)
+        folders = {name: str(folder.absolute() / name) for name in FOLDERS}
+        if self._settings.skills.is_dir():
+            folders["skills"] = str(self._settings.skills.resolve())
+        return folders
+
+    async def _plan(self, folders: dict[str, str]) -> dict[str, object]:
         """For `sandbox.launch`."""
         settings = self._settings
-        folders = {name: str(folder / name) for name in FOLDERS}
-        if settings.skills.is_dir():
-            folders["skills"] = str(settings.skills.resolve())
         if self._options is None:
             self._options = await _options()
-        tmp = str(settings.tmp_mb << 20)
         argv = [*self._options, "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
-        for place in ("/tmp", "/home/agent", "/dev/shm"):  # noqa: S108  inside the sandbox
-            argv += ["--perms", "1777", "--size", tmp, "--tmpfs", place]
+        for place, part in (("/tmp", 1), ("/home/agent", 4), ("/dev/shm", 4)):  # noqa: S108  inside the sandbox
+            argv += ["--perms", "1777", "--size", str((settings.tmp_mb << 20) // part), "--tmpfs", place]
         for name in FOLDERS:
             argv += ["--bind", f"{{{name}}}", f"{ROOT}/{name}"]
         if "skills" in folders:
@@ -259,6 +263,8 @@ async def _options() -> list[str]:
         raise SandboxUnavailable(
             "bubblewrap is not installed: `sudo apt install bubblewrap` (or your system's package manager)."
         )
+    if not await asyncio.to_thread(shutil.which, "python3", path=ENVIRONMENT["PATH"]):
+        raise SandboxUnavailable("The sandbox needs Python below /usr: `sudo apt install python3`.")
     process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     version = tuple(map(int, re.findall(rb"\d+", said)[:2]))

@@ -42,7 +42,7 @@ class Live:
 async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,
-    timeout: Annotated[float, "Seconds until it is stopped with everything it started; at most 600."] = 120,
+    timeout: Annotated[float, "Seconds until it is stopped with everything it started; usually 600 at most."] = 120,
 ) -> str:
     """Run a bash command in your sandbox: a Linux machine without network, with Python.
 

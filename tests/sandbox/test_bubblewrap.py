@@ -245,6 +245,45 @@ def test_an_ordinary_user_can_do_the_same() -> None:
     assert done.stdout == "1000 hi True\n"
 
 
+ORPHAN = """
+import asyncio, sys
+from pathlib import Path
+from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+
+async def main() -> None:
+    async with Bubblewrap(BubblewrapSettings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:
+        await sandbox.run("setsid sleep 7030 &")
+        print("ready", flush=True)
+        await sandbox.run("sleep 7030")
+
+asyncio.run(main())
+"""
+
+
+async def test_when_the_service_is_killed_its_machines_die(folder: Path) -> None:
+    need_bubblewrap()
+    service = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ORPHAN, str(folder), stdout=asyncio.subprocess.PIPE
+    )
+    assert service.stdout
+    assert await service.stdout.readline() == b"ready\n"
+    os.kill(service.pid, signal.SIGKILL)
+    await service.wait()
+    for _ in range(100):
+        if subprocess.run(["pgrep", "-f", "sleep 703[0]"], stdout=subprocess.DEVNULL).returncode:
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("a process of a dead service's sandbox lives on")
+
+
+async def test_relative_folders_are_meant_from_here(provider: Bubblewrap, tmp_path: Path) -> None:
+    relative = Path(os.path.relpath(tmp_path / "r"))
+    assert not relative.is_absolute()
+    async with provider.acquire("r", relative) as sandbox:
+        await sandbox.write(f"{WORKSPACE}/a", b"x")
+    assert (tmp_path / "r" / "workspace" / "a").read_bytes() == b"x"
+
+
 async def test_what_is_wrong_with_starting_is_said(tmp_path: Path, provider: Bubblewrap) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")

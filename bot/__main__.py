@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,12 @@ def _serve(arguments: argparse.Namespace, config: Config) -> int:
     from bot.store import DataLock, Locked
 
     connects = _connects(config, alone=arguments.alone)
-    terminal = "console" in connects and sys.stdin.isatty() and sys.stdout.isatty()
     quiet = "console" in connects
     log.setup(config.log, secrets(config), config.data_dir / "fawn.log" if quiet else None)
     config.data_dir.mkdir(parents=True, exist_ok=True)
     try:
         with DataLock(config.data_dir):
-            return _run(config, connects, terminal=terminal, banner=quiet)
+            return _run(config, connects, banner=quiet)
     except Locked as error:
         print(f"fawn: {config.data_dir}: {error}", file=sys.stderr)
         return TAKEN
@@ -87,15 +87,28 @@ def _serve(arguments: argparse.Namespace, config: Config) -> int:
         return FAULT
 
 
-def _run(config: Config, connects: dict[str, Any], *, terminal: bool, banner: bool) -> int:
+def _run(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
     import uvloop
 
-    from bot.app import App, models
+    from bot.app import App
+    from bot.offers import named
 
-    if banner:
-        print(f"Fawn {VERSION} · model: {next(iter(models(config).values()))} · {config.source}", flush=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        if not all(model.model for model in config.models):  # a local server needs no more than its URL
+            config = replace(config, models=runner.run(named(config.models)))
+        if banner:
+            print(runner.run(_banner(config)), flush=True)
         return runner.run(App(config, connects).run())
+
+
+async def _banner(config: Config) -> str:
+    """The first lines on a terminal: who answers, and with what sandbox. Raises SandboxUnavailable."""
+    from bot.app import models, sandbox_settings
+    from sandbox.pool import choose
+
+    provider, sandbox = await choose(config.sandbox.provider, sandbox_settings(config))
+    await provider.close()
+    return f"Fawn {VERSION} · model: {next(iter(models(config).values()))} · {config.source}\n{sandbox}"
 
 
 def _connects(config: Config, *, alone: bool) -> dict[str, Any]:

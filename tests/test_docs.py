@@ -16,7 +16,18 @@ from bot.settings import page, settings_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-NOT_OURS = {"newbot", "setprivacy", "mybots", "usr", "etc", "tmp", "mnt", "proc"}  # BotFather's commands, and folders
+NOT_OURS = {
+    "newbot",
+    "setprivacy",
+    "mybots",
+    "revoke",
+    "bot",
+    "usr",
+    "etc",
+    "tmp",
+    "mnt",
+    "proc",
+}  # BotFather's, and paths
 ENVIRONMENT = {"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "TELEGRAM_BOT_TOKEN"}
 
 

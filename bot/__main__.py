@@ -143,13 +143,19 @@ def _status(arguments: argparse.Namespace, config: Config) -> int:
     except control.NotRunning as error:
         print(error, file=sys.stderr)
         return NOT_RUNNING
-    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {'well' if report['healthy'] else 'NOT WELL'}")
+    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {_state(report)}")
     print(f"model: {report['model']}\n{report['sandbox']}")
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"turns going on: {report['live']}, waiting: {report['queued']} (oldest {report['oldest']:.0f} s)")
     print(f"replies on their way: {report['undelivered']}, dead letters: {report['dead']}")
     return OK if report["healthy"] else FAULT
+
+
+def _state(report: dict[str, Any]) -> str:
+    if not report["ready"]:
+        return "starting, the agent is being loaded"
+    return "well" if report["healthy"] else "NOT WELL"
 
 
 def _operate(arguments: argparse.Namespace, config: Config) -> int:

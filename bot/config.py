@@ -310,9 +310,16 @@ def _roles(parser: Parser, values: Mapping[str, yaml.Node]) -> None:
 
 
 def channel_modules() -> dict[str, ModuleType]:
-    """Every channel there is: a module of `channels` with Settings and connect."""
-    found = (importlib.import_module(f"channels.{m.name}") for m in pkgutil.iter_modules(channels.__path__))
-    return {m.__name__.partition(".")[2]: m for m in found if hasattr(m, "Settings") and hasattr(m, "connect")}
+    """Every channel there is: a module of `channels` with Settings and connect. Imports them all, SDKs included."""
+    found = {info.name: _channel_module(info.name) for info in pkgutil.iter_modules(channels.__path__)}
+    return {name: module for name, module in found.items() if module}
+
+
+def _channel_module(name: str) -> ModuleType | None:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or importlib.util.find_spec(f"channels.{name}") is None:
+        return None
+    module = importlib.import_module(f"channels.{name}")
+    return module if hasattr(module, "Settings") and hasattr(module, "connect") else None
 
 
 def _channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ...]:
@@ -323,17 +330,17 @@ def _channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ..
     except Wrong as error:
         parser.fault(node, "channels", error.wrong, error.fix)
         return ()
-    modules = channel_modules()
     entries = []
     for name, (key, value) in pairs.items():
-        if name not in modules:
-            parser.fault(key, f"channels.{shown(name)}", "there is no such channel", suggest(name, modules))
+        module = _channel_module(name)
+        if module is None:
+            parser.fault(key, f"channels.{shown(name)}", "there is no such channel", suggest(name, channel_modules()))
         elif not (isinstance(value, yaml.ScalarNode) and value.value.lower() in ("false", "off", "no")):
-            entries.append(_channel(parser, name, modules[name], key, value))
+            entries.append(_channel(parser, name, module, key, value))
     if "telegram" not in pairs and parser.environ.get("TELEGRAM_BOT_TOKEN"):
         token = yaml.ScalarNode("tag:yaml.org,2002:str", "$TELEGRAM_BOT_TOKEN")
         section = yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode(token.tag, "token"), token)])
-        entries.append(_channel(parser, "telegram", modules["telegram"], section, section))
+        entries.append(_channel(parser, "telegram", importlib.import_module("channels.telegram"), section, section))
     return tuple(entry for entry in entries if entry is not None)
 
 

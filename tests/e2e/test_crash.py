@@ -136,8 +136,12 @@ async def test_case_58_three_crashes_of_one_run_are_one_honest_failure(
 ) -> None:
     service = await start()
     telegram.send(ask(text="never", delay_ms=60_000))
+
+    async def attempts(count: int) -> None:
+        await until(lambda: len(model.requests()) == count, 15, f"attempt {count}")
+
     for attempt in range(1, 4):
-        await until(lambda n=attempt: len(model.requests()) == n, 15, f"attempt {attempt}")
+        await attempts(attempt)
         await service.restart()
     await telegram.wait(JANE, "interrupted 3 times", seconds=15)
     await service.quiet()

@@ -136,7 +136,9 @@ async def test_case_45_commands_are_answered_without_a_run(
         "/start": "/status",
     }.items():
         telegram.send(text)
-        await until(lambda w=words: w in said(telegram, JANE)[-1:][0] if said(telegram, JANE) else False, 15, text)
+        await telegram.wait(JANE, words)
+        for shown in telegram.visible(JANE):
+            telegram.remove(JANE, shown.id)
     await service.quiet()
     assert not model.requests()
 

@@ -1,0 +1,208 @@
+"""The outside misbehaves: the platform, the model, the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask, said
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+
+REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
+
+
+async def test_case_61_a_flood_wait_in_one_chat_is_nobody_elses(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.fault("flood", "sendMessage", chat=500, seconds=60)
+    telegram.send(ask(text="late"), chat=500)
+    await until(lambda: telegram.calls_of("sendMessage", 500))
+    asked = time.monotonic()
+    telegram.send(ask(text="at once"), chat=501)
+    await telegram.wait(501, "at once")
+    assert time.monotonic() - asked < 2
+    assert said(telegram, 500) == []
+    assert len(telegram.calls_of("sendMessage", 500)) == 1
+    assert await service.stop() == 0
+
+
+async def test_case_62_a_permanent_refusal_is_reported_once(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.fault(
+        "error", "sendMessage", code=400, description="Bad Request: TOPIC_CLOSED", times=-1, contains="poison"
+    )
+    telegram.fault("error", "editMessageText", code=400, description="Bad Request: nope", times=-1, contains="poison")
+    telegram.send(ask(text="poison pill"))
+    await telegram.wait(JANE, "refused it", seconds=15)
+    telegram.send(ask(text="the lane goes on"))
+    await telegram.wait(JANE, "the lane goes on")
+    await service.quiet()
+    assert sum("refused it" in text for text in said(telegram, JANE)) == 1
+    code, listed = await service.fawn("dead", "list")
+    assert code == 0
+    assert "poison pill" in listed
+    telegram.clear_faults()
+    assert (await service.fawn("dead", "requeue", listed.split("\t")[0]))[0] == 0
+    await telegram.wait(JANE, "poison pill")
+    assert (await service.fawn("dead", "list"))[1].strip() == "No dead letters."
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_case_63_a_dropped_connection_is_no_silent_double(
+    telegram: FakeTelegram, start: Start, after: bool
+) -> None:
+    service = await start()
+    telegram.fault("drop", "sendMessage", after=after)
+    telegram.send(ask(text="said once"))
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"), 20, "the delivery")
+    texts = said(telegram, JANE)
+    assert REPEAT.sub("", texts[-1]) == "said once"
+    assert len(texts) <= 2
+    assert all(REPEAT.match(text) for text in texts[1:])
+    if not after:
+        assert len(texts) == 1
+
+
+async def test_case_64_a_poll_that_hangs_turns_the_channel_unready_and_comes_back(
+    telegram: FakeTelegram, start: Start
+) -> None:
+    service = await start(channels={"telegram": {"poll_seconds": 1}})
+    telegram.fault("hang", "getUpdates", times=1)
+    telegram.send("hello while deaf")
+    await telegram.wait(JANE, "hello while deaf", seconds=40)
+    assert (await service.fawn("status"))[0] == 0
+
+
+async def test_case_54_api_down_for_a_while(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.fault("error", "*", code=502, times=6)
+    telegram.send(ask(text="after the outage"))
+    await telegram.wait(JANE, "after the outage", seconds=30)
+    await service.quiet(30)
+    assert said(telegram, JANE) == ["after the outage"]
+
+
+async def test_a_poison_update_blocks_nobody(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.poison()
+    telegram.send(ask(text="not blocked"))
+    await telegram.wait(JANE, "not blocked")
+    assert "in" in (await service.fawn("dead", "list"))[1]
+
+
+@pytest.mark.parametrize("errors", [[500, 500, 500], [429, 503]])
+async def test_case_72_a_model_that_fails_is_tried_again_visibly(
+    telegram: FakeTelegram, model: FakeModel, start: Start, errors: list[int]
+) -> None:
+    service = await start()
+    telegram.send(ask(text="fine in the end", errors=errors))
+    await telegram.wait(JANE, "again")  # the notice
+    await telegram.wait(JANE, "fine in the end", seconds=40)
+    await service.quiet()
+    assert said(telegram, JANE) == ["fine in the end"]
+    assert len(model.requests()) == len(errors) + 1
+
+
+async def test_case_72_a_stream_cut_in_the_middle_is_answered_once(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(tokens=30, tok_ms=20, abort_at=15))
+    await telegram.wait(JANE, "w29", seconds=30)
+    await service.quiet()
+    assert said(telegram, JANE) == [" ".join(f"w{n}" for n in range(30))]
+
+
+async def test_case_72_and_47_a_model_that_refuses_is_a_clear_failure(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(text="never", errors=[401] * 9))
+    shown = await telegram.wait(JANE, "⚠️")
+    assert "key" in shown.text.lower()
+    await service.quiet()
+    assert len(said(telegram, JANE)) == 1
+    telegram.send(ask(text="works now"))
+    await telegram.wait(JANE, "works now")
+
+
+async def test_case_71_an_empty_answer_is_never_silence(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(text="   \n "))
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"), 20)
+    assert len(said(telegram, JANE)) == 1
+    assert len(said(telegram, JANE)[0]) > 20
+
+
+async def test_case_77_a_locked_database_is_not_acknowledged_and_it_is_said(
+    telegram: FakeTelegram, start: Start
+) -> None:
+    service = await start()
+    await service.quiet()
+    holder = sqlite3.connect(service.data / "fawn.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    telegram.send(ask(text="stored in the end"))
+    await until(lambda: said(telegram, JANE), 30, "the word about it")
+    assert telegram.waiting() == 1, "not acknowledged"
+    holder.execute("ROLLBACK")
+    holder.close()
+    await telegram.wait(JANE, "stored in the end", seconds=30)
+    await service.quiet()
+    assert len(said(telegram, JANE)) == 2
+
+
+def fill(file: Path) -> None:
+    """Write until the disk is full."""
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(b"x" * 4096)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small disk needs root: mount -t tmpfs")
+async def test_case_77_a_full_disk(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    await service.quiet()
+    assert await service.stop() == 0
+    mount = await asyncio.create_subprocess_exec(
+        "mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(service.data), stderr=asyncio.subprocess.DEVNULL
+    )
+    if await mount.wait():
+        pytest.skip("this machine lets root mount nothing")
+    try:
+        await service.start()
+        ballast = service.data / "ballast"
+        fill(ballast)
+        telegram.send(ask(text="stored at last"))
+        await until(lambda: said(telegram, JANE), 30, "the word about it")
+        assert telegram.waiting() == 1
+        ballast.unlink()
+        await telegram.wait(JANE, "stored at last", seconds=40)
+        assert await service.stop() == 0
+    finally:
+        await service.kill()
+        await (await asyncio.create_subprocess_exec("umount", "-l", str(service.data))).wait()
+
+
+async def test_case_70_a_long_wild_reply_under_random_faults(telegram: FakeTelegram, start: Start) -> None:
+    service = await start(channels={"telegram": {"per_chat": 20, "overall": 200}})
+    telegram.fault("flood", "*", chat=JANE, seconds=1, times=-1, chance=0.25)
+    telegram.fault("error", "*", chat=JANE, code=500, times=-1, chance=0.15)
+    lines = [f"- item {n} 你好 <@U1> @everyone" for n in range(150)]
+    code = "\n".join(f"    line_{n} = {n}" for n in range(150))
+    table = "| a | b |\n| --- | --- |\n" + "\n".join(f"| row{n} | 值{n} |" for n in range(60))
+    text = "# Head\n\n" + "\n".join(lines) + f"\n\n```py\n{code}\n```\n\n{table}\n\nthe very end"
+    telegram.send(ask(text=text))
+    await telegram.wait(JANE, "the very end", seconds=60)
+    await service.quiet(90)
+    whole = "\n".join(REPEAT.sub("", part) for part in said(telegram, JANE))
+    for n in range(150):
+        assert len(re.findall(rf"item {n}\b", whole)) == 1
+        assert len(re.findall(rf"line_{n} ", whole)) == 1
+    for n in range(60):
+        assert len(re.findall(rf"row{n}\b", whole)) == 1
+    assert whole.count("@everyone") == 150

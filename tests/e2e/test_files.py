@@ -1,0 +1,151 @@
+"""Files in and out, between the chat and the sandbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask, bash, said
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
+
+OUT = "/mnt/user-data/outputs"
+pytestmark = pytest.mark.usefixtures("bubblewrap")
+
+
+def files(telegram: FakeTelegram, chat: int = JANE) -> list[str]:
+    """The names of what the bot sent, in order."""
+    return [shown.file_name or shown.kind for shown in telegram.visible(chat) if shown.by_bot and shown.file]
+
+
+async def test_a_document_reaches_the_sandbox_and_an_output_comes_back(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    command = f"tr a-z A-Z < /mnt/user-data/uploads/notes.csv > {OUT}/loud.csv"
+    telegram.send_document("notes.csv", b"a,b\n1,2\n", caption=ask(steps=[bash(command)], text="made it loud"))
+    await telegram.wait(JANE, "made it loud", seconds=15)
+    await service.quiet()
+    sent = [shown for shown in telegram.visible(JANE) if shown.by_bot and shown.file]
+    assert [(shown.file_name, shown.file) for shown in sent] == [("loud.csv", b"A,B\n1,2\n")]
+    assert "/mnt/user-data/uploads/notes.csv" in str(model.requests()[0].messages[-1]["content"])
+
+
+async def test_case_21_and_25_an_album_is_one_turn_with_its_files(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send_album([b"one" * 9, b"two" * 9, b"six" * 9], caption="what is this?")
+    await until(lambda: model.requests(), 15)
+    await service.quiet()
+    assert len(model.requests()) == 1
+    uploads = sorted(path.read_bytes() for path in (service.folder_of() / "uploads").iterdir())
+    assert uploads == [b"one" * 9, b"six" * 9, b"two" * 9]
+    assert str(model.requests()[0].messages[-1]["content"]).count("/mnt/user-data/uploads/") == 3
+
+
+async def test_case_22_a_document_over_the_limit_is_named_and_the_rest_works(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send_document("huge.bin", b"x", size=21 << 20, caption=ask(text="the rest works"))
+    await telegram.wait(JANE, "the rest works")
+    asked = str(model.requests()[0].messages[-1]["content"])
+    assert "huge.bin" in asked
+    assert "20 MB" in asked
+    assert TOKEN.partition(":")[2] not in service.log()
+
+
+async def test_case_73_names_of_uploads_are_made_safe(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    album = telegram.new_album()
+    for name, data in (("../../evil.txt", b"1"), ("a.txt", b"2"), ("a.txt", b"3"), ("报告.csv", b""), ("..", b"5")):
+        telegram.send_document(name, data, caption="files" if data == b"1" else "", album=album)
+    await until(lambda: model.requests(), 15)
+    await service.quiet()
+    names = sorted(path.name for path in (service.folder_of() / "uploads").iterdir())
+    assert len(names) == 5
+    assert {"evil.txt", "a.txt", "a-2.txt", "报告.csv"} < set(names)
+    assert not list(service.data.parent.glob("evil*"))
+
+
+async def test_case_40_and_43_presented_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    """Only regular files of outputs/ go out; what is refused is named to the model; no text is no silence."""
+    service = await start()
+    paths = [{"path": f"{OUT}/b.csv", "caption": "second"}, {"path": f"{OUT}/a.csv", "caption": "first"}]
+    paths += [{"path": "/etc/passwd"}, {"path": f"{OUT}/../workspace/x"}]
+    steps = [
+        bash(f"echo a > {OUT}/a.csv; echo b > {OUT}/b.csv; echo x > /mnt/user-data/workspace/x"),
+        {"calls": [{"name": "present_files", "args": {"files": paths}}]},
+    ]
+    telegram.send(ask(steps=steps, text="here they are"))
+    await telegram.wait(JANE, "here they are", seconds=15)
+    await service.quiet()
+    assert files(telegram) == ["b.csv", "a.csv"]
+    assert [shown.text for shown in telegram.visible(JANE) if shown.by_bot and shown.file] == ["second", "first"]
+    told = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"][-1]
+    assert "/etc/passwd" in told
+
+
+async def test_case_51_and_75_an_output_comes_once_and_again_when_it_changed(
+    telegram: FakeTelegram, start: Start
+) -> None:
+    service = await start()
+    telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv; echo 1 > {OUT}/b.csv")], text="two files"))
+    await telegram.wait(JANE, "two files", seconds=15)
+    await service.quiet()
+    assert files(telegram) == ["a.csv", "b.csv"]
+    telegram.send(ask(steps=[bash("ls")], text="nothing new"))
+    await telegram.wait(JANE, "nothing new", seconds=15)
+    await service.quiet()
+    assert files(telegram) == ["a.csv", "b.csv"]
+    present = {"calls": [{"name": "present_files", "args": {"files": [{"path": f"{OUT}/b.csv"}]}}]}
+    telegram.send(ask(steps=[bash(f"echo 2 > {OUT}/a.csv"), present], text="one changed"))
+    await telegram.wait(JANE, "one changed", seconds=15)
+    await service.quiet()
+    assert files(telegram) == ["a.csv", "b.csv", "a.csv"]
+
+
+async def test_case_74_and_52_strange_outputs_are_not_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    secret = service.folder / "secret"
+    secret.write_text("HOST-SECRET")
+    command = (
+        f"cd {OUT}; ln -s {secret} report.txt; ln -s /etc shadow; mkfifo pipe; truncate -s 5T sparse.bin;"
+        ' echo x > "$(printf "a\\nb")"; echo fine > fine.txt'
+    )
+    telegram.send(ask(steps=[bash(command)], text="left strange things"))
+    shown = await telegram.wait(JANE, "left strange things", seconds=15)
+    await service.quiet()
+    assert files(telegram) == ["fine.txt"]
+    shown = next(message for message in telegram.visible(JANE) if "left strange things" in message.text)
+    for name in ("report.txt", "shadow", "pipe"):
+        assert name in shown.text
+    everything = b"".join(message.file for message in telegram.visible(JANE))
+    assert b"HOST-SECRET" not in everything
+    assert str(service.folder) not in str(said(telegram, JANE))
+
+
+async def test_case_41_one_upload_fails_the_other_is_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.fault("error", "sendDocument", code=400, description="Bad Request: wrong file", contains="bad")
+    steps = [
+        bash(f"echo 1 > {OUT}/bad.csv; echo 1 > {OUT}/good.csv"),
+        {"calls": [{"name": "present_files", "args": {"files": [{"path": f"{OUT}/bad.csv", "caption": "bad"}]}}]},
+    ]
+    telegram.send(ask(steps=steps, text="two files"))
+    await telegram.wait(JANE, "could not send bad.csv", seconds=15)
+    await service.quiet()
+    assert files(telegram) == ["good.csv"]
+
+
+async def test_case_42_files_follow_a_text_that_had_to_wait(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv")], text="the words first", id="42"))
+    telegram.fault("error", "editMessageText", code=502, times=3)
+    telegram.fault("error", "sendMessage", code=502, times=3)
+    await telegram.wait(JANE, "the words first", seconds=30)
+    await service.quiet(40)
+    shown = [message for message in telegram.visible(JANE) if message.by_bot]
+    assert [message.file_name or message.text for message in shown] == ["the words first", "a.csv"]

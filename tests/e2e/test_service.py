@@ -1,0 +1,132 @@
+"""The program itself: start, stop, status, faults of the configuration, the lock, the schema, backup."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tarfile
+import time
+from pathlib import Path
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import Service, ask, said
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+
+
+async def test_case_78_every_fault_of_the_configuration_at_once(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = Service(tmp_path, telegram, model, {})
+    (tmp_path / "config.yaml").write_text(
+        "config_version: 1\n"
+        "modles: []\n"
+        "limits: {live_turns: many}\n"
+        "channels:\n"
+        "  telegram: {token: $NOT_SET_ANYWHERE, access: {opne: true}}\n"
+        "  pigeon: {}\n"
+    )
+    code, words = await service.fawn("run")
+    assert code == 2
+    for fault in ("modles", "live_turns", "NOT_SET_ANYWHERE", "opne", "pigeon"):
+        assert fault in words
+    for line in ("2", "3", "5", "6"):
+        assert f":{line}" in words
+
+
+async def test_case_79_and_50_sigterm_with_turns_running(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Stops listening at once, parks the turns, exits 0; a clean stop is no attempt; nothing is lost."""
+    service = await start(limits={"grace_seconds": 1, "attempts": 1})
+    chats = range(700, 710)
+    for chat in chats:
+        telegram.send(ask(tokens=100, tok_ms=60, word=f"c{chat}-"), chat=chat)
+    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-0") for chat in chats))
+    stopped = time.monotonic()
+    assert await service.stop() == 0
+    assert time.monotonic() - stopped < 10
+    telegram.send(ask(text="while it was away"), chat=711)
+    await service.start()
+    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-99", seconds=40) for chat in chats))
+    await telegram.wait(711, "while it was away")
+    await service.quiet()
+    for chat in chats:
+        assert said(telegram, chat) == [" ".join(f"c{chat}-{n}" for n in range(100))]
+
+
+async def test_sigterm_lets_a_short_turn_end(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send(ask(text="just made it", delay_ms=1000))
+    await until(lambda: service.rows("SELECT 1 FROM runs"), 10)
+    assert await service.stop() == 0
+    assert said(telegram, JANE) == ["just made it"]
+
+
+async def test_case_90_a_second_process_on_the_same_data(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    code, words = await service.fawn("run")
+    assert code == 3
+    assert "already" in words
+    telegram.send(ask(text="unharmed"))
+    await telegram.wait(JANE, "unharmed")
+
+
+async def test_case_89_a_newer_database_is_refused_an_older_one_is_saved_first(
+    telegram: FakeTelegram, start: Start
+) -> None:
+    service = await start()
+    assert await service.stop() == 0
+    database = sqlite3.connect(service.data / "fawn.db")
+    database.execute("UPDATE alembic_version SET version_num='9999'")
+    database.commit()
+    database.close()
+    code, words = await service.fawn("run")
+    assert code == 1
+    assert "newer version" in words
+
+
+async def test_status_and_check_tell_the_truth(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.send("wake up")
+    await telegram.wait(JANE, "wake up")
+    code, words = await service.fawn("status")
+    assert code == 0, words
+    assert "telegram: ready" in words
+    code, words = await service.fawn("check")
+    assert code == 0, words
+    assert await service.stop() == 0
+    assert (await service.fawn("status"))[0] == 4
+
+
+async def test_backup_of_the_running_service(telegram: FakeTelegram, start: Start, tmp_path: Path) -> None:
+    service = await start()
+    telegram.send_document("notes.csv", b"kept", caption=ask(text="stored"))
+    await telegram.wait(JANE, "stored")
+    await service.quiet()
+    code, words = await service.fawn("backup", "saved.tar.gz")
+    assert code == 0, words
+    with tarfile.open(tmp_path / "saved.tar.gz") as tar:
+        names = tar.getnames()
+        assert {"fawn.db", "checkpoints.db"} <= set(names)
+        assert any(name.endswith("uploads/notes.csv") for name in names)
+        tar.extractall(tmp_path / "restored", filter="data")
+    rows = sqlite3.connect(tmp_path / "restored" / "fawn.db").execute("SELECT count(*) FROM runs").fetchall()
+    assert rows == [(1,)]
+
+
+async def test_piped_chat_answers_and_ends(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
+    service = Service(tmp_path, telegram, model, {})
+    code, words = await service.fawn("chat", stdin=ask(text="piped and answered").encode())
+    assert code == 0, words
+    assert "piped and answered" in words
+
+
+async def test_an_agent_that_cannot_be_built_is_a_configuration_fault(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = Service(tmp_path, telegram, model, {"prompt": {"file": "missing.md"}})
+    code, words = await service.fawn("run")
+    assert code == 2
+    assert "missing.md" in words

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,6 +16,9 @@ from typing import Any
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_openai import ChatOpenAI
+from langsmith import set_runtime_overrides
 
 from agent.checkpoints import Checkpoints
 from agent.classpath import load_model
@@ -78,7 +82,13 @@ async def build_agent(
     return await asyncio.to_thread(_join, entries, plan, checkpoints, toolbox or _toolbox(commands))
 
 
+async def _inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return context.run(function, *args, **kwargs)
+
+
 def _join(entries: Sequence[ModelSettings], plan: Plan, checkpoints: Checkpoints, toolbox: Toolbox) -> Agent:
+    # LangSmith's bookkeeping around every middleware takes two thread hops and a task per call, also when it is off.
+    set_runtime_overrides(aio_to_thread=_inline)
     chat = {settings.name: load_model(settings) for settings in entries}
     lead = plan.lead or entries[0].name
     for role, name in (("lead", lead), ("title", plan.title), ("summary", plan.summary)):
@@ -131,6 +141,7 @@ def _graph(
             loops,  # compares whole outputs
             Faults(),
         ),
+        schemas=[convert_to_openai_tool(tool) for tool in toolbox.tools] if isinstance(model, ChatOpenAI) else (),
     )
     return create_agent(
         model,

@@ -10,12 +10,13 @@ that a held delta never waits for the next bytes.
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -59,25 +60,37 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
         "http_async_client": http,
     }
     model = ChatOpenAI(**given)
-    model.async_client = CheapCompletions(model.async_client, settings.read_seconds)
+    model.async_client = CheapCompletions(model.root_async_client, settings.read_seconds)
     return model
 
 
 class CheapCompletions:
     """The SDK's completions resource, except that a streamed `create` gives a `Deltas`."""
 
-    def __init__(self, real: Any, silence: float) -> None:
-        self._real = real
+    def __init__(self, client: openai.AsyncOpenAI, silence: float) -> None:
+        self._client = client
         self._silence = silence
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        return getattr(self._client.chat.completions, name)
 
     async def create(self, **payload: Any) -> Any:
-        """As the SDK's. Errors before the first byte are raised when the stream is entered."""
+        """As the SDK's. It is posted as it is: the SDK's own `create` walks through the whole conversation once more,
+        which takes longer than all the rest of the request."""
         if not payload.get("stream"):
-            return await self._real.create(**payload)
-        return Deltas(self._real.with_streaming_response.create(**payload), WINDOW.get(), self._silence)
+            return await self._client.chat.completions.create(**payload)
+        extra = {"headers": "extra_headers", "params": "extra_query", "extra_json": "extra_body", "timeout": "timeout"}
+        options = {option: payload.pop(name) for option, name in extra.items() if payload.get(name) is not None}
+        body = {**payload, **options.pop("extra_json", {})}
+        stream = await self._client.post(
+            "/chat/completions",
+            cast_to=object,
+            content=_dump(body),
+            options=cast(Any, options),  # the SDK's TypedDict is not public
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
+        )
+        return Deltas(stream, WINDOW.get(), self._silence)
 
 
 class Deltas:
@@ -86,8 +99,9 @@ class Deltas:
     Raises openai.APIError and its kin, as the SDK would. Leaving it closes the connection at once.
     """
 
-    def __init__(self, opening: Any, window: float, silence: float) -> None:
-        self._opening = opening
+    def __init__(self, stream: openai.AsyncStream[object], window: float, silence: float) -> None:
+        self._stream = stream
+        self._request = stream.response.request
         self._window = window
         self._silence = silence
         self._ready: deque[Chunk] = deque()
@@ -97,9 +111,7 @@ class Deltas:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Deltas:
-        response = await self._opening.__aenter__()
-        self._request = response.http_request
-        self._reader = asyncio.create_task(self._read(response), name="model stream")
+        self._reader = asyncio.create_task(self._read(), name="model stream")
         self._reader.add_done_callback(lambda _: self._wake.set())
         return self
 
@@ -112,7 +124,7 @@ class Deltas:
             if not self._reader.cancelled():
                 self._reader.exception()  # told to the iterator already, if it went that far
         finally:
-            await self._opening.__aexit__(None, None, None)
+            await self._stream.close()
 
     def __aiter__(self) -> Deltas:
         return self
@@ -133,10 +145,10 @@ class Deltas:
                 raise openai.APITimeoutError(request=self._request) from error
         return self._ready.popleft()
 
-    async def _read(self, response: Any) -> None:
+    async def _read(self) -> None:
         finished = False
         try:
-            async for chunk in _events(response.iter_bytes(), self._request):
+            async for chunk in _events(self._stream.response.aiter_bytes(), self._request):
                 finished = finished or any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
                 self._take(chunk)
         except httpx2.TimeoutException as error:
@@ -173,6 +185,13 @@ class Deltas:
             self._held = None
             self._shown = asyncio.get_running_loop().time()
             self._wake.set()
+
+
+def _dump(body: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # half a surrogate pair that some model wrote into its arguments: json escapes it
+        return json.dumps(body).encode()
 
 
 def _plain_text(chunk: Chunk) -> str:

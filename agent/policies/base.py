@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import AgentState, ToolCallRequest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
 from agent.desk import Desk
@@ -47,8 +48,16 @@ class ToolPolicy(Protocol):
 class Policies(AgentMiddleware[AgentState[Any], Desk, Any]):
     """All policies as one middleware; the first of each kind is outermost."""
 
-    def __init__(self, model: Sequence[ModelPolicy], tool: Sequence[ToolPolicy]) -> None:
+    def __init__(
+        self,
+        model: Sequence[ModelPolicy],
+        tool: Sequence[ToolPolicy],
+        schemas: Sequence[dict[str, Any]] = (),
+    ) -> None:
         super().__init__()
+        self._schemas: list[BaseTool | dict[str, Any]] = list(
+            schemas
+        )  # the tools as the model's server reads them, converted once and not per call
         self._model = tuple(reversed(model))
         self._tool = tuple(reversed(tool))
 
@@ -57,7 +66,7 @@ class Policies(AgentMiddleware[AgentState[Any], Desk, Any]):
         call = handler
         for policy in self._model:
             call = partial(policy.model, call=call)
-        return await call(request)
+        return await call(request.override(tools=self._schemas) if self._schemas else request)
 
     async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCall) -> Output:
         """Around the tool call."""

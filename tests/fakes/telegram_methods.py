@@ -17,7 +17,7 @@ from tests.fakes.telegram_world import BOT, Chat
 
 Files = Mapping[str, tuple[str, bytes]]
 
-DOWNLOAD_BYTES = 20 * 1000 * 1000
+DOWNLOAD_BYTES = 20 << 20
 UPLOAD_BYTES = 50 * 1000 * 1000
 PHOTO_BYTES = 10 * 1000 * 1000
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import telegram
@@ -38,8 +39,8 @@ _WORDS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
             "user is deactivated",
             "group chat was deactivated",
             "chat_write_forbidden",
-            "not enough rights to send",
-            "no rights to send",
+            "not enough rights to send text",
+            "have no rights to send a message",
             "peer_id_invalid",
         ),
     ),
@@ -94,9 +95,9 @@ class Calls:
 
     async def into(self, thread: Thread, method: str, /, **arguments: Any) -> Any:
         """A method on a thread's chat and topic; goes on in the supergroup when the group became one."""
-        address: dict[str, Any] = {"message_thread_id": int(thread.topic)} if thread.topic else {}
+        address: dict[str, Any] = {"message_thread_id": _number(thread.topic)} if thread.topic else {}
         for _ in range(2):
-            address["chat_id"] = int(self._moved.get(thread.chat, thread.chat))
+            address["chat_id"] = _number(self._moved.get(thread.chat, thread.chat))
             try:
                 return await self._api.call(method, address | arguments)
             except ChatMigrated as error:
@@ -104,3 +105,35 @@ class Calls:
             except TelegramError as error:
                 raise translated(error) from None
         raise Gone("the group keeps moving")
+
+
+def _number(text: str) -> int | str:
+    """An id as Telegram writes it; what is none is left for Telegram to refuse."""
+    return int(text) if text.removeprefix("-").isdecimal() else text
+
+
+class Typing:
+    """The typing action of each thread, sent only where it does not show any more."""
+
+    LASTS = 4.0  # seconds at least, unless a message comes (core.telegram.org/bots/api#sendchataction: 5 or less)
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._shows: dict[Thread, float] = {}  # until when
+
+    async def show(self, thread: Thread) -> None:
+        now = time.monotonic()
+        if self._shows.get(thread, 0.0) > now:
+            return
+        if len(self._shows) > 1000:
+            self._shows = {known: until for known, until in self._shows.items() if until > now}
+        self._shows[thread] = now + self.LASTS
+        try:
+            await self._calls.into(thread, "sendChatAction", action="typing")
+        except ChannelError:
+            self.ended(thread)
+            raise
+
+    def ended(self, thread: Thread) -> None:
+        """A message of the bot takes the action away."""
+        self._shows.pop(thread, None)

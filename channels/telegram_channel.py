@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import PurePath
 from typing import BinaryIO
@@ -17,7 +16,6 @@ from telegram.error import TelegramError
 
 from agent.conversation import Attachment, Thread
 from channels.base import (
-    ChannelError,
     CommandInfo,
     Limits,
     OutFile,
@@ -32,7 +30,7 @@ from channels.base import (
 from channels.markdown import utf16
 from channels.pace import Budget, Place, Priority, Rates
 from channels.telegram import Settings
-from channels.telegram_calls import Api, Calls, translated
+from channels.telegram_calls import Api, Calls, Typing, translated
 from channels.telegram_events import NAME
 from channels.telegram_poll import Poll
 from channels.telegram_reply import LIMIT, REPEAT, Part, Surface
@@ -46,7 +44,6 @@ DOWNLOAD = 20 << 20  # bytes (…#getfile)
 PHOTO = 10_000_000  # bytes
 CAPTION = 1024  # UTF-16 units
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
-TYPING = 4.0  # seconds for which a typing action lasts at least
 
 
 class Telegram:
@@ -73,8 +70,8 @@ class Telegram:
         self._budget = Budget(
             Rates(settings.per_chat, settings.burst, group_minute=settings.per_group, overall=settings.overall)
         )
+        self._typing = Typing(self._calls)
         self._poll = Poll(self._api, self._calls, self._typing, settings.poll_seconds)
-        self._typed: dict[Thread, float] = {}  # when the typing action was last sent
         self._writers: WeakSet[Writer[Part]] = WeakSet()
 
     async def open(self) -> None:
@@ -83,8 +80,7 @@ class Telegram:
 
     async def close(self) -> None:
         """Stop every reply and hang up."""
-        for writer in list(self._writers):
-            await writer.close()
+        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
         await self._request.shutdown()
 
     async def listen(self, receive: Receive) -> None:
@@ -152,6 +148,7 @@ class Telegram:
             message = await self._calls.into(thread, method, **{field: upload}, **more)
         finally:
             await asyncio.to_thread(handle.close)
+        self._typing.ended(thread)
         return str(message["message_id"])
 
     async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
@@ -177,20 +174,6 @@ class Telegram:
 
     def _place(self, thread: Thread) -> Place:
         return Place(self._budget, thread.chat, group=_group(thread))
-
-    async def _typing(self, thread: Thread) -> None:
-        """The typing action, unless it still shows."""
-        now = time.monotonic()
-        if now - self._typed.get(thread, -TYPING) < TYPING:
-            return
-        if len(self._typed) > 1000:
-            self._typed = {known: at for known, at in self._typed.items() if now - at < TYPING}
-        self._typed[thread] = now
-        try:
-            await self._calls.into(thread, "sendChatAction", action="typing")
-        except ChannelError:
-            self._typed.pop(thread, None)
-            raise
 
 
 def _group(thread: Thread) -> bool:

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
 from agent.conversation import Kind, Message, Thread, Unreadable
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive
-from channels.telegram_calls import Api, Calls
+from channels.telegram_calls import Api, Calls, Typing
 from channels.telegram_events import NAME, UPDATES, Me, read
 from channels.telegram_request import Flood
 
@@ -34,7 +34,7 @@ NOT_YOURS = "This is not yours to answer, or it is answered already."
 class Poll:
     """One poller. `typing` shows the first sign of life."""
 
-    def __init__(self, api: Api, calls: Calls, typing: Callable[[Thread], Awaitable[None]], seconds: float) -> None:
+    def __init__(self, api: Api, calls: Calls, typing: Typing, seconds: float) -> None:
         self._api = api
         self._calls = calls
         self._typing = typing
@@ -123,7 +123,7 @@ class Poll:
         elif event.kind is Kind.CLICK:
             self._soon(self._clicked(event, receipt), f"click {event.key}")
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            self._soon(self._typing(event.thread), f"typing {event.thread}")
+            self._soon(self._typing.show(event.thread), f"typing {event.thread}")
 
     def _apologize(self, events: Sequence[Message | Unreadable]) -> None:
         """Say once per outage and thread that a message could not be stored."""

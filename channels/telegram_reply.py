@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.conversation import Ask, Final, Plan, Step, Thread, View
 from channels.base import Refused
 from channels.markdown import split, utf16
-from channels.telegram_calls import Calls, Same, Unparsable
+from channels.telegram_calls import Calls, Same, Typing, Unparsable
 from channels.telegram_markdown import Entity, convert
 from channels.writer import Missing
 
@@ -40,12 +39,12 @@ class Part:
 class Surface:
     """The messages of one reply."""
 
-    def __init__(
-        self, calls: Calls, thread: Thread, key: str, to: str, typing: Callable[[Thread], Awaitable[None]]
-    ) -> None:
+    def __init__(self, calls: Calls, thread: Thread, key: str, to: str, typing: Typing) -> None:
         self._calls = calls
         self._thread = thread
-        self._to = to if thread.chat.startswith("-") else ""  # in a private chat it is plain whom one answers
+        self._to = (
+            to if thread.chat.startswith("-") and to.isdecimal() else ""
+        )  # in a private chat it is plain whom one answers
         self._typing = typing
         self._draft_id = zlib.crc32(key.encode()) | 1  # not zero
 
@@ -88,6 +87,7 @@ class Surface:
         if self._to and index == 0:
             more["reply_parameters"] = {"message_id": int(self._to), "allow_sending_without_reply": True}
         message = await self._text("sendMessage", part, **more)
+        self._typing.ended(self._thread)
         return str(message["message_id"])
 
     async def edit(self, message_id: str, part: Part) -> None:
@@ -105,7 +105,7 @@ class Surface:
             await self.edit(message_id, Part("·"))
 
     async def typing(self) -> None:
-        await self._typing(self._thread)
+        await self._typing.show(self._thread)
 
     async def draft(self, part: Part) -> None:
         await self._text("sendMessageDraft", part, draft_id=self._draft_id)

@@ -119,8 +119,8 @@ class Writer(Generic[P]):
         try:
             async with asyncio.TaskGroup() as group:
                 typing = group.create_task(self._type(), name=f"typing {self._posts.key}")
-                await self._begin()
-                await self._stream()
+                if await self._begin():
+                    await self._stream()
                 typing.cancel()
         except Exception:  # the boundary of a stream: the final is still to come and reports by itself
             log.exception("writer.failed reply=%s", self._posts.key)
@@ -129,17 +129,21 @@ class Writer(Generic[P]):
         while not (self._ids or self._shown):
             try:
                 await self._surface.typing()
+            except Refused:
+                return
             except ChannelError as error:
                 log.debug("writer.typing reply=%s reason=%s", self._posts.key, error)
             await asyncio.sleep(self.TYPING)
 
-    async def _begin(self) -> None:
-        """Wait for the first content; a placeholder when it takes long."""
+    async def _begin(self) -> bool:
+        """Wait for the first content; a placeholder when it takes long. False: the platform refuses it."""
         while self._view.empty and not self._ids and not self._shown and not self._ending:
             if await self._news(self.PLACEHOLDER):
                 continue
-            if self._view.empty and self._place.try_take(Priority.STREAM):
-                await self._try(self._put(0, self._surface.placeholder(), content=False))
+            late = self._view.empty and self._place.try_take(Priority.STREAM)
+            if late and not await self._try(self._put(0, self._surface.placeholder(), content=False)):
+                return False
+        return True
 
     async def _news(self, seconds: float | None) -> bool:
         """Wait for a change, at most so long."""

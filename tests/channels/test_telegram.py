@@ -51,11 +51,13 @@ async def test_case_15_a_placeholder_first_then_edits_in_place(rig: TelegramRig)
 
 async def test_typing_shows_at_once_and_until_something_is_visible(rig: TelegramRig) -> None:
     await rig.say("hello")
-    await until(lambda: [c for c in rig.server.calls if c.method == "sendChatAction"])
+    await until(lambda: rig.server.calls_of("sendChatAction"))
     reply = rig.channel.reply(rig.thread(), Memory())
     await asyncio.sleep(0.05)
-    assert len([c for c in rig.server.calls if c.method == "sendChatAction"]) == 1  # it still shows
-    await reply.close()
+    assert len(rig.server.calls_of("sendChatAction")) == 1  # it still shows
+    await reply.finish(Final("Hello."))
+    await rig.say("and now?")  # the answer took it away
+    await until(lambda: len(rig.server.calls_of("sendChatAction")) == 2, seconds=1)
 
 
 async def test_case_16_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import string
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -172,6 +174,18 @@ def test_dotenv_is_read_beside_the_config_and_here_and_the_real_environment_wins
     assert (model.model, model.display_name, model.api_key) == ("beside", "from here too", Secret("x${A}y"))
     assert load(Path("etc/c.yaml"), {"A": "real"}).models[0].model == "real"
     assert "$EMPTY is not set" in faults("config_version: 1\ntime_zone: $EMPTY")[0]
+
+
+def test_reading_the_configuration_loads_no_sdk(tmp_path: Path) -> None:
+    program = (
+        "import sys; from bot.config import load; load(None, {'TELEGRAM_BOT_TOKEN': '1:2', 'OPENAI_API_KEY': 'k'});"
+        "print([m for m in ('telegram', 'prompt_toolkit', 'langchain_core', 'openai', 'aiohttp') if m in sys.modules])"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, check=True
+    )
+    assert done.stdout == b"[]\n"
 
 
 # ---------------------------------------------------------------- faults

@@ -175,7 +175,12 @@ asyncio.run(main())
 def elsewhere(path: str) -> list[str]:
     """Run WITHOUT in a process that finds programs only below `path`."""
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=60, env={"PATH": path}
+        [sys.executable, "-c", WITHOUT],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PATH": path},
     )
     return done.stdout.splitlines()
 

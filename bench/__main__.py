@@ -1,4 +1,4 @@
-"""`python -m bench`: every benchmark, quick by default; `--full` takes the sizes of the goals (half an hour)."""
+"""`python -m bench`: every benchmark, quick by default; `--full` takes the sizes of the goals."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ async def test_a_question_is_asked_in_words_everywhere(rig: Rig) -> None:
 
 
 @demanded("topics", "wire")
-async def test_every_call_carries_its_own_thread(rig: Rig, tmp_path: Path) -> None:
+async def test_case_69_every_call_carries_its_own_thread(rig: Rig, tmp_path: Path) -> None:
     server = wire(rig).server
 
     async def work(topic: int) -> None:
@@ -407,7 +407,7 @@ async def test_a_post_that_never_arrived_is_not_called_a_repeat(rig: Rig) -> Non
 
 
 @demanded("wire")
-async def test_a_post_accepted_without_an_answer_comes_once_more_marked(rig: Rig) -> None:
+async def test_case_63_a_post_accepted_without_an_answer_comes_once_more_marked(rig: Rig) -> None:
     server = wire(rig).server
     server.fault("drop", "sendMessage", after=True)
     await deliver(rig, Final("Here."), Memory())
@@ -432,7 +432,7 @@ async def test_an_edit_accepted_without_an_answer_shows_once(rig: Rig) -> None:
 
 
 @demanded("topics", "wire")
-async def test_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> None:
+async def test_case_61_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> None:
     server = wire(rig).server
     server.fault("flood", "*", chat=42, seconds=60, times=-1)
     with pytest.raises(TryLater) as told:

@@ -35,22 +35,23 @@ def revision(path: Path) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def migrate(path: Path) -> Path | None:
-    """Bring the database at `path` to HEAD; returns the backup made before, if there was anything to save.
+def migrate(path: Path, versions: Path = VERSIONS, head: str = HEAD) -> Path | None:
+    """Bring the database at `path` to `head` by what is in `versions`.
 
+    Returns the backup made before, if there was anything to save.
     Raises NewerSchema, and whatever the database raises. Blocking: call it before the service starts, or in a thread.
     """
     current = revision(path)
-    if current == HEAD:
+    if current == head:
         return None
     if not current:
         _create(path)
         return None
-    known = {file.stem.split("_")[0] for file in VERSIONS.glob("[0-9]*.py")}
+    known = {file.stem.split("_")[0] for file in versions.glob("[0-9]*.py")}
     if current and current not in known:
-        raise NewerSchema(f"{NewerSchema.__doc__} (revision {current}, this version knows {HEAD})")
+        raise NewerSchema(f"{NewerSchema.__doc__} (revision {current}, this version knows {head})")
     backup = _backup(path, current)
-    upgrade(path)
+    upgrade(path, versions)
     return backup
 
 
@@ -75,14 +76,14 @@ def _create(path: Path) -> None:
         connection.close()
 
 
-def upgrade(path: Path) -> None:
+def upgrade(path: Path, versions: Path = VERSIONS) -> None:
     """Run the migrations that the database at `path` lacks (all of them on a new one)."""
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine
 
     config = Config()
-    config.set_main_option("script_location", str(VERSIONS.parent).replace("%", "%%"))
+    config.set_main_option("script_location", str(versions.parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     engine = create_engine(f"sqlite:///{path}")
     try:

@@ -1,0 +1,124 @@
+"""Leases: one worker a conversation, order in it, and a worker that lost its lease changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Author, Kind, Message, Thread, Usage
+from bot import lease
+from bot.access import Doors
+from bot.config import Access, Limits
+from bot.inbox import Inbox
+from bot.lease import Ending, Job, LostLease
+from bot.migrate import migrate
+from bot.store import Store
+from channels.base import Receipt
+
+THREAD = Thread("telegram", "1", "42")
+JANE = Author("42", "Jane")
+DONE = Ending("done", Usage())
+
+
+def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object) -> Message:
+    made = Message(thread, f"{thread}:{number}", str(number), JANE, text, time.time(), private=True)
+    return replace(made, **more)  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    migrate(tmp_path / "fawn.db")
+    async with Store(tmp_path / "fawn.db") as made:
+        yield made
+
+
+@pytest.fixture
+def inbox(store: Store) -> Inbox:
+    return Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda accepted: None)
+
+
+async def claim(store: Store, owner: str = "me", free: int = 10, later: float = 0.0) -> list[Job]:
+    return await store.run(lambda execute: lease.claim(execute, owner, time.time() + later, free))
+
+
+async def test_a_conversation_has_one_worker(store: Store, inbox: Inbox) -> None:
+    assert await inbox.receive([message("one")]) == [Receipt.ACCEPTED]
+    first = await claim(store)
+    await inbox.receive([message("two", 2)])
+    assert [job.messages[0].text for job in first] == ["one"]
+    assert await claim(store, "other") == []
+
+
+async def test_the_oldest_goes_first_and_the_limit_holds(store: Store, inbox: Inbox) -> None:
+    for number in range(5):
+        await inbox.receive([message(f"m{number}", number, Thread("telegram", "1", str(number)))])
+    jobs = await claim(store, free=3)
+    assert [job.messages[0].text for job in jobs] == ["m0", "m1", "m2"]
+    assert [job.messages[0].text for job in await claim(store)] == ["m3", "m4"]
+
+
+async def test_a_lost_lease_records_nothing(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    (mine,) = await claim(store)
+    (theirs,) = await claim(store, "other", later=lease.TTL + 1)
+    assert theirs.run == mine.run
+    assert theirs.attempt == 2
+    with pytest.raises(LostLease):
+        await store.run(lambda execute: lease.finish(execute, mine, DONE, time.time()))
+    await store.run(lambda execute: lease.finish(execute, theirs, DONE, time.time()))
+    assert await claim(store) == []
+
+
+async def test_a_renewed_lease_stays(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    await claim(store)
+    await store.run(lambda execute: lease.renew(execute, "me", time.time() + lease.TTL))
+    assert await claim(store, "other", later=lease.TTL + 1) == []
+
+
+async def test_a_clean_stop_is_no_attempt(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    for _ in range(3):
+        (job,) = await claim(store)
+        assert job.attempt == 1
+        await store.run(lambda execute, job=job: lease.park(execute, job))  # type: ignore[misc]  # bound now
+    (job,) = await claim(store)
+    assert job.resumed
+    assert not job.fresh
+
+
+async def test_pieces_wait_for_each_other_and_are_one_message(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("caption", 1, group="g")])
+    await inbox.receive([message("", 2, group="g", addressed=False)])
+    await inbox.receive([message("after it", 3)])
+    assert await claim(store) == []
+    (job,) = await claim(store, later=1.5)
+    assert [made.text for made in job.messages] == ["caption", "after it"]
+
+
+async def test_case_80_edits_and_deletions_count_until_a_turn_began(store: Store, inbox: Inbox) -> None:
+    first, second = message("old", 1), message("unwanted", 2)
+    await inbox.receive([first, second])
+    await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
+    await inbox.receive([message("", 4, kind=Kind.DELETE, target=second.key)])
+    (job,) = await claim(store)
+    assert [made.text for made in job.messages] == ["new"]
+    await inbox.receive([message("too late", 5, kind=Kind.EDIT, target=first.key)])
+    rows = await store.run(lambda execute: execute("SELECT payload FROM inbox WHERE id=1", {}))
+    assert Message.load(rows[0]["payload"]).text == "new"
+
+
+async def test_case_07_two_workspaces_with_equal_ids_are_two_conversations(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("a", 1, Thread("telegram", "1", "5")), message("b", 1, Thread("telegram", "2", "5"))])
+    assert len(await claim(store)) == 2
+
+
+async def test_a_click_on_a_closed_question_is_dropped(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("yes", 1, kind=Kind.CLICK, target="gone")])
+    assert await claim(store) == []
+    rows = await store.run(lambda execute: execute("SELECT pending, owner FROM conversations", {}))
+    assert [tuple(row) for row in rows] == [(0, None)]

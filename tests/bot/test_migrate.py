@@ -1,0 +1,75 @@
+"""Schemas: a new database equals a migrated one, an older one is saved first, a newer one is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.script import ScriptDirectory
+
+from bot import migrate
+from bot.schema import metadata
+
+
+def schema(path: Path) -> dict[str, str]:
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    connection.close()
+    return {name: " ".join(sql.split()).replace(" ,", ",") for name, sql in rows}
+
+
+def test_the_new_database_is_what_the_migrations_build(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / "new.db")
+    migrate.upgrade(tmp_path / "migrated.db")
+    assert schema(tmp_path / "new.db") == schema(tmp_path / "migrated.db")
+    assert migrate.revision(tmp_path / "new.db") == migrate.revision(tmp_path / "migrated.db") == migrate.HEAD
+
+
+def test_the_tables_are_those_of_the_schema(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / "new.db")
+    connection = sqlite3.connect(tmp_path / "new.db")
+    for table in metadata.tables.values():
+        columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")}
+        assert columns == set(table.columns.keys())
+    connection.close()
+
+
+def test_head_is_the_last_revision() -> None:
+    assert ScriptDirectory(str(migrate.VERSIONS.parent)).get_current_head() == migrate.HEAD
+
+
+def test_a_current_database_is_left_alone(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / "fawn.db")
+    assert migrate.migrate(tmp_path / "fawn.db") is None
+    assert not (tmp_path / "backups").exists()
+
+
+def test_case_89_a_newer_database_is_refused(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / "fawn.db")
+    connection = sqlite3.connect(tmp_path / "fawn.db")
+    connection.execute("UPDATE alembic_version SET version_num='9999'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(migrate.NewerSchema, match="9999"):
+        migrate.migrate(tmp_path / "fawn.db")
+
+
+def test_case_89_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> None:
+    """The next version's view: its migrations are ours and one more."""
+    path = tmp_path / "fawn.db"
+    migrate.migrate(path)
+    versions = tmp_path / "migrations" / "versions"
+    versions.mkdir(parents=True)
+    for source in (migrate.VERSIONS.parent / "env.py", *migrate.VERSIONS.glob("[0-9]*.py")):
+        target = versions if source.parent == migrate.VERSIONS else versions.parent
+        (target / source.name).write_text(source.read_text())
+    (versions / "0002_more.py").write_text(
+        "import sqlalchemy as sa\nfrom alembic import op\nrevision = '0002'\ndown_revision = '0001'\n"
+        "def upgrade():\n    op.create_table('more', sa.Column('id', sa.Integer(), primary_key=True))\n"
+    )
+    backup = migrate.migrate(path, versions, "0002")
+    assert backup is not None
+    assert "more" not in schema(backup)
+    assert "more" in schema(path)
+    assert migrate.revision(path) == "0002"

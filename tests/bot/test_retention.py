@@ -1,0 +1,49 @@
+"""What is older than `keep_days` goes, with checkpoints and folders; open work stays however old."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from agent.conversation import Author, Message, Thread, Usage
+from bot import lease
+from bot.access import Doors
+from bot.config import Access, Limits
+from bot.inbox import Inbox
+from bot.lease import Ending
+from bot.migrate import migrate
+from bot.retention import Retention
+from bot.store import Store
+from bot.turns import folder
+
+
+async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+    forgotten: list[str] = []
+
+    async def forget(conversation: str) -> None:
+        forgotten.append(conversation)
+
+    async with Store(tmp_path / "fawn.db") as store:
+        inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda accepted: None)
+        done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
+        await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
+        (job,) = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 5))
+        await store.run(lambda execute: lease.finish(execute, job, Ending("done", Usage()), time.time()))
+        await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
+        place = folder(tmp_path, job.conversation)
+        (place / "workspace").mkdir(parents=True)
+
+        retention = Retention(store, tmp_path, 90, forget)
+        await retention.round(time.time() - 1000)
+        assert not forgotten
+        await retention.round(time.time() + 1000)
+        assert forgotten == [job.conversation]
+        assert not place.exists()
+        rows = await store.run(lambda execute: execute("SELECT key FROM inbox", {}))
+        assert [row["key"] for row in rows] == ["k2"]
+        # The address begins anew, under a name that was never used.
+        await inbox.receive([Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True)])
+        jobs = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 5))
+        assert job.conversation not in [other.conversation for other in jobs]
+        assert len(jobs) == 2

@@ -1,0 +1,124 @@
+"""What every store promises, and every statement of ours relies on. A further engine joins `STORES`."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from bot.migrate import migrate
+from bot.store import Execute, Store, StoreError
+
+Make = Callable[[Path], AbstractAsyncContextManager[Store]]
+INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
+
+
+def sqlite(folder: Path) -> AbstractAsyncContextManager[Store]:
+    migrate(folder / "fawn.db")
+    return Store(folder / "fawn.db")
+
+
+STORES: dict[str, Make] = {"sqlite": sqlite}
+
+
+@pytest.fixture(params=STORES)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    async with STORES[request.param](tmp_path) as made:
+        yield made
+
+
+def threads(execute: Execute) -> list[str]:
+    return [row["thread"] for row in execute("SELECT thread FROM addresses ORDER BY thread", {})]
+
+
+async def test_what_run_returned_from_is_there(store: Store) -> None:
+    def work(execute: Execute) -> str:
+        execute(INSERT, {"thread": "a"})
+        return "value"
+
+    assert await store.run(work) == "value"
+    assert await store.run(threads) == ["a"]
+
+
+async def test_rows_are_read_by_name_and_returning_gives_them(store: Store) -> None:
+    rows = await store.run(lambda execute: execute(INSERT + " RETURNING thread, count", {"thread": "a"}))
+    assert rows[0]["thread"] == "a"
+    assert rows[0]["count"] == 1
+
+
+async def test_a_unit_that_fails_leaves_nothing_and_hurts_nobody(store: Store) -> None:
+    """Also when it shares its commit with others."""
+
+    def good(name: str) -> Callable[[Execute], None]:
+        return lambda execute: [execute(INSERT, {"thread": name}), None][1]  # type: ignore[return-value]  # one expression
+
+    def bad(execute: Execute) -> None:
+        execute(INSERT, {"thread": "never"})
+        raise LookupError("mine")
+
+    outcomes = await asyncio.gather(
+        store.run(good("a")), store.run(bad), store.run(good("b")), store.run(bad), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [type(None), LookupError, type(None), LookupError]
+    assert await store.run(threads) == ["a", "b"]
+    with pytest.raises(LookupError):
+        await store.run(bad)
+    assert await store.run(threads) == ["a", "b"]
+
+
+async def test_a_broken_rule_is_that_units_error(store: Store) -> None:
+    await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
+    again = store.run(lambda execute: execute(INSERT, {"thread": "a"}))
+    other = store.run(lambda execute: execute(INSERT, {"thread": "b"}))
+    first, second = await asyncio.gather(again, other, return_exceptions=True)
+    assert isinstance(first, StoreError)
+    assert not isinstance(second, BaseException)
+    assert await store.run(threads) == ["a", "b"]
+
+
+async def test_many_at_once_are_all_kept_in_order_of_their_call(store: Store) -> None:
+    def note(number: int) -> Callable[[Execute], int]:
+        def work(execute: Execute) -> int:
+            execute(INSERT, {"thread": f"{number:04}"})
+            return len(execute("SELECT 1 FROM addresses", {}))
+
+        return work
+
+    seen = await asyncio.gather(*(store.run(note(number)) for number in range(500)))
+    assert seen == list(range(1, 501))
+
+
+async def test_a_cancelled_caller_does_not_undo_or_block(store: Store) -> None:
+    task = asyncio.create_task(store.run(lambda execute: execute(INSERT, {"thread": "a"})))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.run(threads) == ["a"]
+
+
+async def test_what_was_committed_survives_without_a_close(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+    async with Store(tmp_path / "fawn.db") as store:
+        await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
+        other = sqlite3.connect(tmp_path / "fawn.db")
+        assert other.execute("SELECT thread FROM addresses").fetchall() == [("a",)]
+        other.close()
+
+
+async def test_a_locked_database_is_an_error_and_then_works_again(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+    async with Store(tmp_path / "fawn.db") as store:
+        await store.call(lambda connection: connection.execute("PRAGMA busy_timeout=50").fetchall())
+        holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked"):
+            await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
+        holder.execute("ROLLBACK")
+        holder.close()
+        await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
+        assert await store.run(threads) == ["a"]

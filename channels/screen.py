@@ -26,6 +26,7 @@ from agent.conversation import Ask, Block, View
 from channels.base import Gone
 from channels.terminal import ICONS, Key, clean, one_line
 
+_TAIL = 8000  # characters of a growing text that are looked at for each picture: more than any screen holds
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
 
 
@@ -181,7 +182,7 @@ def drawn(view: View, columns: int) -> Iterator[tuple[str, str]]:
             yield _COLOURS[step.state], row
     for item in view.plan.items if view.plan else ():
         yield _COLOURS[item.state], next(wrap(one_line(f"  {ICONS[item.state]} {item.title}"), columns), "")
-    for line in clean(view.text).expandtabs(4).splitlines():
+    for line in clean(view.text[-_TAIL:]).expandtabs(4).splitlines():
         yield from (("", row) for row in wrap(line, columns))
     for ask in view.asks:
         question = ask.question if isinstance(ask, Ask) else ask.action
@@ -193,13 +194,16 @@ def drawn(view: View, columns: int) -> Iterator[tuple[str, str]]:
 
 
 def wrap(line: str, columns: int) -> Iterator[str]:
-    """A line in rows of at most `columns` cells, wide characters counted as two."""
+    """A line in rows of at most `columns` cells, wide characters counted as two, cut between words where it can be."""
     row, width = "", 0
     for character in line:
         cells = get_cwidth(character)
         if width + cells > columns and row:
-            yield row
-            row, width = "", 0
+            head, space, rest = row.rpartition(" ")
+            if character == " " or not (space and head.strip()):
+                head, rest = row, ""
+            yield head
+            row, width = rest, get_cwidth(rest)
         row, width = row + character, width + cells
     yield row
 

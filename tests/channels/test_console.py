@@ -17,8 +17,12 @@ from pathlib import Path
 
 import pyte
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prompt_toolkit.utils import get_cwidth
 
 from agent.conversation import Kind, Message
+from channels.screen import wrap
 
 DRIVER = Path(__file__).with_name("console_driver.py")
 EMPTY = "› Ask me, or /help"
@@ -193,6 +197,13 @@ def test_regular_files_and_no_input_at_all_are_read_too(log: Path) -> None:
 
 
 # ---------------------------------------------------------------- a terminal
+
+
+@given(st.text(st.sampled_from("ab 你\u0301é🙂"), max_size=60), st.integers(2, 20))
+def test_rows_are_never_wider_than_the_screen_and_lose_no_word(line: str, columns: int) -> None:
+    rows = list(wrap(line, columns))
+    assert all(get_cwidth(row) <= columns for row in rows)
+    assert "".join(rows).replace(" ", "") == line.replace(" ", "")
 
 
 class Terminal:

@@ -87,9 +87,11 @@ def perform(messages: Sequence[BaseMessage], tools: Sequence[str]) -> Line:
         if isinstance(message, AIMessage) and not message.tool_calls:
             begin = index + 1
     turn = messages[begin:]
-    said = [_words(message) for message in turn if isinstance(message, HumanMessage)]
+    spoken = next((index for index, message in enumerate(turn) if isinstance(message, AIMessage)), len(turn))
+    asked = "\n".join(_words(message) for message in turn[:spoken] if isinstance(message, HumanMessage))
+    meanwhile = tuple(_words(message) for message in turn[spoken:] if isinstance(message, HumanMessage))
     results = tuple(message for message in turn if isinstance(message, ToolMessage))
-    scene = Scene(said[0] if said else "", tuple(said[1:]), results, frozenset(tools))
+    scene = Scene(asked, meanwhile, results, frozenset(tools))
     line = _choose(scene.words)(scene)
     return line if line.tool or not scene.meanwhile else Line(line.text + _heard(scene.meanwhile))
 

@@ -18,7 +18,7 @@ NO_BASH = (
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The turn so far: the first message, later ones, the results of the tools in order, the names of all tools."""
+    """The turn so far: what was asked, what was written later, the tools' results in order, the names of all tools."""
 
     words: str
     meanwhile: tuple[str, ...]

@@ -85,8 +85,15 @@ async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: Desk) -> None
 
 
 async def test_what_is_written_meanwhile_is_heard(agent: Agent, desk: Desk) -> None:
-    desk.steering = Waiting(say("make it blue", "m2"))
-    assert "“make it blue”" in view(await play(agent, desk, say("a plot"))).final().text
+    blocks: list[Block] = []
+    waiting = Waiting()
+    desk.steering = waiting
+    async for block in agent.run(Turn("c", (say("a plot"),)), desk):
+        if not any(isinstance(b, Step) for b in blocks) and isinstance(block, Step):
+            waiting.inputs.append(say("now ask slowly", "m2"))  # words of other scenes change nothing
+        blocks.append(block)
+    assert "visits.png" in view(blocks).final().text
+    assert "“now ask slowly”" in view(blocks).final().text
 
 
 @pytest.mark.parametrize("words", ["plot", "slow", "fail", "ask", "hello"])

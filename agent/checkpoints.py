@@ -7,7 +7,8 @@ state, and there is no pruning pass. The SQL is plain enough for SQLite and Post
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -58,6 +59,15 @@ THREADS = "SELECT DISTINCT thread FROM checkpoints ORDER BY thread"
 FORGET = ("DELETE FROM checkpoints WHERE thread = :thread", "DELETE FROM checkpoint_writes WHERE thread = :thread")
 
 Row = Mapping[str, Any]
+Work = Callable[[Execute], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A checkpoint that waits in memory: what writes it, and where it came from ("input", "loop", …)."""
+
+    work: Work
+    source: str
 
 
 class Checkpoints(BaseCheckpointSaver[int]):
@@ -69,6 +79,7 @@ class Checkpoints(BaseCheckpointSaver[int]):
     def __init__(self, database: Database) -> None:
         super().__init__()
         self._database = database
+        self._held: dict[str, Held] = {}  # thread → its first checkpoints of a turn, not written yet
 
     async def setup(self) -> None:
         """Make the tables if they are missing."""
@@ -83,8 +94,10 @@ class Checkpoints(BaseCheckpointSaver[int]):
         """The checkpoint of this thread and namespace with its pending writes in the order they are applied."""
         at = _place(config)
         wanted = get_checkpoint_id(config)
+        held = self._release(at)
 
         def work(execute: Execute) -> tuple[Row, Sequence[Row]] | None:
+            held(execute)
             rows = execute(GET, at)
             if not rows or (wanted and rows[0]["id"] != wanted):
                 return None
@@ -115,7 +128,11 @@ class Checkpoints(BaseCheckpointSaver[int]):
         earlier = get_checkpoint_id(before) if before else None
         left = -1 if limit is None else limit
 
+        held = [self._held.pop(thread).work for thread in list(self._held)]
+
         def work(execute: Execute) -> list[tuple[str, str]]:
+            for write in held:
+                write(execute)
             threads = [given["thread_id"]] if given else [row["thread"] for row in execute(THREADS, {})]
             return [(t, row["ns"]) for t in threads for row in execute(NAMESPACES, {"thread": t})]
 
@@ -155,14 +172,24 @@ class Checkpoints(BaseCheckpointSaver[int]):
                 for statement in DROP_BELOW:
                     execute(statement, {"thread": at["thread"]})
 
+        if not at["ns"] and self._hold(at["thread"], Held(work, str(metadata.get("source")))):
+            return _config(at, checkpoint["id"])
         await self._database.run(work)
-        return {
-            "configurable": {
-                "thread_id": at["thread"],
-                "checkpoint_ns": at["ns"],
-                "checkpoint_id": checkpoint["id"],
-            }
-        }
+        return _config(at, checkpoint["id"])
+
+    def _hold(self, thread: str, held: Held) -> bool:
+        """A turn's input, and the step that only takes it in, are not worth a trip to the disk: until the model has
+        answered, the inbox still has the message. They are written with what comes next, or replaced by it."""
+        before = self._held.pop(thread, None)
+        if held.source == "input" or (before and before.source == "input"):
+            self._held[thread] = held
+            return True
+        return False
+
+    def _release(self, at: Mapping[str, str]) -> Work:
+        """Writes what is held of this thread, first thing in the transaction that needs it."""
+        held = None if at["ns"] else self._held.pop(at["thread"], None)
+        return held.work if held else _nothing
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -185,16 +212,37 @@ class Checkpoints(BaseCheckpointSaver[int]):
             for statement, row in rows:
                 execute(statement, row)
 
-        await self._database.run(work)
+        held = None if at["ns"] else self._held.get(at["thread"])
+        if held and held.source == "input":  # writes of the step that takes the input in: replaced with it
+            self._held[at["thread"]] = Held(_both(held.work, work), "input")
+        else:
+            await self._database.run(_both(self._release(at), work))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Forget everything of a thread."""
+        self._held.pop(thread_id, None)
 
         def work(execute: Execute) -> None:
             for statement in FORGET:
                 execute(statement, {"thread": thread_id})
 
         await self._database.run(work)
+
+
+def _nothing(execute: Execute) -> None:
+    """Nothing was held."""
+
+
+def _both(first: Work, second: Work) -> Work:
+    def work(execute: Execute) -> None:
+        first(execute)
+        second(execute)
+
+    return work
+
+
+def _config(at: Mapping[str, str], id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": at["thread"], "checkpoint_ns": at["ns"], "checkpoint_id": id}}
 
 
 def _place(config: RunnableConfig) -> dict[str, str]:

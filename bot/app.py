@@ -9,17 +9,17 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.conversation import Message
+from agent.conversation import Kind
 from bot import commands, control, inbox, lease
 from bot.access import Doors
 from bot.commands import Commands
 from bot.config import Access, Config
-from bot.inbox import Inbox
+from bot.inbox import Arrived, Inbox
 from bot.migrate import migrate
 from bot.outbox import Outbox
 from bot.retention import Retention
@@ -225,15 +225,21 @@ class App:
 
     def wake(self) -> None:
         """The store was changed from outside a channel."""
-        self._woken(())
-
-    # ------------------------------------------------------------ who wakes whom
-
-    def _woken(self, accepted: Sequence[tuple[str, Message]]) -> None:
         self._commands.wake()
         self._outbox.wake()
         if self._threads:
-            self._threads.wake(accepted)
+            self._threads.wake()
+
+    # ------------------------------------------------------------ who wakes whom
+
+    def _woken(self, arrived: Arrived) -> None:
+        kinds = {message.kind for _, message in arrived.accepted}
+        if Kind.COMMAND in kinds:
+            self._commands.wake()
+        if arrived.said:
+            self._outbox.wake()
+        if self._threads and kinds & set(inbox.WORK):
+            self._threads.wake(arrived.accepted)
 
 
 def _begin(execute: Execute) -> None:

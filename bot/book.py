@@ -33,13 +33,16 @@ def begin(execute: Execute, thread: Thread, now: float) -> str:
     return key
 
 
-def recount(execute: Execute, key: str) -> None:
-    """Set when a conversation may next be taken: when its first open row is ready. Rows never overtake each other."""
-    execute(
+def recount(execute: Execute, key: str) -> bool:
+    """Set when a conversation may next be taken: when its first open row is ready. Rows never overtake each other.
+    True when there are open rows."""
+    rows = execute(
         f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}),"  # noqa: S608 — constants
-        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1) WHERE key=:key",
+        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1) WHERE key=:key"
+        " RETURNING pending",
         {"key": key},
     )
+    return bool(rows and rows[0]["pending"])
 
 
 def move(execute: Execute, old: Thread, new: Thread) -> None:

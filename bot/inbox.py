@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from agent.conversation import Kind, Message, Unreadable
 from bot import book
@@ -25,8 +25,16 @@ GATHER_SECONDS = 1.0  # how long pieces wait for the next one: clients send them
 UNSUPPORTED = "I can't read {what} yet. Text, photos, documents, voice messages and videos work."
 WORK = (Kind.CHAT, Kind.CLICK)  # what a turn takes; the rest is answered by the bot itself
 
-Woken = Callable[[Sequence[tuple[str, Message]]], None]
-"""Called after a commit with what was accepted: (conversation, message)."""
+
+@dataclass(slots=True)
+class Arrived:
+    """What a commit left to do: accepted messages with their conversations; whether the bot itself says something."""
+
+    accepted: list[tuple[str, Message]] = field(default_factory=list)
+    said: bool = False
+
+
+Woken = Callable[[Arrived], None]
 
 
 class Inbox:
@@ -42,11 +50,10 @@ class Inbox:
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; one receipt each, in order, after the commit. Raises NotStored: nothing was kept then."""
         now = time.time()
-        accepted: list[tuple[str, Message]] = []
+        arrived = Arrived()
 
         def work(execute: Execute) -> list[Receipt]:
-            accepted.clear()
-            return [self._put(execute, event, now, accepted) for event in events]
+            return [self._put(execute, event, now, arrived) for event in events]
 
         try:
             receipts = await self._store.run(work)
@@ -55,14 +62,12 @@ class Inbox:
             raise NotStored(str(error)) from error
         for event, receipt in zip(events, receipts, strict=True):
             log.info("inbox.%s key=%s", receipt, event.key)
-        self._woken(accepted)
+        self._woken(arrived)
         return receipts
 
     # Everything below runs inside the transaction, on the database's thread.
 
-    def _put(
-        self, execute: Execute, event: Message | Unreadable, now: float, accepted: list[tuple[str, Message]]
-    ) -> Receipt:
+    def _put(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
         if isinstance(event, Unreadable):
             return self._put_unreadable(execute, event, now)
         if event.kind is Kind.MOVED:
@@ -75,11 +80,12 @@ class Inbox:
         if not self._doors.may_talk(execute, event):
             if words := self._doors.ask_pairing(execute, event, now):
                 book.say(execute, event.thread, words, key=f"pair:{event.key}", now=now)
+                arrived.said = True
             return Receipt.IGNORED
         conversation = self._conversation(execute, event, now)
-        receipt = self._put_message(execute, event, conversation, now)
+        receipt = self._put_message(execute, event, conversation, now, arrived)
         if receipt is Receipt.ACCEPTED:
-            accepted.append((conversation, event))
+            arrived.accepted.append((conversation, event))
         return receipt
 
     def _put_unreadable(self, execute: Execute, event: Unreadable, now: float) -> Receipt:
@@ -124,7 +130,9 @@ class Inbox:
         )
         return str(rows[0]["bundle"]) if rows else ""
 
-    def _put_message(self, execute: Execute, message: Message, conversation: str, now: float) -> Receipt:
+    def _put_message(
+        self, execute: Execute, message: Message, conversation: str, now: float, arrived: Arrived
+    ) -> Receipt:
         bundle = ""
         if message.kind is Kind.CHAT:
             bundle = _album(message) or self._open_bundle(execute, message) or (_paste(message) if message.long else "")
@@ -157,13 +165,15 @@ class Inbox:
                 reply_to=message.id,
             )
             execute("UPDATE inbox SET state=1 WHERE id=:row", {"row": row})
+            arrived.said = True
         elif message.kind in WORK:
             if bundle:  # every piece waits for the last one
                 execute(
                     "UPDATE inbox SET ready=:ready WHERE conversation=:conversation AND bundle=:bundle AND state=0",
                     {"ready": ready, "conversation": conversation, "bundle": bundle},
                 )
-            self._limit_flood(execute, message, row, now)
+            if self._limit_flood(execute, message, row, now):
+                arrived.said = True
             book.recount(execute, conversation)
         return Receipt.ACCEPTED
 
@@ -178,8 +188,8 @@ class Inbox:
                 return str(rows[0]["conversation"])
         return book.conversation(execute, message.thread, now)
 
-    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> None:
-        """Beyond so many messages in so many seconds a person's messages wait; they are told once."""
+    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> bool:
+        """Beyond so many messages in so many seconds a person's messages wait. True when they are told, once."""
         window, allowed = self._limits.flood_seconds, self._limits.flood_messages
         person = (message.thread.channel, message.author.id)
         count = execute(
@@ -187,9 +197,9 @@ class Inbox:
             {"author": f"{person[0]}:{person[1]}", "since": now - window},
         )[0]["n"]
         if count <= allowed:
-            return
+            return False
         until = self._limited.get(person, 0.0)
-        if until < now:
+        if told := until < now:
             until = self._limited[person] = now + window
             words = (
                 f"That is a lot at once: more than {allowed} messages in {window:g} seconds."
@@ -197,6 +207,7 @@ class Inbox:
             )
             book.say(execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id)
         execute("UPDATE inbox SET ready=:ready WHERE id=:row", {"ready": until, "row": row})
+        return told
 
 
 def regather(execute: Execute, now: float) -> None:

@@ -211,8 +211,8 @@ class Ending:
     clean: bool = True  # the checkpoint holds nothing unfinished
 
 
-def finish(execute: Execute, job: Job, ending: Ending, now: float) -> None:
-    """Record the end of a run.
+def finish(execute: Execute, job: Job, ending: Ending, now: float) -> bool:
+    """Record the end of a run. True when the conversation has further messages.
 
     Raises LostLease (which undoes the transaction) when the conversation was given to somebody else.
     """
@@ -246,8 +246,9 @@ def finish(execute: Execute, job: Job, ending: Ending, now: float) -> None:
         },
     )
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": job.conversation})
-    book.recount(execute, job.conversation)
+    more = book.recount(execute, job.conversation)
     release(execute, job.conversation, job.fence)
+    return more
 
 
 def park(execute: Execute, job: Job) -> None:

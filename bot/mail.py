@@ -24,6 +24,7 @@ class Live:
     started: float = field(default_factory=time.monotonic)
     work: asyncio.Task[None] | None = None
     mail: bool = False  # something was written into it that it has not read
+    more: bool = True  # the conversation may have further messages when this turn is over
     stopped_by: str = ""
     parking: bool = False
 

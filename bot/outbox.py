@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,12 +20,14 @@ import orjson
 from agent.conversation import Final, Thread
 from bot import book, posts
 from bot.config import Limits
+from bot.lease import Job
 from bot.store import Execute, Row, Store, StoreError
 from channels.base import Channel, ChannelError, Gone, OutFile, Refused, Reply, TryLater, Unknown
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 60.0  # the longest wait between two tries, unless the platform asks for more
+BATCH = 500  # rows taken in one look
 ACT = 2.0  # seconds between looks for rows that came without a wake-up
 
 
@@ -74,6 +76,11 @@ class Outbox:
         """The end of `run` is delivered through this reply."""
         self._live[run] = reply
 
+    def offer(self, items: Sequence[Item]) -> None:
+        """Rows that were just committed as claimed: into their lanes, without another look at the store."""
+        for item in items:
+            self._offer(item)
+
     async def idle(self) -> None:
         """Wait until every row that can be delivered now is."""
         self._wake.set()
@@ -87,10 +94,9 @@ class Outbox:
             while True:
                 self._claiming = True
                 self._wake.clear()  # before the look: what is written during it is looked at again
-                for item in (items := await self._claim()):
-                    self._offer(item)
+                self.offer(items := await self._claim())
                 self._claiming = False
-                if not items:
+                if len(items) < BATCH:
                     await self._wait()
 
     async def _claim(self) -> list[Item]:
@@ -218,10 +224,32 @@ class Outbox:
 def _claim(execute: Execute) -> list[Item]:
     rows = execute(
         "UPDATE outbox SET state=1 WHERE state=0 AND id IN"
-        " (SELECT id FROM outbox WHERE state=0 ORDER BY id LIMIT 500) RETURNING *",
-        {},
+        " (SELECT id FROM outbox WHERE state=0 ORDER BY id LIMIT :most) RETURNING *",
+        {"most": BATCH},
     )
     return sorted((Item.of(row) for row in rows), key=lambda item: item.id)
+
+
+def enqueue(execute: Execute, job: Job, kind: str, key: str, payload: bytes, now: float) -> list[Item]:
+    """Write a row of a run's end, claimed by this process already: `Outbox.offer` it after the commit.
+
+    The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
+    """
+    rows = execute(
+        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, payload, state, created)"
+        " VALUES (:key, :kind, (SELECT thread FROM conversations WHERE key=:conversation), :conversation, :run,"
+        " :reply_to, :payload, 1, :now) ON CONFLICT(key) DO NOTHING RETURNING *",
+        {
+            "key": key,
+            "kind": kind,
+            "conversation": job.conversation,
+            "run": job.run,
+            "reply_to": job.reply_to,
+            "payload": payload,
+            "now": now,
+        },
+    )
+    return [Item.of(row) for row in rows]
 
 
 def _file(item: Item) -> OutFile:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.conversation import File
-from bot.lease import Job
-from bot.outbox import file_payload
 from bot.store import Execute, Row
 from channels.base import OutFile
 from sandbox import base, files
@@ -101,22 +99,4 @@ def record(execute: Execute, conversation: str, collected: Collected, before: Ma
         execute(
             "DELETE FROM outputs WHERE conversation=:conversation AND path=:path",
             {"conversation": conversation, "path": path},
-        )
-
-
-def enqueue(execute: Execute, job: Job, out: Sequence[OutFile], now: float) -> None:
-    """The outbox rows of a run's files; the address is the conversation's, which may have moved meanwhile."""
-    for index, file in enumerate(out):
-        execute(
-            "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, payload, created)"
-            " VALUES (:key, 'file', (SELECT thread FROM conversations WHERE key=:conversation), :conversation, :run,"
-            " :reply_to, :payload, :now) ON CONFLICT(key) DO NOTHING",
-            {
-                "key": f"run:{job.run}:file:{index}",
-                "conversation": job.conversation,
-                "run": job.run,
-                "reply_to": job.reply_to,
-                "payload": file_payload(file),
-                "now": now,
-            },
         )

@@ -36,6 +36,7 @@ class Threads:
         self._queued: dict[str, Reply] = {}  # conversations that wait for a place and were told so
         self._wake = asyncio.Event()
         self._closing = False
+        self._ready: float | None = None  # when something that waits for its time may be taken
         self._renewed = time.monotonic()
 
     # ------------------------------------------------------------ what others see
@@ -96,13 +97,12 @@ class Threads:
         now = time.time()
         free = 0 if self._closing else self._limits.live_turns - len(self._live)
         try:
-            jobs = (
-                await self._store.run(lambda execute: lease.claim(execute, self._owner, now, free)) if free > 0 else []
-            )
+            jobs, self._ready = await self._store.run(lambda execute: _look(execute, self._owner, now, free))
             if free <= 0:
                 await self._tell_waiting(now)
-            if self._live and time.monotonic() - self._renewed > TTL / 3:
-                await self._store.run(lambda execute: lease.renew(execute, self._owner, time.time()))
+            if time.monotonic() - self._renewed > TTL / 3:
+                if self._live:
+                    await self._store.run(lambda execute: lease.renew(execute, self._owner, time.time()))
                 self._renewed = time.monotonic()
         except StoreError as error:
             log.error("threads.store reason=%s", error)  # noqa: TRY400 — the reason is enough
@@ -118,14 +118,11 @@ class Threads:
 
     async def _wait(self) -> None:
         """Until woken, or until a message that waits for its time is ready."""
-        if self._wake.is_set():
-            return
-        ready = await self._store.run(_next_ready)
-        if ready is None or len(self._live) >= self._limits.live_turns:
+        if self._ready is None or len(self._live) >= self._limits.live_turns:
             await self._wake.wait()
             return
         try:
-            async with asyncio.timeout(max(0.0, ready - time.time()) + 0.002):
+            async with asyncio.timeout(max(0.0, self._ready - time.time()) + 0.002):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -138,8 +135,10 @@ class Threads:
         live.work.add_done_callback(lambda task: self._ended(live))
 
     def _ended(self, live: Live) -> None:
+        full = len(self._live) >= self._limits.live_turns
         self._live.pop(live.job.conversation, None)
-        self._wake.set()
+        if full or live.more:
+            self._wake.set()
 
     async def _tell_waiting(self, now: float) -> None:
         """All places are taken: who waits for one sees it."""
@@ -174,9 +173,11 @@ def _open(execute: Execute) -> bool:
     return bool(rows) or bool(execute("SELECT 1 FROM inbox WHERE state=0 AND kind='command' LIMIT 1", {}))
 
 
-def _next_ready(execute: Execute) -> float | None:
+def _look(execute: Execute, owner: str, now: float, free: int) -> tuple[list[Job], float | None]:
+    """Claim what there is a place for; and when the next conversation that nobody has is ready."""
+    jobs = lease.claim(execute, owner, now, free) if free > 0 else []
     rows = execute("SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {})
-    return rows[0]["ready"] if rows else None
+    return jobs, rows[0]["ready"]
 
 
 def _waiting(execute: Execute, now: float) -> list[Job]:

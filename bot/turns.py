@@ -22,7 +22,7 @@ from bot.config import Limits
 from bot.lease import Ending, Job, LostLease
 from bot.log import run_var, thread_var
 from bot.mail import Live, Mail, StoredLedger
-from bot.outbox import Outbox
+from bot.outbox import Item, Outbox, enqueue, file_payload
 from bot.outputs import Collected
 from bot.posts import StoredPosts
 from bot.silent import Silent
@@ -180,8 +180,7 @@ class Turns:
     async def _finish(self, live: Live, work: Work) -> None:
         """The transaction that ends the run; tried until the store takes it, because the work is done."""
         job, view = live.job, work.view
-        before = await self._seen(job)
-        collected = await self._collect(job, work, before)
+        collected, before = await self._collect(job, work)
         final = _final(view, collected)
         ending = Ending(
             state=_state(view),
@@ -192,16 +191,17 @@ class Turns:
         )
         now = time.time()
 
-        def record(execute: Execute) -> None:
-            lease.finish(execute, job, ending, now)
-            _enqueue_reply(execute, job, final, now)
-            outputs.enqueue(execute, job, collected.files, now)
+        def record(execute: Execute) -> list[Item]:
+            live.more = lease.finish(execute, job, ending, now)
             outputs.record(execute, job.conversation, collected, before)
+            rows = [("reply", f"run:{job.run}", final.dump())]
+            rows += [("file", f"run:{job.run}:file:{n}", file_payload(file)) for n, file in enumerate(collected.files)]
+            return [item for row in rows for item in enqueue(execute, job, *row, now)]
 
         self._outbox.adopt(job.run, live.reply)
         while True:
             try:
-                await self._store.run(record)
+                items = await self._store.run(record)
                 break
             except LostLease:
                 log.error("turn.lost_lease")  # noqa: TRY400 — nothing to trace: another worker ends this run
@@ -210,7 +210,7 @@ class Turns:
             except StoreError as error:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
-        self._outbox.wake()
+        self._outbox.offer(items)
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
             ending.state,
@@ -228,17 +228,20 @@ class Turns:
             log.exception("turn.outputs_unknown")
             return {}
 
-    async def _collect(self, job: Job, work: Work, before: dict[str, str]) -> Collected:
+    async def _collect(self, job: Job, work: Work) -> tuple[Collected, dict[str, str]]:
+        """What is new in outputs/, and the stamps known before."""
         if not (work.presented or job.attempt > 1 or (work.machine and work.machine.used)):
-            return Collected(stamps=before)
+            return Collected(stamps={}), {}
+        before = await self._seen(job)
         channel = self._channel(job.thread.channel)
         limit = channel.limits.upload if channel else UPLOAD_LIMIT
         spool = self._data_dir / "spool" / str(job.run)
         try:
-            return await outputs.collect(self.folder(job.conversation), spool, before, work.presented, limit)
+            collected = await outputs.collect(self.folder(job.conversation), spool, before, work.presented, limit)
         except OSError as error:
             log.exception("turn.outputs")
-            return Collected(stamps=before, notes=(f"The files in outputs/ could not be collected: {error.strerror}.",))
+            collected = Collected(before, notes=(f"The files in outputs/ could not be collected: {error.strerror}.",))
+        return collected, before
 
 
 def folder(data_dir: Path, conversation: str) -> Path:
@@ -255,22 +258,6 @@ def _final(view: View, collected: Collected) -> Final:
     if collected.notes:
         text = f"{text}\n\n" + "\n".join(collected.notes)
     return replace(final, text=text.strip())
-
-
-def _enqueue_reply(execute: Execute, job: Job, final: Final, now: float) -> None:
-    execute(
-        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, payload, created)"
-        " VALUES (:key, 'reply', (SELECT thread FROM conversations WHERE key=:conversation), :conversation, :run,"
-        " :reply_to, :payload, :now) ON CONFLICT(key) DO NOTHING",
-        {
-            "key": f"run:{job.run}",
-            "conversation": job.conversation,
-            "run": job.run,
-            "reply_to": job.reply_to,
-            "payload": final.dump(),
-            "now": now,
-        },
-    )
 
 
 def _state(view: View) -> str:

@@ -38,7 +38,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def inbox(store: Store) -> Inbox:
-    return Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda accepted: None)
+    return Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda arrived: None)
 
 
 async def claim(store: Store, owner: str = "me", free: int = 10, later: float = 0.0) -> list[Job]:

@@ -25,7 +25,7 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         forgotten.append(conversation)
 
     async with Store(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda accepted: None)
+        inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda arrived: None)
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
         (job,) = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 5))

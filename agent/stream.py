@@ -25,6 +25,7 @@ import orjson
 from langchain_openai import ChatOpenAI
 
 from agent.models import ModelSettings
+from agent.transport import PACE, Pace, Transport
 
 WINDOW: ContextVar[float] = ContextVar("window", default=0.2)
 """Seconds over which text deltas of a stream that starts now are merged; set by the turn."""
@@ -41,11 +42,12 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
     Nothing is read from the environment by the SDK: a missing URL means OpenAI's own, a missing key an open server.
     """
     base_url = settings.base_url or OPENAI_URL
-    verify = ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else True
-    http = openai.DefaultAioHttpClient(
-        proxy=settings.proxy or None,
-        verify=verify,
-        trust_env=urlsplit(base_url).hostname not in LOOPBACK,  # a model on this machine is not behind a proxy
+    http = httpx2.AsyncClient(
+        transport=Transport(
+            proxy=settings.proxy,
+            verify=ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None,
+            trust_env=urlsplit(base_url).hostname not in LOOPBACK,  # a model on this machine is not behind a proxy
+        ),
         timeout=httpx2.Timeout(settings.read_seconds, connect=settings.connect_seconds, pool=settings.connect_seconds),
     )
     given: dict[str, Any] = {
@@ -82,6 +84,7 @@ class CheapCompletions:
         extra = {"headers": "extra_headers", "params": "extra_query", "extra_json": "extra_body", "timeout": "timeout"}
         options = {option: payload.pop(name) for option, name in extra.items() if payload.get(name) is not None}
         body = {**payload, **options.pop("extra_json", {})}
+        PACE.set(pace := Pace())
         stream = await self._client.post(
             "/chat/completions",
             cast_to=object,
@@ -90,7 +93,7 @@ class CheapCompletions:
             stream=True,
             stream_cls=openai.AsyncStream[object],
         )
-        return Deltas(stream, WINDOW.get(), self._silence)
+        return Deltas(stream, WINDOW.get(), self._silence, pace)
 
 
 class Deltas:
@@ -99,11 +102,12 @@ class Deltas:
     Raises openai.APIError and its kin, as the SDK would. Leaving it closes the connection at once.
     """
 
-    def __init__(self, stream: openai.AsyncStream[object], window: float, silence: float) -> None:
+    def __init__(self, stream: openai.AsyncStream[object], window: float, silence: float, pace: Pace) -> None:
         self._stream = stream
         self._request = stream.response.request
         self._window = window
         self._silence = silence
+        self._pace = pace
         self._ready: deque[Chunk] = deque()
         self._held: Chunk | None = None
         self._shown = 0.0  # when the last text went out
@@ -183,6 +187,7 @@ class Deltas:
         if self._held is not None:
             self._ready.append(self._held)
             self._held = None
+            self._pace.seconds = self._window  # something is shown: from now on a look every window is enough
             self._shown = asyncio.get_running_loop().time()
             self._wake.set()
 

@@ -1,0 +1,116 @@
+"""aiohttp below the OpenAI SDK: a cheap call, and streams that are read in batches.
+
+Every piece of an answer that wakes the process costs ten layers of reading, and fifty pieces a second come. So whoever
+reads a stream may say how long to look away between two looks (`Pace`); what arrives meanwhile waits in aiohttp's
+buffer, and the end of the stream is heard at once, because aiohttp tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import aiohttp
+import httpx2
+
+
+@dataclass(slots=True)
+class Pace:
+    """How long to look away from a stream, in seconds; 0 reads every piece as it comes. May change while it runs."""
+
+    seconds: float = 0.0
+
+
+PACE: ContextVar[Pace | None] = ContextVar("pace", default=None)
+"""The pace of the response to the request that this context makes."""
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """`httpx2` over one aiohttp session without a limit of connections. Made on the first call, in its loop."""
+
+    def __init__(self, *, proxy: str = "", verify: ssl.SSLContext | None = None, trust_env: bool = True) -> None:
+        self._proxy = proxy or None
+        self._verify = verify
+        self._trust_env = trust_env
+        self._session: aiohttp.ClientSession | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises httpx2.TransportError and its kin."""
+        session = self._session = self._session or self._open()
+        timeout = request.extensions.get("timeout", {})
+        with _translated(request):
+            response = await session.request(
+                request.method,
+                str(request.url),
+                headers=list(request.headers.items()),
+                data=await request.aread() or None,
+                allow_redirects=False,
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(
+                    connect=timeout.get("pool"), sock_connect=timeout.get("connect"), sock_read=timeout.get("read")
+                ),
+            )
+        return httpx2.Response(
+            response.status, headers=response.raw_headers, stream=Body(response, request), request=request
+        )
+
+    def _open(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._verify or True)
+        return aiohttp.ClientSession(connector=connector, trust_env=self._trust_env, auto_decompress=False)
+
+    async def aclose(self) -> None:
+        if self._session:
+            await self._session.close()
+
+
+class Body(httpx2.AsyncByteStream):
+    """The bytes of a response as they come, or in batches at the reader's pace."""
+
+    def __init__(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> None:
+        self._response = response
+        self._request = request
+        self._pace = PACE.get() or Pace()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        content = self._response.content
+        ended = asyncio.Event()
+        content.on_eof(ended.set)
+        with _translated(self._request):
+            while data := await content.readany():
+                yield data
+                if self._pace.seconds and not ended.is_set():
+                    await _rest(ended, self._pace.seconds)
+
+    async def aclose(self) -> None:
+        if self._response.content.is_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+async def _rest(ended: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        return
+
+
+@contextmanager
+def _translated(request: httpx2.Request) -> Iterator[None]:
+    try:
+        yield
+    except aiohttp.ConnectionTimeoutError as error:
+        raise httpx2.ConnectTimeout(str(error), request=request) from error
+    except (aiohttp.ServerTimeoutError, TimeoutError) as error:
+        raise httpx2.ReadTimeout(str(error), request=request) from error
+    except aiohttp.ClientConnectorError as error:
+        raise httpx2.ConnectError(str(error), request=request) from error
+    except aiohttp.InvalidURL as error:
+        raise httpx2.UnsupportedProtocol(str(error), request=request) from error
+    except (aiohttp.ClientError, ConnectionError) as error:
+        raise httpx2.ReadError(str(error), request=request) from error

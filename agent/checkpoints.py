@@ -8,7 +8,7 @@ state, and there is no pruning pass. The SQL is plain enough for SQLite and Post
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -62,12 +62,23 @@ Row = Mapping[str, Any]
 Work = Callable[[Execute], None]
 
 
+def _nothing(execute: Execute) -> None:
+    """Nothing is held."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A checkpoint that waits in memory: what writes it, and where it came from ("input", "loop", …)."""
+    """What of a thread waits in memory: a checkpoint (what writes it, and its source), and writes by checkpoint id."""
 
-    work: Work
-    source: str
+    checkpoint: Work = _nothing
+    source: str = ""
+    writes: tuple[tuple[str, Work], ...] = ()
+
+    def release(self, execute: Execute) -> None:
+        """Write it."""
+        self.checkpoint(execute)
+        for _, write in self.writes:
+            write(execute)
 
 
 class Checkpoints(BaseCheckpointSaver[int]):
@@ -128,7 +139,7 @@ class Checkpoints(BaseCheckpointSaver[int]):
         earlier = get_checkpoint_id(before) if before else None
         left = -1 if limit is None else limit
 
-        held = [self._held.pop(thread).work for thread in list(self._held)]
+        held = [self._held.pop(thread).release for thread in list(self._held)]
 
         def work(execute: Execute) -> list[tuple[str, str]]:
             for write in held:
@@ -172,24 +183,25 @@ class Checkpoints(BaseCheckpointSaver[int]):
                 for statement in DROP_BELOW:
                     execute(statement, {"thread": at["thread"]})
 
-        if not at["ns"] and self._hold(at["thread"], Held(work, str(metadata.get("source")))):
-            return _config(at, checkpoint["id"])
-        await self._database.run(work)
+        if not self._put_off(at, checkpoint["id"], work, str(metadata.get("source"))):
+            await self._database.run(work)
         return _config(at, checkpoint["id"])
 
-    def _hold(self, thread: str, held: Held) -> bool:
-        """A turn's input, and the step that only takes it in, are not worth a trip to the disk: until the model has
-        answered, the inbox still has the message. They are written with what comes next, or replaced by it."""
-        before = self._held.pop(thread, None)
-        if held.source == "input" or (before and before.source == "input"):
-            self._held[thread] = held
-            return True
-        return False
+    def _put_off(self, at: Mapping[str, str], id: str, work: Work, source: str) -> bool:
+        """Whether this checkpoint may wait in memory. What waited before it is replaced by it, except writes of its own
+        tasks. A turn's input, and the step that only takes it in, are not worth a trip to the disk: until the model has
+        answered, the inbox still has the message."""
+        before = self._held.pop(at["thread"], None) if not at["ns"] else None
+        early = not at["ns"] and (source == "input" or (before is not None and before.source == "input"))
+        own = tuple([write for write in before.writes if write[0] == id]) if before else ()
+        if early or own:
+            self._held[at["thread"]] = Held(work if early else _nothing, source if early else "", own)
+        return early
 
     def _release(self, at: Mapping[str, str]) -> Work:
         """Writes what is held of this thread, first thing in the transaction that needs it."""
         held = None if at["ns"] else self._held.pop(at["thread"], None)
-        return held.work if held else _nothing
+        return held.release if held else _nothing
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -212,11 +224,13 @@ class Checkpoints(BaseCheckpointSaver[int]):
             for statement, row in rows:
                 execute(statement, row)
 
-        held = None if at["ns"] else self._held.get(at["thread"])
-        if held and held.source == "input":  # writes of the step that takes the input in: replaced with it
-            self._held[at["thread"]] = Held(_both(held.work, work), "input")
-        else:
+        if at["ns"] or any(channel in WRITES_IDX_MAP for channel, _ in writes):
             await self._database.run(_both(self._release(at), work))
+            return
+        # What a task wrote is in the checkpoint that follows at once, and effects are in the ledger: it need not be
+        # on the disk by itself. It is written with an interrupt or an error of a sibling, or when somebody looks.
+        held = self._held.get(at["thread"], Held())
+        self._held[at["thread"]] = replace(held, writes=(*held.writes, (at["id"], work)))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Forget everything of a thread."""
@@ -227,10 +241,6 @@ class Checkpoints(BaseCheckpointSaver[int]):
                 execute(statement, {"thread": thread_id})
 
         await self._database.run(work)
-
-
-def _nothing(execute: Execute) -> None:
-    """Nothing was held."""
 
 
 def _both(first: Work, second: Work) -> Work:

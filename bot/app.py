@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 import random
@@ -82,7 +83,7 @@ class App:
             self._outbox = Outbox(store, self._channels.get, self._config.limits)
             self._status = Status(store, self._channels, tuple(self._connects), self.models)
             self._commands = Commands(store, doors, self, self._outbox.wake)
-            entrance = Inbox(store, doors, self._config.limits, self._woken)
+            entrance = Inbox(store, doors, self._config.limits, self)
             table = {**control.Operations(store, data_dir, self.wake).table(), "status": self._status.report}
             await stack.enter_async_context(control.door(data_dir, table))
             try:
@@ -123,6 +124,7 @@ class App:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             agent = await self._build(checkpoints, commands=provider.runs_commands)
+            _settle_memory()
             log.info("app.ready models=%s", ",".join(self.models))
             turns = Turns(store, agent, provider, self._outbox, self._channels.get, config.data_dir, config.limits)
             self._threads = self._status.threads = Threads(store, turns, config.limits)
@@ -232,14 +234,25 @@ class App:
 
     # ------------------------------------------------------------ who wakes whom
 
-    def _woken(self, arrived: Arrived) -> None:
+    def claim(self, execute: Execute, arrived: Arrived) -> None:
+        """See `bot.inbox.Next`. Runs on the database's thread."""
+        if self._threads and any(message.kind in inbox.WORK for _, message in arrived.accepted):
+            self._threads.claim(execute, arrived.jobs)
+
+    def undone(self, arrived: Arrived) -> None:
+        """See `bot.inbox.Next`."""
+        if self._threads:
+            self._threads.let_go(arrived.jobs)
+
+    def woken(self, arrived: Arrived) -> None:
+        """See `bot.inbox.Next`."""
         kinds = {message.kind for _, message in arrived.accepted}
         if Kind.COMMAND in kinds:
             self._commands.wake()
         if arrived.said:
             self._outbox.wake()
         if self._threads and kinds & set(inbox.WORK):
-            self._threads.wake(arrived.accepted)
+            self._threads.arrived(arrived.accepted, arrived.jobs)
 
 
 def _begin(execute: Execute) -> None:
@@ -253,6 +266,14 @@ def _import_agent() -> None:
     sys.setswitchinterval(0.001)  # the loop stays responsive while this thread imports
     importlib.import_module("agent.build")
     sys.setswitchinterval(before)
+
+
+def _settle_memory() -> None:
+    """What was loaded stays: the collector need not walk over it again (a full round took 100 to 300 ms), and young
+    objects, most of them gone when a turn ends, are looked through less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 async def _reap(provider: SandboxProvider, idle: float) -> None:

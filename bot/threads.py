@@ -36,6 +36,8 @@ class Threads:
         self._queued: dict[str, Reply] = {}  # conversations that wait for a place and were told so
         self._wake = asyncio.Event()
         self._closing = False
+        self._group: asyncio.TaskGroup | None = None
+        self._promised: set[int] = set()  # runs that are claimed and not begun yet
         self._ready: float | None = None  # when something that waits for its time may be taken
         self._renewed = time.monotonic()
 
@@ -50,12 +52,37 @@ class Threads:
         """The turns going on at an address (also in its older conversations)."""
         return [live for live in self._live.values() if live.job.thread == thread]
 
-    def wake(self, accepted: Sequence[tuple[str, Message]] = ()) -> None:
-        """Something was stored; a turn that already works on that conversation hears of it."""
+    def wake(self) -> None:
+        """There may be something to take."""
+        self._wake.set()
+
+    def arrived(self, accepted: Sequence[tuple[str, Message]], jobs: Sequence[Job]) -> None:
+        """Messages were stored, and `jobs` claimed with them. A turn that works on their conversation hears of it."""
         for conversation, message in accepted:
             if message.kind is Kind.CHAT and (live := self._live.get(conversation)):
                 live.heard(message)
-        self._wake.set()
+        self.begin(jobs)
+        if any(conversation not in self._live for conversation, _ in accepted):
+            self._wake.set()
+
+    def claim(self, execute: Execute, jobs: list[Job]) -> None:
+        """Claim what is ready into `jobs`, on the database's thread, also in the transaction that stores it. After the
+        commit `begin` them; when it failed, `let_go`."""
+        free = self._limits.live_turns - len(self._live) - len(self._promised)
+        if free > 0 and self._group and not self._closing:
+            jobs += lease.claim(execute, self._owner, time.time(), free)
+            self._promised |= {job.run for job in jobs}
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Start these runs."""
+        for job in jobs:
+            assert self._group  # noqa: S101 — `claim` gives nothing without it
+            self._begin(job, self._group)
+        self.let_go(jobs)
+
+    def let_go(self, jobs: Sequence[Job]) -> None:
+        """These claims are begun, or were not committed."""
+        self._promised -= {job.run for job in jobs}
 
     def stop(self, run: int, by: str) -> None:
         """Cancel a run's work now (that it is to stop is in the store already)."""
@@ -82,9 +109,10 @@ class Threads:
         """Claim and run until cancelled; cancelled means: park what is going on."""
         try:
             async with asyncio.TaskGroup() as group:
+                self._group = group
                 while True:
                     self._wake.clear()
-                    await self._round(group)
+                    await self._round()
                     try:
                         async with asyncio.timeout(LOOK if self._live else 5 * LOOK):
                             await self._wait()
@@ -92,13 +120,14 @@ class Threads:
                         pass
         finally:
             self._closing = True
+            self._group = None
 
-    async def _round(self, group: asyncio.TaskGroup) -> None:
+    async def _round(self) -> None:
         now = time.time()
-        free = 0 if self._closing else self._limits.live_turns - len(self._live)
+        jobs: list[Job] = []
         try:
-            jobs, self._ready = await self._store.run(lambda execute: _look(execute, self._owner, now, free))
-            if free <= 0:
+            self._ready = await self._store.run(lambda execute: self._look(execute, jobs))
+            if len(self._live) >= self._limits.live_turns:
                 await self._tell_waiting(now)
             if time.monotonic() - self._renewed > TTL / 3:
                 if self._live:
@@ -106,10 +135,17 @@ class Threads:
                 self._renewed = time.monotonic()
         except StoreError as error:
             log.error("threads.store reason=%s", error)  # noqa: TRY400 — the reason is enough
+            self.let_go(jobs)
             self._give_up_lost_leases()
             return
-        for job in jobs:
-            self._begin(job, group)
+        self.begin(jobs)
+
+    def _look(self, execute: Execute, jobs: list[Job]) -> float | None:
+        """Claim what there is a place for; gives when the next conversation that nobody has is ready."""
+        self.claim(execute, jobs)
+        rows = execute("SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {})
+        ready: float | None = rows[0]["ready"]
+        return ready
 
     def _give_up_lost_leases(self) -> None:
         if time.monotonic() - self._renewed > TTL * 2 / 3:
@@ -171,13 +207,6 @@ class Threads:
 def _open(execute: Execute) -> bool:
     rows = execute("SELECT 1 FROM conversations WHERE pending>0 LIMIT 1", {})
     return bool(rows) or bool(execute("SELECT 1 FROM inbox WHERE state=0 AND kind='command' LIMIT 1", {}))
-
-
-def _look(execute: Execute, owner: str, now: float, free: int) -> tuple[list[Job], float | None]:
-    """Claim what there is a place for; and when the next conversation that nobody has is ready."""
-    jobs = lease.claim(execute, owner, now, free) if free > 0 else []
-    rows = execute("SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {})
-    return jobs, rows[0]["ready"]
 
 
 def _waiting(execute: Execute, now: float) -> list[Job]:

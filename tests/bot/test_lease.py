@@ -18,6 +18,7 @@ from bot.lease import Ending, Job, LostLease
 from bot.migrate import migrate
 from bot.store import Store
 from channels.base import Receipt
+from tests.bot.idle import Idle
 
 THREAD = Thread("telegram", "1", "42")
 JANE = Author("42", "Jane")
@@ -38,7 +39,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def inbox(store: Store) -> Inbox:
-    return Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda arrived: None)
+    return Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Idle())
 
 
 async def claim(store: Store, owner: str = "me", free: int = 10, later: float = 0.0) -> list[Job]:

@@ -15,6 +15,7 @@ from bot.migrate import migrate
 from bot.retention import Retention
 from bot.store import Store
 from bot.turns import folder
+from tests.bot.idle import Idle
 
 
 async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         forgotten.append(conversation)
 
     async with Store(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), lambda arrived: None)
+        inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Idle())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
         (job,) = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 5))

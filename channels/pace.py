@@ -19,6 +19,11 @@ class Priority(IntEnum):
     STREAM = 2  # a look at work that goes on: the next one makes it obsolete
 
 
+SHY = (
+    0.95  # of the overall limit: the platform counts arrivals, we count departures, and a 429 costs everybody a second
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
     """What a platform takes: calls a second in a chat and in all, calls a minute in a group; `burst` at once."""
@@ -30,12 +35,13 @@ class Rates:
 
 
 class Bucket:
-    """Tokens that come back at `rate` a second up to `size`; a streaming call leaves `reserve` of them untouched."""
+    """Tokens that come back at `rate` a second up to `size`; calls of a lower priority leave some of them untouched:
+    streaming ones `reserve`, first words `first`."""
 
-    def __init__(self, rate: float, size: float, reserve: float) -> None:
+    def __init__(self, rate: float, size: float, reserve: float, first: float = 0.0) -> None:
         self._rate = rate
         self._size = size
-        self._reserve = reserve
+        self._reserves = {Priority.FINAL: 0.0, Priority.FIRST: first, Priority.STREAM: reserve}
         self._loop = asyncio.get_running_loop()
         self._tokens = size
         self._at = self._loop.time()
@@ -49,7 +55,7 @@ class Bucket:
         now = self._loop.time()
         self._tokens = min(self._size, self._tokens + (now - self._at) * self._rate)
         self._at = now
-        need = 1 + (self._reserve if priority is Priority.STREAM else 0) - self._tokens
+        need = 1 + self._reserves[priority] - self._tokens
         return max(self._closed_until - now, need / self._rate if need > 1e-9 else 0.0, 0.0)
 
     def try_take(self, priority: Priority) -> bool:
@@ -108,14 +114,17 @@ class Bucket:
 class Budget:
     """The buckets of one platform account: one per chat, one for all. Finals go before first words before streams.
 
-    In a chat a streaming call leaves one token, so that the final never waits; overall it leaves half of them.
+    In a chat a streaming call leaves one token, so that the final never waits. Overall streaming and first words
+    leave most of the burst: that costs no calls in the long run, and a crowd of finals finds the burst unused.
     """
 
     PATIENCE = 2.0  # seconds a final waits for a closed chat before it says TryLater
 
     def __init__(self, rates: Rates) -> None:
         self._rates = rates
-        self._all = Bucket(rates.overall, rates.overall, rates.overall / 2)
+        most = max(1.0, rates.overall * SHY)
+        spare = most - 1
+        self._all = Bucket(rates.overall * SHY, most, min(0.85 * most, spare), min(0.75 * most, spare))
         self._chats: dict[str, Bucket] = {}
         self._crowd = 4096  # so many chats before the idle ones are forgotten
 

@@ -132,11 +132,20 @@ def test_when_calls_are_scarce_finals_go_first_and_streams_last(timed: Timed) ->
     timed(work())
 
 
-def test_streams_leave_half_of_everything(timed: Timed) -> None:
+def test_streams_and_first_words_leave_most_of_the_burst_to_finals(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates(overall=10))
-        assert [budget.try_take(str(chat), STREAM) for chat in range(7)] == [True] * 5 + [False] * 2
-        assert [budget.try_take(str(chat), FINAL) for chat in range(10, 17)] == [True] * 5 + [False] * 2
+        budget = Budget(Rates(overall=100))  # 97 of them are ours
+        assert sum(budget.try_take(f"s{chat}", STREAM) for chat in range(90)) == 14
+        assert sum(budget.try_take(f"f{chat}", FIRST) for chat in range(90)) == 10
+        assert sum(budget.try_take(f"l{chat}", FINAL) for chat in range(90)) == 73
+
+    timed(work())
+
+
+def test_a_tiny_overall_rate_still_lets_streams_through(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates(overall=1))
+        await budget.take("a", STREAM)
 
     timed(work())
 

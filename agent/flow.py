@@ -17,7 +17,6 @@ from agent.policies.usage import add
 ROOTS = ("/mnt/user-data/", "/mnt/")
 TELLING = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
 TITLE = 80
-TAIL = 400
 HIDDEN = frozenset({"ask_clarification"})  # the question itself is shown
 
 
@@ -32,7 +31,7 @@ class Flow:
         self._texts: dict[str, str] = {}
         self._part = ""
         self._steps: dict[str, Step] = {}
-        self._tails: dict[str, str] = {}
+        self._lines: dict[str, int] = {}
 
     def take(self, mode: str, event: Any) -> Iterator[Block]:
         """The blocks of one event of `astream(stream_mode=["messages", "updates", "custom"])`."""
@@ -108,11 +107,11 @@ class Flow:
                 yield from self._output(call, text)
 
     def _output(self, call: str, text: str) -> Iterator[Step]:
-        """The live tail of what a running tool prints."""
+        """That a running tool prints something, not what: tool results never reach a chat, where others read along."""
         step = self._steps.get(call)
         if step:
-            self._tails[call] = (self._tails.get(call, "") + text)[-TAIL:]
-            yield Step(call, step.title, "running", self._tails[call].strip())
+            lines = self._lines[call] = self._lines.get(call, 0) + text.count("\n")
+            yield Step(call, step.title, "running", f"{lines} line{'' if lines == 1 else 's'} of output so far")
 
 
 def title(name: str, args: Mapping[str, Any]) -> str:

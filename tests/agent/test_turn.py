@@ -50,13 +50,13 @@ async def test_a_tool_that_needs_the_sandbox_warms_it_by_its_name(bench: Bench) 
     assert bench.machine.warmed >= 1
 
 
-async def test_live_output_is_the_detail_of_its_step(bench: Bench) -> None:
+async def test_live_output_is_counted_not_shown(bench: Bench) -> None:
     blocks = await bench.run(
         say('::{"steps": [{"calls": [{"name": "slow", "args": {"seconds": 0.01}}]}], "tokens": 2}')
     )
     assert [(b.state, b.detail) for b in blocks if isinstance(b, Step)] == [
         ("running", ""),
-        ("running", "waiting…"),
+        ("running", "1 line of output so far"),
         ("done", ""),
     ]
 
@@ -110,7 +110,7 @@ async def test_forgetting_a_conversation(bench: Bench) -> None:
     assert len(await bench.state("other")) == 2
 
 
-async def test_38_nothing_but_the_assistant_s_words_leaves(make: Workshop) -> None:
+async def test_case_38_nothing_but_the_assistant_s_words_leaves(make: Workshop) -> None:
     bench = await make(trigger_messages=6, keep_messages=2)
     script = ' ::{"steps": [{"calls": [{"name": "look", "args": {"text": "TOOLWORD"}}]}], "text": "fine"}'
     shown: list[str] = []

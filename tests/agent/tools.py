@@ -34,7 +34,7 @@ async def effect(text: str, runtime: Runtime) -> str:
 @tool
 async def slow(seconds: float, runtime: Runtime) -> str:
     """Wait, and show that it does."""
-    runtime.stream_writer({"type": "output", "call": runtime.tool_call_id, "text": "waiting…"})
+    runtime.stream_writer({"type": "output", "call": runtime.tool_call_id, "text": "waiting…\n"})
     await asyncio.sleep(seconds)
     return "waited"
 

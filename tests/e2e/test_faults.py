@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import ask, said
+from tests.e2e.service import ask, bash, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
@@ -206,3 +206,51 @@ async def test_case_70_a_long_wild_reply_under_random_faults(telegram: FakeTeleg
     for n in range(60):
         assert len(re.findall(rf"row{n}\b", whole)) == 1
     assert whole.count("@everyone") == 150
+
+
+async def test_case_60_messages_of_a_downtime_are_each_answered_once(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """Telegram keeps what comes while the bot is away; nothing that was answered before is answered again."""
+    service = await start()
+    telegram.send(ask(text="before"), chat=500)
+    await telegram.wait(500, "before")
+    await service.quiet()
+    await service.kill()
+    for chat in (500, 501, 502):
+        telegram.send(ask(text=f"away {chat}"), chat=chat)
+    await service.start()
+    for chat in (500, 501, 502):
+        await telegram.wait(chat, f"away {chat}", seconds=20)
+    await service.quiet()
+    assert said(telegram, 500) == ["before", "away 500"]
+    assert said(telegram, 501) == ["away 501"]
+    assert len(model.requests()) == 4
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_case_76_a_sandbox_that_ends_under_a_command(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The call fails clearly, the turn goes on in a new machine, the folders are intact."""
+    service = await start()
+    steps = [
+        bash("echo kept > /mnt/user-data/workspace/kept"),
+        bash("touch /mnt/user-data/workspace/ready; sleep 614"),
+        bash("cat /mnt/user-data/workspace/kept"),
+    ]
+    telegram.send(ask(steps=steps, text="went on"))
+    await until(lambda: list(service.data.glob("threads/*/workspace/ready")), 15, "the command")
+    assert service.process
+    await asyncio.create_subprocess_exec("pkill", "-9", "-f", "sleep 614")  # the command dies …
+    for pid in children(service.process.pid):
+        os.kill(pid, 9)  # … and the machine under it
+    await telegram.wait(JANE, "went on", seconds=20)
+    results = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
+    assert "kept" in results[-1]
+    await service.quiet()
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

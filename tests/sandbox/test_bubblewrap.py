@@ -69,7 +69,9 @@ async def test_many_start_side_by_side(provider: Bubblewrap, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("victim", ["bubblewrap", "server"])
-async def test_76_a_machine_killed_under_a_command_is_replaced(provider: Bubblewrap, folder: Path, victim: str) -> None:
+async def test_case_76_a_machine_killed_under_a_command_is_replaced(
+    provider: Bubblewrap, folder: Path, victim: str
+) -> None:
     async with provider.acquire("t", folder) as sandbox:
         await sandbox.write(f"{WORKSPACE}/kept", b"kept")
         running = asyncio.create_task(sandbox.run("sleep 7020"))

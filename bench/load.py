@@ -43,8 +43,8 @@ CASES = [
 QUICK = {5, 50, 200, 400}
 
 
-async def measure(world: World, kind: Kind, case: Case) -> tuple[float, Exact, int]:
-    """The makespan as a multiple of the ideal, what became of the replies, and calls refused as too fast."""
+async def measure(world: World, kind: Kind, case: Case) -> tuple[float, Exact, int, float]:
+    """The makespan as a multiple of the ideal, what became of the replies, calls refused as too fast, peak memory."""
     await world.telegram("set_latency", seconds=case.latency)
     await world.telegram("enforce_rates", on=case.limits)
     try:
@@ -57,8 +57,9 @@ async def measure(world: World, kind: Kind, case: Case) -> tuple[float, Exact, i
             spans = [await world.makespan(job) for job in jobs]
             refused = await world.telegram("refused")
             assert service.process.returncode is None
+            peak = service.peak()
         begin, end = min(span[0] for span in spans), max(span[1] for span in spans)
-        return (end - begin) / IDEAL, exact, refused
+        return (end - begin) / IDEAL, exact, refused, peak
     finally:
         await world.telegram("set_latency", seconds=0)
         await world.telegram("enforce_rates", on=False)
@@ -71,8 +72,8 @@ async def run(world: World, full: bool = False) -> list[Row]:
         if not full and case.chats not in QUICK:
             continue
         floor = None if case.limits else (await measure(world, "floor", case))[0]
-        ours, exact, refused = await measure(world, "fawn", case)
-        note = f"{exact}{f', {refused} calls refused' if case.limits else ''}"
+        ours, exact, refused, peak = await measure(world, "fawn", case)
+        note = f"{exact}{f', {refused} calls refused' if case.limits else ''}, peak {peak:.0f} MB"
         rows.append(Row(case.name, ours, "ideal", floor, case.goal, note))
     show(f"Many chats at once ({TOKENS} tokens at {PACE * 1000:.0f} ms: ideal {IDEAL:.2f} s)", rows)
     return rows

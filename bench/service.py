@@ -41,6 +41,11 @@ class Service:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
+    def peak(self) -> float:
+        """The most resident memory so far, MB."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
     def size(self) -> float:
         """Everything in the data folder, in MB."""
         return sum(p.stat().st_size for p in self.data.rglob("*") if p.is_file()) / 1e6

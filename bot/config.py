@@ -104,7 +104,6 @@ class Limits:
     attempts: int = setting(3, "tries of one run that a crash interrupted, then an honest failure", least=1)
     flood_messages: int = setting(20, "messages one person may send …", least=1)
     flood_seconds: float = setting(10.0, "… in so many seconds; what is over waits, with one notice", least=0.1)
-    queue: int = setting(10_000, "messages that may wait in all", least=1)
     reply_hours: float = setting(6.0, "a reply older than this is delivered with a word about its age")
     upload_mb: int = setting(100, "largest file taken from a chat")
     grace_seconds: float = setting(10.0, "how long a stop waits for running turns before it parks them")

@@ -8,6 +8,7 @@ wait for each other, a flood waits for its window).
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -66,7 +67,7 @@ class Inbox:
         arrived = Arrived()
 
         def work(execute: Execute) -> list[Receipt]:
-            receipts = [self._put(execute, event, now, arrived) for event in events]
+            receipts = [self._put_safely(execute, event, now, arrived) for event in events]
             self._next.claim(execute, arrived)
             return receipts
 
@@ -82,6 +83,18 @@ class Inbox:
         return receipts
 
     # Everything below runs inside the transaction, on the database's thread.
+
+    def _put_safely(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
+        """One event that cannot be kept as it is must not block those that come with it and after it."""
+        try:
+            return self._put(execute, event, now, arrived)
+        except sqlite3.Error:
+            raise  # the store's fault: all of them are offered again
+        except Exception as error:  # the boundary of one event; it becomes a dead letter
+            log.exception("inbox.unreadable key=%s", event.key)
+            channel = event.channel if isinstance(event, Unreadable) else event.thread.channel
+            raw = repr(event).encode("utf-8", "backslashreplace")
+            return self._put_unreadable(execute, Unreadable(channel, event.key, raw, repr(error)), now)
 
     def _put(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
         if isinstance(event, Unreadable):

@@ -7,6 +7,7 @@ Rows are written in the transaction that ends a run; the lane delivers them thro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -218,7 +219,7 @@ class Outbox:
         if words:
             self.wake()
         if state != 3 and item.kind == "file":
-            await asyncio.to_thread(_file(item).path.unlink, missing_ok=True)
+            await asyncio.to_thread(_discard, _file(item).path)
 
 
 def _claim(execute: Execute) -> list[Item]:
@@ -250,6 +251,13 @@ def enqueue(execute: Execute, job: Job, kind: str, key: str, payload: bytes, now
         },
     )
     return [Item.of(row) for row in rows]
+
+
+def _discard(copy: Path) -> None:
+    """Remove a file's private copy, and its folder with the last one."""
+    copy.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # others are still there, or it is gone
+        copy.parent.rmdir()
 
 
 def _file(item: Item) -> OutFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,7 @@ async def collect(
 
 
 def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Collected:
+    shutil.rmtree(spool, ignore_errors=True)  # what an interrupted try of this run copied
     if not outputs.is_dir():
         return Collected(stamps={})
     found = files.snapshot(outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
@@ -74,7 +75,7 @@ class AiohttpRequest(BaseRequest):
         try:
             parsed = orjson.loads(payload)
         except ValueError:
-            parsed = None
+            parsed = _lenient(payload)
         if not isinstance(parsed, dict):
             raise ServerFault("the answer is not the Bot API's")
         return parsed
@@ -121,6 +122,15 @@ class AiohttpRequest(BaseRequest):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise told_apart(error) from None
+
+
+def _lenient(payload: bytes) -> object:
+    """JSON with half a surrogate pair in it, which orjson refuses: one such character must not stop all updates."""
+    try:
+        text = json.dumps(json.loads(payload), ensure_ascii=False)
+    except ValueError:
+        return None
+    return orjson.loads(text.encode("utf-8", "replace"))
 
 
 def told_apart(error: Exception) -> NetworkError:

@@ -1,0 +1,191 @@
+"""The outbox against a small channel that can be told to fail: order, retries by type, dead letters, age."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Attachment, Block, Final, Thread
+from bot import book
+from bot.config import Limits
+from bot.lease import take_over
+from bot.migrate import migrate
+from bot.outbox import Outbox
+from bot.store import Store
+from channels.base import (
+    ChannelError,
+    CommandInfo,
+    Gone,
+    Health,
+    OutFile,
+    Posts,
+    Readiness,
+    Receive,
+    Refused,
+    Reply,
+    TryLater,
+    Unknown,
+)
+from channels.base import (
+    Limits as Allowed,
+)
+
+HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
+
+
+class Wall:
+    """A channel that writes on a wall. `faults` are raised by the next posts in a chat."""
+
+    name = "wall"
+    limits = Allowed(text=1000, upload=1000, download=1000)
+    window = 0.1
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, str]] = []
+        self.faults: dict[str, list[ChannelError]] = {}
+        self.tries = 0
+
+    async def listen(self, receive: Receive) -> None:
+        await asyncio.Event().wait()
+
+    def readiness(self) -> Readiness:
+        return Readiness(Health.READY, 0.0)
+
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "") -> Reply:
+        return Chalk(self, thread, posts)
+
+    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
+        await self.write(thread, file.name, posts)
+
+    async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        for chunk in (b"nothing", b"much"):
+            yield chunk
+
+    async def announce(self, commands: Sequence[CommandInfo]) -> None:
+        return
+
+    async def write(self, thread: Thread, text: str, posts: Posts) -> None:
+        self.tries += 1
+        await posts.sending(0)
+        if faults := self.faults.get(thread.chat):
+            raise faults.pop(0)
+        self.shown.append((thread.chat, text))
+        await posts.sent(0, str(len(self.shown)))
+
+
+class Chalk:
+    def __init__(self, wall: Wall, thread: Thread, posts: Posts) -> None:
+        self._wall, self._thread, self._posts = wall, thread, posts
+
+    def show(self, block: Block) -> None:
+        return
+
+    async def finish(self, final: Final) -> None:
+        mark = "again: " if any(post.id is None for post in self._posts.known) else ""
+        await self._wall.write(self._thread, mark + final.text, self._posts)
+
+    async def close(self) -> None:
+        return
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    migrate(tmp_path / "fawn.db")
+    async with Store(tmp_path / "fawn.db") as made:
+        yield made
+
+
+@asynccontextmanager
+async def serving(store: Store, wall: Wall | None, limits: Limits | None = None) -> AsyncIterator[Outbox]:
+    outbox = Outbox(store, lambda name: wall, limits or Limits())
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(outbox.serve(), name="outbox")
+        yield outbox
+        task.cancel()
+
+
+async def say(store: Store, thread: Thread, text: str, age: float = 0.0) -> None:
+    await store.run(lambda execute: book.say(execute, thread, text, key=f"{thread}{text}", now=time.time() - age))
+
+
+async def states(store: Store) -> list[int]:
+    rows = await store.run(lambda execute: execute("SELECT state FROM outbox ORDER BY id", {}))
+    return [row["state"] for row in rows]
+
+
+async def test_in_order_within_a_chat_and_once(store: Store) -> None:
+    wall = Wall()
+    for number in range(5):
+        await say(store, HERE, str(number))
+        await say(store, HERE, str(number))  # the same key says it once
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert wall.shown == [("here", str(number)) for number in range(5)]
+    assert await states(store) == [2] * 5
+
+
+async def test_case_61_one_chat_that_waits_holds_nobody_else(store: Store) -> None:
+    wall = Wall()
+    wall.faults["here"] = [TryLater("flood", 60)]
+    await say(store, HERE, "later")
+    await say(store, THERE, "now")
+    async with serving(store, wall):
+        while not wall.shown:
+            await asyncio.sleep(0.01)
+    assert wall.shown == [("there", "now")]
+
+
+async def test_case_62_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store: Store) -> None:
+    wall = Wall()
+    wall.faults["here"] = [Refused("no")]
+    await say(store, HERE, "refused")
+    await say(store, HERE, "next")
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert wall.shown == [("here", "next")]
+    assert await states(store) == [3, 2]
+    assert wall.tries == 2
+
+
+async def test_case_84_a_chat_that_is_gone_is_left_alone(store: Store) -> None:
+    wall = Wall()
+    wall.faults["here"] = [Gone("blocked")]
+    await say(store, HERE, "nobody reads this")
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert (wall.shown, wall.tries, await states(store)) == ([], 1, [4])
+
+
+async def test_case_63_an_unknown_outcome_is_tried_again_knowing_it(store: Store) -> None:
+    wall = Wall()
+    wall.faults["here"] = [Unknown("cut")]
+    await say(store, HERE, "hello")
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert wall.shown == [("here", "again: hello")]
+
+
+async def test_a_late_reply_says_that_it_is_late(store: Store) -> None:
+    wall = Wall()
+    await say(store, HERE, "old news", age=15 * 3600)
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert "15 hours" in wall.shown[0][1]
+    assert wall.shown[0][1].endswith("old news")
+
+
+async def test_a_channel_that_is_away_loses_nothing(store: Store) -> None:
+    await say(store, HERE, "kept")
+    async with serving(store, None):
+        await asyncio.sleep(0.1)
+    assert await states(store) == [1]  # claimed; the next process takes it over
+    wall = Wall()
+    await store.run(take_over)
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert wall.shown == [("here", "kept")]

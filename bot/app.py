@@ -119,7 +119,9 @@ class App:
     async def _work(self, store: Store, checkpoints: Store) -> None:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
-        provider, self._status.sandbox = await choose(config.sandbox.provider, sandbox_settings(config))
+        (provider, self._status.sandbox), _ = await asyncio.gather(
+            choose(config.sandbox.provider, sandbox_settings(config)), asyncio.to_thread(_import_agent)
+        )
         log.info(self._status.sandbox)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
@@ -137,7 +139,6 @@ class App:
                 group.create_task(_reap(provider, config.sandbox.idle_minutes * 60), name="reaper")
 
     async def _build(self, checkpoints: Store, *, commands: bool) -> Agent:
-        await asyncio.to_thread(_import_agent)
         from agent.build import Plan, build_agent
 
         config = self._config

@@ -208,7 +208,7 @@ channels:
   telegrom: {token: x}
   console: {access: {allow: 12, open: 3, allow: []}}
   telegram: {base_url: "http://h"}
-limits: {queue: 0, live_turns: yes}
+limits: {attempts: 0, live_turns: yes}
 prompt: page.md
 log: {level: loud}
 """,
@@ -231,7 +231,7 @@ log: {level: loud}
         ("config.yaml:13: channels.console.access.allow", "is there twice → keep one of them"),
         ("config.yaml:13: channels.console.access.open", "expected true or false, found a whole number"),
         ("config.yaml:14: channels.telegram.token", "is missing → add `token: …`"),
-        ("config.yaml:15: limits.queue", "must be at least 1"),
+        ("config.yaml:15: limits.attempts", "must be at least 1"),
         ("config.yaml:15: limits.live_turns", "expected a whole number, found true or false"),
         ("config.yaml:16: prompt", "expected a section (name: value), found text"),
         ("config.yaml:17: log.level", "'loud' is not possible here → one of: debug, error, info, warning"),

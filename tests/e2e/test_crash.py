@@ -182,10 +182,9 @@ async def test_resumed_within_three_seconds_of_a_restart(
 
 
 @pytest.mark.usefixtures("bubblewrap")
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start, seed: int) -> None:
+async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start) -> None:
     """8 chats, 4 messages each, a tool effect in every turn, kill -9 again and again."""
-    dice = random.Random(seed)
+    dice = random.Random()
     settings = {"channels": {"telegram": {"overall": 1000, "per_chat": 50}}, "limits": {"attempts": 50}}
     service = await start(**settings)
     chats = range(2000, 2008)
@@ -205,7 +204,11 @@ async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start,
     await asyncio.gather(havoc(), *(talk(chat) for chat in chats))
     await service.quiet(60)
     for chat in chats:
-        answers = [REPEAT.sub("", text) for text in said(telegram, chat) if not REPEAT.match(text)]
-        assert answers == [f"answer {chat}-{number}" for number in range(4)]
+        expected = [f"answer {chat}-{number}" for number in range(4)]
+        texts = [text for text in said(telegram, chat) if "answer" in text]  # the rest: steps of a post that was lost
+        assert list(dict.fromkeys(REPEAT.sub("", text) for text in texts)) == expected
+        assert len([text for text in texts if not REPEAT.match(text)]) <= 4
+        for answer in expected:
+            assert sum(text == answer for text in texts) <= 1, "only a marked repeat may come"
     effects = [line for file in service.data.glob("threads/*/workspace/effects") for line in file.read_text().split()]
     assert sorted(set(effects)) == sorted(effects), "an effect happened twice"

@@ -70,14 +70,14 @@ async def enter(graph: Graph, config: RunnableConfig, turn: Turn, desk: Desk, hu
     keys = {item.message.key for item in turn.inputs}
     begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
     if begin >= 0 and (answer := _answer(messages[begin:])):
-        return await _over(messages, answer, desk, humans)
+        return _over(messages, answer)
     if state.interrupts and begin < 0 and (chosen := _asked(state, turn)):
         return Work(_resume(chosen, turn), _calls(messages))
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # never state.next: it leaves out tasks whose writes are saved
         return Work(None, _calls(messages))
     if answered and (answer := _answer(messages[-1:])):
-        return await _over(messages, answer, desk, humans)
+        return _over(messages, answer)
     if state.interrupts and turn.answer is not None:
         return Stale(state.interrupts)
     if state.tasks:
@@ -105,16 +105,10 @@ def _resume(chosen: Interrupt, turn: Turn) -> Command[Any]:
     return Command(resume={chosen.id: text}, update={"answered": keys} if keys else None)
 
 
-async def _over(messages: Sequence[AnyMessage], answer: AIMessage, desk: Desk, humans: Humans) -> Entry:
-    """The turn was over, only its record was lost. What people wrote during it may still want an answer, and an
-    answer that was cut off is worth a new try."""
-    if answer is not messages[-1]:
-        return Finished(answer)
-    known = {message.id for message in messages}
-    late = [humans.message(item) for item in await desk.steering.unread() if item.message.key not in known]
-    if late:
-        return Work({"messages": late})
-    if answer.additional_kwargs.get(MARK):
+def _over(messages: Sequence[AnyMessage], answer: AIMessage) -> Entry:
+    """The turn was over, only its record was lost: what people wrote since is the next turn's. An answer that was cut
+    off is worth a new try."""
+    if answer is messages[-1] and answer.additional_kwargs.get(MARK):
         return Work({"messages": [RemoveMessage(id=str(answer.id))]})
     return Finished(answer)
 

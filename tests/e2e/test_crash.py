@@ -189,12 +189,17 @@ async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start)
     service = await start(**settings)
     chats = range(2000, 2008)
 
+    async def over(chat: int, runs: int) -> None:
+        done = f"SELECT 1 FROM runs WHERE state='done' AND conversation LIKE '%/{chat}/%'"
+        await until(lambda: len(service.rows(done)) == runs, 120, f"the end of turn {runs} in {chat}")
+
     async def talk(chat: int) -> None:
         for number in range(4):
             name = f"{chat}-{number}"
             steps = [bash(f"echo {name} >> /mnt/user-data/workspace/effects")]
             telegram.send(ask(steps=steps, text=f"answer {name}", delay_ms=100, id=name), chat=chat)
             await telegram.wait(chat, f"answer {name}", seconds=120)
+            await over(chat, number + 1)  # what is written earlier may be taken into the same turn
 
     async def havoc() -> None:
         for _ in range(6):

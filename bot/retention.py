@@ -56,6 +56,7 @@ class Retention:
             while deleted := await self._store.run(lambda execute: _delete(execute, table, finished, before)):  # noqa: B023 — awaited here
                 rows += deleted
                 await asyncio.sleep(0.05)
+        await self._sweep_spool()
         conversations = 0
         while keys := await self._store.run(lambda execute: _idle(execute, before)):
             for key in keys:
@@ -65,6 +66,24 @@ class Retention:
                 conversations += 1
         if rows or conversations:
             log.info("retention rows=%d conversations=%d", rows, conversations)
+
+    async def _sweep_spool(self) -> None:
+        """Copies of files whose reply is out, or was dropped: a crash between the two left them."""
+        spool = self._data_dir / "spool"
+        folders = await asyncio.to_thread(lambda: [path.name for path in spool.glob("[0-9]*")])
+        needed = await self._store.run(_spooled) if folders else set()
+        for name in set(folders) - needed:
+            await asyncio.to_thread(shutil.rmtree, spool / name, ignore_errors=True)
+
+
+def _spooled(execute: Execute) -> set[str]:
+    """Runs whose copies are still needed: under way, on their way out, or dead letters that may be sent again."""
+    rows = execute(
+        "SELECT run FROM outbox WHERE kind='file' AND state IN (0, 1, 3)"
+        " UNION SELECT id FROM runs WHERE state IN ('queued', 'running')",
+        {},
+    )
+    return {str(row["run"]) for row in rows}
 
 
 def _delete(execute: Execute, table: str, finished: str, before: float) -> int:

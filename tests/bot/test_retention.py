@@ -34,10 +34,17 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
         place = folder(tmp_path, job.conversation)
         (place / "workspace").mkdir(parents=True)
+        orphan, needed = tmp_path / "spool" / str(job.run), tmp_path / "spool" / "77"
+        for copies in (orphan, needed):
+            copies.mkdir(parents=True)
+        row = "INSERT INTO outbox(key, kind, thread, run, payload, state, created) VALUES ('f', 'file', 't', 77, '', 3, 0)"
+        await store.run(lambda execute: execute(row, {}))
 
         retention = Retention(store, tmp_path, 90, forget)
         await retention.round(time.time() - 1000)
         assert not forgotten
+        assert needed.exists()
+        assert not orphan.exists()
         await retention.round(time.time() + 1000)
         assert forgotten == [job.conversation]
         assert not place.exists()

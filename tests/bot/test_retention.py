@@ -37,7 +37,10 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         orphan, needed = tmp_path / "spool" / str(job.run), tmp_path / "spool" / "77"
         for copies in (orphan, needed):
             copies.mkdir(parents=True)
-        row = "INSERT INTO outbox(key, kind, thread, run, payload, state, created) VALUES ('f', 'file', 't', 77, '', 3, 0)"
+        row = (
+            "INSERT INTO outbox(key, kind, thread, run, payload, state, created)"
+            " VALUES ('f', 'file', 't', 77, '', 3, 0)"
+        )
         await store.run(lambda execute: execute(row, {}))
 
         retention = Retention(store, tmp_path, 90, forget)

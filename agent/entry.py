@@ -61,7 +61,7 @@ class Stale:
 Entry = Work | Finished | Stale
 
 
-async def enter(graph: Graph, config: RunnableConfig, turn: Turn, desk: Desk, humans: Humans) -> Entry:
+async def enter(graph: Graph, config: RunnableConfig, turn: Turn, humans: Humans) -> Entry:
     """What is to be done for this turn, given what the checkpoint holds."""
     if turn.fresh and turn.answer is None:
         return Work({"messages": [humans.message(item) for item in turn.inputs]})

@@ -82,7 +82,7 @@ class Agent:
             yield Notice("model", f"The model {turn.model} is no longer configured; {self.lead} answers instead.")
             graph = self._graphs[self.lead]
         config = _config(turn.conversation)
-        match await enter(graph, config, turn, desk, self._humans):
+        match await enter(graph, config, turn, self._humans):
             case Finished(answer):
                 yield Text(answer.text, answer.id or "")
             case Stale(open_):

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from agent.conversation import Message, Thread
@@ -102,7 +103,7 @@ def _stop(call: Call) -> str:
         return "Only the person who asked, or an operator, can stop this."
     for run in mine:
         call.execute("UPDATE runs SET stop_by=:by WHERE id=:run", {"by": person.id, "run": run})
-        call.after.append(lambda run=run: call.service.stop(run, person.id))  # type: ignore[misc]  # run is bound now
+        call.after.append(partial(call.service.stop, run, person.id))
     return "Stopped."
 
 

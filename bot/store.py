@@ -16,10 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from agent.desk import Execute
+
+__all__ = ["DataLock", "Execute", "Locked", "Row", "Store", "StoreError"]
+
 T = TypeVar("T")
 
 Row = Mapping[str, Any]
-Execute = Callable[[str, Mapping[str, Any]], Sequence[Any]]
 
 
 class StoreError(Exception):
@@ -33,8 +36,9 @@ class Locked(Exception):
 class Store:
     """One SQLite file in WAL mode, synchronous=FULL: what `run` returns from is on the disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float = 5.0) -> None:
         self._path = path
+        self._patience = patience  # seconds to wait for somebody else's lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"store-{path.stem}")
         self._waiting: list[tuple[Callable[[Execute], Any], asyncio.Future[Any]]] = []
         self._busy = False
@@ -53,7 +57,8 @@ class Store:
     def _open(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         connection.row_factory = sqlite3.Row
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "temp_store=MEMORY"):
+        busy = f"busy_timeout={self._patience * 1000:.0f}"
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", busy, "temp_store=MEMORY"):
             connection.execute(f"PRAGMA {pragma}")
         self._connection = connection
 
@@ -68,10 +73,6 @@ class Store:
         if not self._busy:
             self._start()
         return await future
-
-    async def call(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `action` on the connection, outside a transaction (a backup, a vacuum)."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action, self._connection)
 
     def _start(self) -> None:
         batch, self._waiting = self._waiting, []

@@ -112,8 +112,7 @@ async def test_what_was_committed_survives_without_a_close(tmp_path: Path) -> No
 
 async def test_a_locked_database_is_an_error_and_then_works_again(tmp_path: Path) -> None:
     migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db") as store:
-        await store.call(lambda connection: connection.execute("PRAGMA busy_timeout=50").fetchall())
+    async with Store(tmp_path / "fawn.db", patience=0.05) as store:
         holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):

@@ -12,7 +12,7 @@ run: setup ## set everything up, then chat on this terminal (and serve every con
 
 setup: .venv/.runtime .venv/.bubblewrap ## what the service needs
 
-dev: setup .venv/.dev ## and what its tests need
+dev: setup .venv/.dev .venv/.clients ## and what its tests need
 
 .venv/.python:
 	@command -v $(PYTHON) >/dev/null || { echo "Fawn needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }
@@ -33,6 +33,12 @@ dev: setup .venv/.dev ## and what its tests need
 .venv/.dev: .venv/.runtime requirements-dev.lock
 	@echo "Installing what the tests need …"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@
+
+.venv/.clients: tests/fakes/clients/package-lock.json | .venv/.python # second clients that check our fake platforms
+	@mkdir -p .venv/clients && cp tests/fakes/clients/package.json tests/fakes/clients/package-lock.json .venv/clients/
+	@if command -v npm >/dev/null; then npm ci --silent --ignore-scripts --no-audit --no-fund --prefix .venv/clients; \
+		else echo "Without Node.js the tests with second clients are skipped: apt install nodejs npm"; fi
 	@touch $@
 
 .venv/.bubblewrap: packaging/bubblewrap | .venv/.python

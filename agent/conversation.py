@@ -71,13 +71,20 @@ class Thread:
         return cls(*(unquote(part) for part in parts))
 
 
+ANYWHERE = "*"  # the topic of an event that names only a message of the bot: the inbox knows where that is
+
+
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A person (or bot) of a platform: `id` is the platform's own user id, `name` what people see."""
+    """A person (or bot) of a platform: `id` is the platform's own user id, `name` what people see.
+
+    `guest` marks somebody from outside the team (a guest account, a person of a connected workspace).
+    """
 
     id: str
     name: str
     bot: bool = False
+    guest: bool = False
 
 
 # ---------------------------------------------------------------- what comes in
@@ -121,7 +128,8 @@ class Message:
 
     `key` is unique per platform event that must have one effect: for messages (platform, workspace, chat, message id).
     `id` is the platform's message id. `addressed` is False for a message in a group that was not meant for the bot.
-    `private` marks a direct chat. `group` ties pieces (an album, a long paste) together; `long` says that the platform
+    `private` marks a direct chat. `follow_up` marks a message in a thread that is meant for the bot if the bot takes
+    part in that thread already. `group` ties pieces (an album, a long paste) together; `long` says that the platform
     may have split the text here. `to_bot` is True when it replies to a message of the bot (then `reply_to` names it).
     """
 
@@ -141,6 +149,7 @@ class Message:
     target: str = ""
     private: bool = False
     addressed: bool = True
+    follow_up: bool = False
 
     def dump(self) -> bytes:
         """JSON for the store."""
@@ -294,10 +303,15 @@ Block = Text | Step | Plan | Ask | Approve | File | Table | Notice | Failed | Do
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What stays in the chat when a turn is over: Markdown `text`, and the open question if there is one."""
+    """What stays in the chat when a turn is over: Markdown `text`, and the open question if there is one.
+
+    `mention` is the platform user id of a person whom this message shall reach: shown as a native mention before the
+    text (or nothing, where a direct message reaches them anyway).
+    """
 
     text: str
     ask: Ask | None = None
+    mention: str = ""
 
     def dump(self) -> bytes:
         """JSON for the outbox."""
@@ -308,7 +322,8 @@ class Final:
         """The inverse of `dump`."""
         raw: dict[str, Any] = orjson.loads(data)
         ask = raw["ask"]
-        return cls(raw["text"], Ask(**{**ask, "options": tuple(ask["options"])}) if ask else None)
+        open_ask = Ask(**{**ask, "options": tuple(ask["options"])}) if ask else None
+        return cls(raw["text"], open_ask, raw.get("mention", ""))
 
 
 SILENCE = "I have nothing to add: the model gave no answer. Ask again, or put it differently."

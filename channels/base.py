@@ -1,8 +1,10 @@
 """What a channel is: the protocols, errors and limits every platform file works with.
 
-A channel knows the words of `agent.conversation` and this file, nothing else of ours. `connect(settings)` of a
-channel's module is an async context manager that gives a `Channel`; its `Settings` dataclass is what the section of
-the same name in config.yaml is parsed into.
+A channel knows the words of `agent.conversation` and this file, nothing else of ours. Its module `channels/NAME.py`
+gives three things: `Settings`, the dataclass that the section `channels: {NAME: …}` of config.yaml is parsed into (no
+SDK is imported for it); `connect(settings)`, an async context manager that gives a `Channel`; and `probe(settings)`,
+one look at the account for `fawn check` that gives a sentence ("connected as @fawn in Acme") or raises Refused with
+what to do about it.
 
     ChannelError
     ├── TryLater     the platform asked to wait, or could not be reached: nothing was shown, try again after a while
@@ -165,10 +167,47 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class CommandInfo:
-    """A command of the registry, for platforms that list commands natively."""
+    """A command of the registry, for platforms that list commands natively. `words` names what may follow it."""
 
     name: str
     help: str
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Until when (unix time) a chat, or a thread of it, was heard."""
+
+    chat: str
+    topic: str
+    time: float
+
+
+class Past(Protocol):
+    """What was heard before, for platforms that keep no events for a bot that is away.
+
+    A channel reads what came in between (not older than `hours`, at most `most` messages a chat) through the platform's
+    history, oldest first, and offers it to `receive` like any event: the inbox knows what it has already.
+    """
+
+    hours: float  # 0: do not catch up
+    most: int
+
+    async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
+        """Every chat with its latest event ("" as topic) and every thread in use lately; nothing at a first start."""
+
+
+class NoPast:
+    """`Past` of one who does not look back."""
+
+    hours = 0.0
+    most = 0
+
+    async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
+        return ()
+
+
+NO_PAST = NoPast()
 
 
 class Channel(Protocol):
@@ -178,20 +217,27 @@ class Channel(Protocol):
     limits: Limits
     window: float  # seconds over which the model's deltas may be merged before they are worth showing here
 
-    async def listen(self, receive: Receive) -> None:
-        """Take events until cancelled. Raises when the connection cannot go on: the supervisor starts it again."""
+    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
+        """Take events until cancelled, and what was missed before (`past`), also after a connection was lost.
+        Raises when the connection cannot go on: the supervisor starts it again."""
 
     def readiness(self) -> Readiness:
         """Measured, not remembered."""
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "") -> Reply:
-        """A reply in `thread`, answering the message `to`, adopting what `posts` already knows."""
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
+        """A reply in `thread`, answering the message `to` of the person `asker`, over what `posts` knows already."""
 
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
         """Upload one file into `thread` (index 0 of `posts`)."""
 
     def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
         """The bytes of an attachment, in chunks. Raises Refused when it is over the platform's limit."""
+
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        """What takes platform calls and must not delay the receipt, asked once before a turn takes the message: the
+        author's name, forwarded texts, and up to `earlier` messages that stood in its thread before it (`Quote`s of
+        kind "earlier", oldest first; none in a direct chat). The message as it is where there is nothing to add.
+        Raises ChannelError."""
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Register the commands natively, where the platform has that."""

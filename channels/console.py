@@ -21,12 +21,14 @@ from uuid import uuid4
 
 from agent.conversation import Approve, Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View
 from channels.base import (
+    NO_PAST,
     Channel,
     CommandInfo,
     Health,
     Limits,
     NotStored,
     OutFile,
+    Past,
     Posts,
     Readiness,
     Receipt,
@@ -93,7 +95,7 @@ class Console:
 
     # ------------------------------------------------------------ in
 
-    async def listen(self, receive: Receive) -> None:
+    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         """Offer what is typed, until the input ends or the person leaves."""
         self._ready = Readiness(Health.READY, time.time())
         try:
@@ -150,7 +152,7 @@ class Console:
 
     # ------------------------------------------------------------ out
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "") -> Reply:
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
         return ConsoleReply(self, posts)
 
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
@@ -166,6 +168,9 @@ class Console:
 
     def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
         raise Refused("nothing can be attached in the terminal")
+
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        return message
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         self._face.offer([(command.name, command.help) for command in commands])

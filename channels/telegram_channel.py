@@ -14,11 +14,13 @@ from weakref import WeakSet
 import telegram
 from telegram.error import TelegramError
 
-from agent.conversation import Attachment, Thread
+from agent.conversation import Attachment, Message, Thread
 from channels.base import (
+    NO_PAST,
     CommandInfo,
     Limits,
     OutFile,
+    Past,
     Posts,
     Readiness,
     Receive,
@@ -83,18 +85,21 @@ class Telegram:
         await asyncio.gather(*(writer.close() for writer in list(self._writers)))
         await self._request.shutdown()
 
-    async def listen(self, receive: Receive) -> None:
+    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         await self._poll.run(receive)
 
     def readiness(self) -> Readiness:
         return self._poll.readiness()
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "") -> Reply:
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
         surface = Surface(self._calls, thread, posts.key, to, self._typing)
         drafts = self._drafts and not _group(thread)
         writer = Writer(surface, posts, self._place(thread), drafts=drafts)
         self._writers.add(writer)
         return writer
+
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        return message
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         usable = [command for command in commands if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)][:100]

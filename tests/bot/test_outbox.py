@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Attachment, Block, Final, Thread
+from agent.conversation import Attachment, Block, Final, Message, Thread
 from bot import book
 from bot.config import Limits
 from bot.lease import take_over
@@ -18,11 +18,13 @@ from bot.migrate import migrate
 from bot.outbox import Outbox
 from bot.store import Store
 from channels.base import (
+    NO_PAST,
     ChannelError,
     CommandInfo,
     Gone,
     Health,
     OutFile,
+    Past,
     Posts,
     Readiness,
     Receive,
@@ -50,13 +52,13 @@ class Wall:
         self.faults: dict[str, list[ChannelError]] = {}
         self.tries = 0
 
-    async def listen(self, receive: Receive) -> None:
+    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         await asyncio.Event().wait()
 
     def readiness(self) -> Readiness:
         return Readiness(Health.READY, 0.0)
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "") -> Reply:
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
         return Chalk(self, thread, posts)
 
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
@@ -65,6 +67,9 @@ class Wall:
     async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
         for chunk in (b"nothing", b"much"):
             yield chunk
+
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        return message
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         return

@@ -4,92 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from agent.conversation import Kind, Message, Secret, Thread, Unreadable
+from agent.conversation import Message, Secret, Thread
 from channels import console, telegram
-from channels.base import Channel, Health, NotStored, Posted, Receipt
+from channels.base import Channel, Health
+from tests.channels.box import Box, Memory, listening
 from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
 __all__ = ["RIGS", "Box", "ConsoleRig", "Memory", "Rig", "TelegramRig", "listening", "until"]
-
-
-class Memory:
-    """`channels.base.Posts` in memory. A second one over the same `rows` is what a restarted process sees."""
-
-    def __init__(self, key: str = "r1", rows: dict[int, str | None] | None = None) -> None:
-        self.key = key
-        self.rows: dict[int, str | None] = {} if rows is None else rows
-
-    @property
-    def known(self) -> Sequence[Posted]:
-        return [Posted(index, self.rows[index]) for index in sorted(self.rows)]
-
-    async def sending(self, index: int) -> None:
-        self.rows[index] = None
-
-    async def sent(self, index: int, message_id: str) -> None:
-        self.rows[index] = message_id
-
-    async def unsent(self, index: int) -> None:
-        del self.rows[index]
-
-
-@dataclass
-class Box:
-    """An inbox: keeps each key once. `broken` makes it refuse to store, `refuses` gives IGNORED for such messages."""
-
-    events: list[Message | Unreadable] = field(default_factory=list)
-    receipts: list[Receipt] = field(default_factory=list)
-    broken: bool = False
-    offered: int = 0
-    refuses: Callable[[Message], bool] = lambda message: False
-
-    async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
-        await asyncio.sleep(0)
-        self.offered += 1
-        if self.broken:
-            raise NotStored("disk full")
-        receipts = []
-        for event in batch:
-            if any(event.key == known.key for known in self.events):
-                receipts.append(Receipt.DUPLICATE)
-            elif isinstance(event, Message) and self.refuses(event):
-                receipts.append(Receipt.IGNORED)
-            else:
-                self.events.append(event)
-                receipts.append(Receipt.ACCEPTED)
-        self.receipts += receipts
-        return receipts
-
-    @property
-    def messages(self) -> list[Message]:
-        return [event for event in self.events if isinstance(event, Message)]
-
-    async def next(self, number: int = 1, kind: Kind | None = None) -> Message:
-        """The `number`th message (of a kind), when it has come."""
-
-        def found() -> list[Message]:
-            return [message for message in self.messages if kind in (None, message.kind)]
-
-        await until(lambda: len(found()) >= number, what=f"message {number}")
-        return found()[number - 1]
-
-
-@asynccontextmanager
-async def listening(channel: Channel, box: Box) -> AsyncIterator[None]:
-    """The channel takes events into the box."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(channel.listen(box.receive), name="listen")
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 class Rig(Protocol):

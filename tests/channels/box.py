@@ -1,0 +1,98 @@
+"""An inbox and posts in memory: what a channel needs of the service, for its tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from agent.conversation import Kind, Message, Unreadable
+from channels.base import Channel, Heard, NotStored, Posted, Receipt
+from tests.fakes.server import until
+
+
+class Memory:
+    """`channels.base.Posts` in memory. A second one over the same `rows` is what a restarted process sees."""
+
+    def __init__(self, key: str = "r1", rows: dict[int, str | None] | None = None) -> None:
+        self.key = key
+        self.rows: dict[int, str | None] = {} if rows is None else rows
+
+    @property
+    def known(self) -> Sequence[Posted]:
+        return [Posted(index, self.rows[index]) for index in sorted(self.rows)]
+
+    async def sending(self, index: int) -> None:
+        self.rows[index] = None
+
+    async def sent(self, index: int, message_id: str) -> None:
+        self.rows[index] = message_id
+
+    async def unsent(self, index: int) -> None:
+        del self.rows[index]
+
+
+@dataclass
+class Box:
+    """An inbox: keeps each key once. `broken` makes it refuse to store, `refuses` gives IGNORED for such messages.
+
+    It is also the `Past` of what it has: each chat with its latest event, each thread with its latest.
+    """
+
+    events: list[Message | Unreadable] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    broken: bool = False
+    offered: int = 0
+    refuses: Callable[[Message], bool] = lambda message: False
+    hours: float = 24.0
+    most: int = 200
+
+    async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
+        await asyncio.sleep(0)
+        self.offered += 1
+        if self.broken:
+            raise NotStored("disk full")
+        receipts = []
+        for event in batch:
+            if any(event.key == known.key for known in self.events):
+                receipts.append(Receipt.DUPLICATE)
+            elif isinstance(event, Message) and self.refuses(event):
+                receipts.append(Receipt.IGNORED)
+            else:
+                self.events.append(event)
+                receipts.append(Receipt.ACCEPTED)
+        self.receipts += receipts
+        return receipts
+
+    async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
+        latest: dict[tuple[str, str], float] = {}
+        for message in self.messages:
+            if (message.thread.channel, message.thread.workspace) == (channel, workspace):
+                for place in ((message.thread.chat, ""), (message.thread.chat, message.thread.topic)):
+                    latest[place] = max(message.time, latest.get(place, 0.0))
+        return [Heard(chat, topic, time) for (chat, topic), time in latest.items()]
+
+    @property
+    def messages(self) -> list[Message]:
+        return [event for event in self.events if isinstance(event, Message)]
+
+    async def next(self, number: int = 1, kind: Kind | None = None) -> Message:
+        """The `number`th message (of a kind), when it has come."""
+
+        def found() -> list[Message]:
+            return [message for message in self.messages if kind in (None, message.kind)]
+
+        await until(lambda: len(found()) >= number, what=f"message {number}")
+        return found()[number - 1]
+
+
+@asynccontextmanager
+async def listening(channel: Channel, box: Box) -> AsyncIterator[None]:
+    """The channel takes events into the box."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(channel.listen(box.receive, box), name="listen")
+        try:
+            yield
+        finally:
+            task.cancel()

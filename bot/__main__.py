@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.models import AgentFault
-from bot.config import Config, ConfigError, load, secrets
+from bot.config import ConfigError, load, secrets
+from bot.sections import Config
 from bot.version import VERSION
 from sandbox.base import SandboxUnavailable
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.conversation import Message
-from bot.config import Access
+from bot.sections import Access
 from bot.store import Execute, Row
 
 CODE_SECONDS = 3600.0
@@ -39,12 +39,15 @@ class Doors:
         return person in self.rule(channel).operators
 
     def may_talk(self, execute: Execute, message: Message) -> bool:
-        """May this person talk to the bot in this chat? `allow` names people or whole chats; bots never may."""
-        channel, author = message.thread.channel, message.author
+        """May this person talk to the bot in this chat? `allow` names people, chats or workspaces; somebody from
+        outside the team must be named themselves, or the chat; a bot must be named itself."""
+        channel, author, place = message.thread.channel, message.author, message.thread
         rule = self.rule(channel)
+        if author.id in {*rule.allow, *rule.operators}:
+            return True
         if author.bot:
             return False
-        if rule.open or {author.id, message.thread.chat} & {*rule.allow, *rule.operators}:
+        if place.chat in rule.allow or (not author.guest and (rule.open or place.workspace in rule.allow)):
             return True
         rows = execute(
             "SELECT allowed FROM people WHERE channel=:channel AND person=:person",
@@ -95,6 +98,16 @@ def accept(execute: Execute, code: str, now: float) -> Paired | None:
         {"code": code.strip().upper(), "now": now},
     )
     return Paired(**dict(rows[0])) if rows else None
+
+
+def notify_after(execute: Execute, channel: str, person: str, default: float) -> float | None:
+    """Seconds after which the end of a turn pings this person; None: never."""
+    rows = execute(
+        "SELECT notify FROM people WHERE channel=:channel AND person=:person", {"channel": channel, "person": person}
+    )
+    own: float | None = rows[0]["notify"] if rows else None
+    seconds = default if own is None else own
+    return seconds if seconds > 0 else None
 
 
 def revoke(execute: Execute, channel: str, person: str) -> bool:

@@ -19,11 +19,12 @@ from agent.conversation import Kind
 from bot import commands, control, inbox, lease
 from bot.access import Doors
 from bot.commands import Commands
-from bot.config import Access, Config
+from bot.heard import StoredPast
 from bot.inbox import Arrived, Inbox
 from bot.migrate import migrate
 from bot.outbox import Outbox
 from bot.retention import Retention
+from bot.sections import Access, Config
 from bot.status import Status
 from bot.store import Execute, Store
 from bot.threads import Threads
@@ -61,6 +62,7 @@ class App:
         self._commands: Commands
         self._outbox: Outbox
         self._status: Status
+        self._past: StoredPast
         self.models = models(config)
 
     async def run(self) -> int:
@@ -83,6 +85,7 @@ class App:
             self._outbox = Outbox(store, self._channels.get, self._config.limits)
             self._status = Status(store, self._channels, tuple(self._connects), self.models)
             self._commands = Commands(store, doors, self, self._outbox.wake)
+            self._past = StoredPast(store, self._config.catch_up)
             entrance = Inbox(store, doors, self._config.limits, self)
             table = {**control.Operations(store, data_dir, self.wake).table(), "status": self._status.report}
             await stack.enter_async_context(control.door(data_dir, table))
@@ -182,7 +185,7 @@ class App:
 
     async def _listen(self, channel: Channel, entrance: Inbox) -> bool:
         """Listen until the stop, then stay connected until the last reply is out. False: start the channel again."""
-        listening = asyncio.create_task(channel.listen(entrance.receive), name=f"listen {channel.name}")
+        listening = asyncio.create_task(channel.listen(entrance.receive, self._past), name=f"listen {channel.name}")
         announcing = asyncio.create_task(self._announce(channel), name=f"announce {channel.name}")
         deaf = asyncio.create_task(self._deaf.wait(), name=f"deaf {channel.name}")
         try:
@@ -216,6 +219,11 @@ class App:
         self._stop.set()
 
     # ------------------------------------------------------------ what commands may ask (`bot.commands.Service`)
+
+    @property
+    def notify_seconds(self) -> float:
+        """See `bot.commands.Service`."""
+        return self._config.limits.notify_seconds
 
     def status(self) -> str:
         """A few lines about the service."""

@@ -14,6 +14,11 @@ def conversation(execute: Execute, thread: Thread, now: float) -> str:
     return str(rows[0]["conversation"]) if rows and rows[0]["conversation"] else begin(execute, thread, now)
 
 
+def takes_part(execute: Execute, thread: Thread) -> bool:
+    """Whether there is a conversation at this address."""
+    return bool(execute("SELECT 1 FROM addresses WHERE thread=:thread", {"thread": str(thread)}))
+
+
 def begin(execute: Execute, thread: Thread, now: float) -> str:
     """Begin a new conversation at this address. The old one keeps its history and files."""
     address = str(thread)

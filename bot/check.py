@@ -16,11 +16,11 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from agent.models import AgentFault, ModelSettings
-from bot import commands
 from bot.app import sandbox_settings
-from bot.config import ChannelConfig, Config, secrets
+from bot.config import secrets
 from bot.log import Redactor
 from bot.offers import named
+from bot.sections import ChannelConfig, Config
 from channels.base import ChannelError
 from sandbox.base import SandboxUnavailable
 from sandbox.pool import choose
@@ -172,14 +172,13 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 async def _channel(entry: ChannelConfig) -> Finding:
-    """Through the channel's own door: registering the commands is what the service does first, too."""
+    """One look at the account, through the channel's own `probe`."""
     subject = f"channel {entry.name}"
     if entry.name == "console":
         return Finding("ok", subject, "a terminal" if sys.stdin and sys.stdin.isatty() else "configured")
-    connect = importlib.import_module(f"channels.{entry.name}").connect
     try:
-        async with asyncio.timeout(CHANNEL_SECONDS), connect(entry.settings) as channel:
-            await channel.announce(commands.listed())
+        async with asyncio.timeout(CHANNEL_SECONDS):
+            told = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
     except TimeoutError:
         fix = "check `base_url`, `proxy` and the network"
         return Finding("fault", subject, f"no answer in {CHANNEL_SECONDS:.0f} s", fix)
@@ -188,11 +187,9 @@ async def _channel(entry: ChannelConfig) -> Finding:
     access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
     if access.open:
         return Finding(
-            "note", subject, "connected; EVERYBODY may talk to it", "unless that is meant: `access: {allow: [ID]}`"
+            "note", subject, f"{told}; EVERYBODY may talk to it", "unless that is meant: `access: {allow: [ID]}`"
         )
     if not count and not access.pairing:
-        return Finding(
-            "fault", subject, "connected, but nobody may talk to it", "add people to `access: {allow: [ID]}`"
-        )
+        return Finding("fault", subject, f"{told}, but nobody may talk to it", "add people to `access: {allow: [ID]}`")
     others = "others by pairing" if access.pairing else "nobody else"
-    return Finding("ok", subject, f"connected; {count} people are configured, {others}")
+    return Finding("ok", subject, f"{told}; {count} people are configured, {others}")

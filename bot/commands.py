@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from agent.conversation import Message, Thread
-from bot import book
+from bot import access, book
 from bot.access import Doors
 from bot.store import Execute, Row, Store, StoreError
 from channels.base import CommandInfo
@@ -29,6 +29,10 @@ class Service(Protocol):
     @property
     def models(self) -> Mapping[str, str]:
         """Name → label of every model, the lead's first."""
+
+    @property
+    def notify_seconds(self) -> float:
+        """After how long the end of a turn pings whoever asked; 0: never, unless they want it."""
 
     def status(self) -> str:
         """A few lines about the service: version, model, sandbox, live turns."""
@@ -60,11 +64,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: `run` gives the answer (Markdown)."""
+    """A command: `run` gives the answer (Markdown), "" for none; `words` names what may follow it."""
 
     name: str
     help: str
     run: Callable[[Call], str]
+    words: str = ""
 
 
 def _help(call: Call) -> str:
@@ -95,8 +100,8 @@ def _stop(call: Call) -> str:
     )
     if withdrawn:
         book.recount(call.execute, call.conversation)
-    if not runs:
-        return "Stopped." if withdrawn else "Nothing is running here."
+    if not runs:  # who only put a ❌ on an old reply wants no answer
+        return "Stopped." if withdrawn else "Nothing is running here." if call.message.addressed else ""
     allowed = call.doors.operator(call.thread.channel, person.id)
     mine = [int(run["id"]) for run in runs if allowed or run["requester"] == person.id]
     if not mine:
@@ -171,6 +176,28 @@ def _models(call: Call) -> str:
     return "Models:\n" + "\n".join(lines) + "\n`/model NAME` chooses one for this conversation."
 
 
+def _notify(call: Call) -> str:
+    """When the end of a turn pings this person; kept for them on this channel, in every chat."""
+    word = call.words.lower()
+    person = {"channel": call.thread.channel, "person": call.message.author.id}
+    if word:
+        try:
+            seconds = {"off": -1.0, "on": call.service.notify_seconds or 45.0}.get(word) or float(word)
+        except ValueError:
+            seconds = -2.0
+        if not (seconds == -1.0 or 0 < seconds < 1e6):
+            return "`/notify off`, `/notify on` or `/notify 120` (seconds) work."
+        call.execute(
+            "INSERT INTO people(channel, person, name, notify) VALUES (:channel, :person, :name, :notify)"
+            " ON CONFLICT(channel, person) DO UPDATE SET notify=excluded.notify",
+            {**person, "name": call.message.author.name, "notify": seconds},
+        )
+    after = access.notify_after(call.execute, **person, default=call.service.notify_seconds)
+    if after is None:
+        return "I do not ping you when something is done. `/notify on` or `/notify 120` changes that."
+    return f"I ping you when something took longer than {after:g} s. `/notify off` or `/notify 120` changes that."
+
+
 def _chosen(call: Call) -> str:
     rows = call.execute("SELECT model FROM conversations WHERE key=:key", {"key": call.conversation})
     return str(rows[0]["model"]) or next(iter(call.service.models))
@@ -182,15 +209,16 @@ COMMANDS = (
     Command("stop", "stop what I am doing here", _stop),
     Command("retry", "try the last request again", _retry),
     Command("status", "how I am, and what this conversation does", _status),
-    Command("model", "show or choose the model of this conversation", _model),
+    Command("model", "show or choose the model of this conversation", _model, "NAME"),
     Command("models", "list the models", _models),
+    Command("notify", "whether and when I ping you at the end of long work", _notify, "on | off | SECONDS"),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 
 
 def listed() -> list[CommandInfo]:
     """For platforms that show commands natively."""
-    return [CommandInfo(command.name, command.help) for command in COMMANDS]
+    return [CommandInfo(command.name, command.help, command.words) for command in COMMANDS]
 
 
 class Commands:

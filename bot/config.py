@@ -9,10 +9,9 @@ import os
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo, available_timezones
 
 import yaml
@@ -22,11 +21,17 @@ import channels
 from agent.conversation import Secret
 from agent.models import ModelSettings
 from bot.parse import Fault, Hidden, Parser, Wrong, is_null, join, shown, suggest
+from bot.sections import Access, ChannelConfig, Config
 
 VERSION = 1  # of the file's meaning; raised when an old file would be misread
+FROM_ENVIRONMENT = {  # a channel whose secrets are all there is configured by them
+    "telegram": {"token": "TELEGRAM_BOT_TOKEN"},
+    "slack": {"bot_token": "SLACK_BOT_TOKEN", "app_token": "SLACK_APP_TOKEN"},
+    "discord": {"token": "DISCORD_BOT_TOKEN"},
+    "feishu": {"app_id": "FEISHU_APP_ID", "app_secret": "FEISHU_APP_SECRET"},
+}
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
-T = TypeVar("T")
 
 
 class ConfigError(Exception):
@@ -35,114 +40,6 @@ class ConfigError(Exception):
     def __init__(self, faults: list[Fault]) -> None:
         super().__init__("\n".join(str(fault) for fault in faults))
         self.faults = faults
-
-
-def setting(default: T, text: str, **metadata: object) -> T:
-    """A field with its default and the sentence that the docs say about it."""
-    return field(default=default, metadata={"help": text, **metadata})
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Who may talk to the bot on a channel: deny by default."""
-
-    open: bool = setting(False, "everybody may talk to the bot")
-    allow: tuple[str, ...] = setting((), "platform user ids of people who may talk to it")
-    operators: tuple[str, ...] = setting((), "platform user ids; may talk, and may stop other people's turns")
-    pairing: bool = setting(True, "an unknown person gets a code in a private chat, which `fawn pair accept` admits")
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelConfig:
-    """One entry of `channels:`; `settings` is an instance of that channel module's own Settings dataclass."""
-
-    name: str
-    settings: Any
-    access: Access
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which model does what; "" = the first model (lead), or no model call at all (title)."""
-
-    lead: str = setting("", "model that answers; empty: the first of `models`")
-    title: str = setting("", "model that names a thread; empty: its first words, without a model call")
-    summary: str = setting("", "model that shortens a long conversation; empty: the lead model")
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """The system prompt: `file` replaces agent/prompt.md, `extend` is added to it."""
-
-    file: str = setting("", "a page that replaces the built-in system prompt (agent/prompt.md)", path=True)
-    extend: str = setting("", "text added to the system prompt")
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxConfig:
-    """`auto` takes the best that works here, `local` insists on bubblewrap, `none` offers files only."""
-
-    provider: Literal["auto", "local", "none"] = setting(
-        "auto",
-        "`auto`: bubblewrap if it works here, else files only; `local`: bubblewrap or no start; `none`: files only",
-    )
-    idle_minutes: float = setting(15.0, "a sandbox that nobody used for so long is stopped (its folders stay)")
-    command_seconds: float = setting(600.0, "the longest a single command may run", least=1)
-    memory_mb: int = setting(1024, "memory of one process in a sandbox", least=64)
-    processes: int = setting(256, "processes in one sandbox", least=8)
-    file_mb: int = setting(2048, "largest single file a command may write", least=1)
-    tmp_mb: int = setting(256, "size of /tmp in a sandbox", least=1)
-    skills: str = setting("skills", "folder shown read-only at /mnt/skills", path=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the service."""
-
-    live_turns: int = setting(400, "turns that may run at once; who waits, sees it", least=1)
-    turn_seconds: float = setting(7200.0, "the longest one turn may take", least=1)
-    attempts: int = setting(3, "tries of one run that a crash interrupted, then an honest failure", least=1)
-    flood_messages: int = setting(20, "messages one person may send …", least=1)
-    flood_seconds: float = setting(10.0, "… in so many seconds; what is over waits, with one notice", least=0.1)
-    reply_hours: float = setting(6.0, "a reply older than this is delivered with a word about its age")
-    upload_mb: int = setting(100, "largest file taken from a chat")
-    grace_seconds: float = setting(10.0, "how long a stop waits for running turns before it parks them")
-
-
-@dataclass(frozen=True, slots=True)
-class ContextConfig:
-    """When a conversation is summarized: state stays bounded, a turn's cost flat."""
-
-    trigger_tokens: int = setting(48_000, "summarize when a conversation is longer than so many tokens …", least=1000)
-    trigger_messages: int = setting(160, "… or so many messages", least=4)
-    keep_messages: int = setting(40, "messages that stay word for word", least=2)
-    output_chars: int = setting(12_000, "a longer tool output goes to a file, the model sees a synopsis", least=500)
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    level: Literal["debug", "info", "warning", "error"] = setting("info", "least important level that is logged")
-    format: Literal["text", "json"] = setting("text", "one line per event, for people or for machines")
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Everything the service is told. `source` says where it came from."""
-
-    data_dir: Path = field(
-        default=Path("data"), metadata={"help": "database and the threads' folders; one process per folder"}
-    )
-    models: tuple[ModelSettings, ...] = setting((), "the models, see below; none: the built-in demo model answers")
-    roles: Roles = field(default_factory=Roles)
-    prompt: Prompt = field(default_factory=Prompt)
-    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
-    channels: tuple[ChannelConfig, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    context: ContextConfig = field(default_factory=ContextConfig)
-    keep_days: int = setting(90, "finished rows and threads' folders that nobody used for so long are deleted", least=1)
-    time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's")
-    log: Log = field(default_factory=Log)
-    source: str = field(default="built-in defaults", metadata={"internal": True})
 
 
 # ---------------------------------------------------------------- loading
@@ -309,7 +206,7 @@ def _roles(parser: Parser, values: Mapping[str, yaml.Node]) -> None:
 
 
 def channel_modules() -> dict[str, ModuleType]:
-    """Every channel there is: a module of `channels` with Settings and connect. Imports them all, SDKs included."""
+    """Every channel there is: a module of `channels` with Settings and connect. Imports them all."""
     found = {info.name: _channel_module(info.name) for info in pkgutil.iter_modules(channels.__path__)}
     return {name: module for name, module in found.items() if module}
 
@@ -322,8 +219,8 @@ def _channel_module(name: str) -> ModuleType | None:
 
 
 def _channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ...]:
-    """The configured channels; `name: false` leaves one out, and so does not mentioning it, but for a Telegram token in
-    the environment."""
+    """The configured channels; `name: false` leaves one out, and so does not mentioning it, but for one whose secrets
+    are in the environment."""
     try:
         pairs = parser.pairs(node, "channels")
     except Wrong as error:
@@ -336,10 +233,13 @@ def _channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ..
             parser.fault(key, f"channels.{shown(name)}", "there is no such channel", suggest(name, channel_modules()))
         elif not (isinstance(value, yaml.ScalarNode) and value.value.lower() in ("false", "off", "no")):
             entries.append(_channel(parser, name, module, key, value))
-    if "telegram" not in pairs and parser.environ.get("TELEGRAM_BOT_TOKEN"):
-        token = yaml.ScalarNode("tag:yaml.org,2002:str", "$TELEGRAM_BOT_TOKEN")
-        section = yaml.MappingNode("tag:yaml.org,2002:map", [(yaml.ScalarNode(token.tag, "token"), token)])
-        entries.append(_channel(parser, "telegram", importlib.import_module("channels.telegram"), section, section))
+    for name, variables in FROM_ENVIRONMENT.items():
+        if name not in pairs and all(parser.environ.get(variable) for variable in variables.values()):
+            text = "tag:yaml.org,2002:str"
+            named = [(yaml.ScalarNode(text, k), yaml.ScalarNode(text, f"${v}")) for k, v in variables.items()]
+            section = yaml.MappingNode("tag:yaml.org,2002:map", named)
+            module = importlib.import_module(f"channels.{name}")
+            entries.append(_channel(parser, name, module, section, section))
     return tuple(entry for entry in entries if entry is not None)
 
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agent.conversation import Kind, Message, Unreadable
-from bot import book
+from agent.conversation import ANYWHERE, Kind, Message, Thread, Unreadable
+from bot import book, heard
 from bot.access import Doors
-from bot.config import Limits
 from bot.lease import Job
+from bot.sections import Limits
 from bot.store import Execute, Store, StoreError
 from channels.base import NotStored, Receipt
 
@@ -99,6 +99,11 @@ class Inbox:
     def _put(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
         if isinstance(event, Unreadable):
             return self._put_unreadable(execute, event, now)
+        heard.note(execute, event)
+        if ANYWHERE in (event.thread.chat, event.thread.topic):
+            if (located := _located(execute, event)) is None:
+                return Receipt.IGNORED
+            event = located
         if event.kind is Kind.MOVED:
             book.move(execute, event.thread, replace(event.thread, chat=event.text))
             return Receipt.IGNORED
@@ -144,8 +149,10 @@ class Inbox:
         return Receipt.IGNORED
 
     def _meant(self, execute: Execute, message: Message) -> bool:
-        """Addressed to the bot, or a later piece of something that was."""
+        """Addressed to the bot, in a thread that it takes part in, or a later piece of something that was."""
         if message.addressed or message.kind is Kind.COMMAND:
+            return True
+        if message.follow_up and book.takes_part(execute, message.thread):
             return True
         return message.kind is Kind.CHAT and bool(self._open_bundle(execute, message))
 
@@ -247,6 +254,17 @@ def regather(execute: Execute, now: float) -> None:
     )
     for conversation in {str(row["conversation"]) for row in rows}:
         book.recount(execute, conversation)
+
+
+def _located(execute: Execute, event: Message) -> Message | None:
+    """An event that names only a message of the bot, with the thread where that stands; None when it is not ours."""
+    rows = execute("SELECT thread FROM posts WHERE message_id=:id AND sent=1", {"id": event.reply_to or event.target})
+    for row in rows:
+        place, named = Thread.parse(row["thread"]), event.thread
+        same = (place.channel, place.workspace) == (named.channel, named.workspace)
+        if same and named.chat in (place.chat, ANYWHERE):
+            return replace(event, thread=place)
+    return None
 
 
 def _album(message: Message) -> str:

@@ -35,6 +35,7 @@ class Job:
     attempt: int
     requester: str
     requester_name: str
+    started: float  # unix time of the first try
     reply_to: str
     messages: tuple[Message, ...]
     answer: Answer | None
@@ -134,6 +135,7 @@ def _job(
         attempt=run["attempt"],
         requester=run["requester"],
         requester_name=messages[0].author.name if messages else run["requester"],
+        started=run["started"],
         reply_to=run["reply_to"],
         messages=messages,
         answer=answer,

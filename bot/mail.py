@@ -68,7 +68,7 @@ class Mail:
         self._live.mail = self._live.mail or waiting
         for message in messages:
             self._live.reply.show(_noted(message, taken=True))
-        return tuple([Input(message, await self._uploads.take(self._channel, message)) for message in messages])
+        return tuple([await self._uploads.input(self._channel, message) for message in messages])
 
 
 class StoredLedger:

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-HEAD = "0001"
+HEAD = "0002"
 SCHEMA = Path(__file__).parent / "schema.sql"
 VERSIONS = Path(__file__).parent / "migrations" / "versions"
 

@@ -20,8 +20,8 @@ import orjson
 
 from agent.conversation import Final, Thread
 from bot import book, posts
-from bot.config import Limits
 from bot.lease import Job
+from bot.sections import Limits
 from bot.store import Execute, Row, Store, StoreError
 from channels.base import Channel, ChannelError, Gone, OutFile, Refused, Reply, TryLater, Unknown
 
@@ -42,13 +42,14 @@ class Item:
     conversation: str
     run: int | None
     reply_to: str
+    person: str
     payload: bytes
     attempts: int
     created: float
 
     @classmethod
     def of(cls, row: Row) -> Item:
-        names = ("id", "kind", "conversation", "run", "reply_to", "payload", "attempts", "created")
+        names = ("id", "kind", "conversation", "run", "reply_to", "person", "payload", "attempts", "created")
         return cls(thread=Thread.parse(row["thread"]), **{name: row[name] for name in names})
 
     @property
@@ -167,10 +168,14 @@ class Outbox:
             return
         reply = self._live.get(item.run) if item.run is not None and item.kind == "reply" else None
         if reply is None:
-            reply = channel.reply(item.thread, await self._posts(item), to=item.reply_to)
+            to = item.reply_to
+            if item.kind == "ping":
+                to = await self._store.run(lambda execute: _answer_of(execute, item))
+            reply = channel.reply(item.thread, await self._posts(item), to=to, asker=item.person)
             if item.run is not None and item.kind == "reply":
                 self._live[item.run] = reply
-        await reply.finish(self._dated(Final.load(item.payload), item))
+        final = Final.load(item.payload)
+        await reply.finish(final if item.kind == "ping" else self._dated(final, item))
 
     async def _posts(self, item: Item) -> posts.StoredPosts:
         known = await self._store.run(lambda execute: posts.known(execute, item.posts_key))
@@ -231,21 +236,28 @@ def _claim(execute: Execute) -> list[Item]:
     return sorted((Item.of(row) for row in rows), key=lambda item: item.id)
 
 
+def _answer_of(execute: Execute, item: Item) -> str:
+    """The message with the end of the run's answer: what a ping refers to."""
+    shown = [post.id for post in posts.known(execute, f"r{item.run}") if post.id]
+    return shown[-1] if shown else item.reply_to
+
+
 def enqueue(execute: Execute, job: Job, kind: str, key: str, payload: bytes, now: float) -> list[Item]:
     """Write a row of a run's end, claimed by this process already: `Outbox.offer` it after the commit.
 
     The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
     """
     rows = execute(
-        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, payload, state, created)"
+        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, payload, state, created)"
         " VALUES (:key, :kind, (SELECT thread FROM conversations WHERE key=:conversation), :conversation, :run,"
-        " :reply_to, :payload, 1, :now) ON CONFLICT(key) DO NOTHING RETURNING *",
+        " :reply_to, :person, :payload, 1, :now) ON CONFLICT(key) DO NOTHING RETURNING *",
         {
             "key": key,
             "kind": kind,
             "conversation": job.conversation,
             "run": job.run,
             "reply_to": job.reply_to,
+            "person": job.requester,
             "payload": payload,
             "now": now,
         },

@@ -25,7 +25,8 @@ _FINISHED = {
     "outbox": "state IN (2, 4) AND created<:before",
     "posts": "created<:before",
     "runs": "finished IS NOT NULL AND finished<:before",
-    "people": "allowed=0 AND until<:before",
+    "people": "allowed=0 AND until<:before AND notify IS NULL",
+    "heard": "topic<>'' AND time<:before",
 }
 
 

@@ -88,7 +88,8 @@ runs = Table(
 )
 Index("runs_conversation", runs.c.conversation, runs.c.id)
 
-# kind: reply (the end of a run), file, say (a line of the bot's own).
+# kind: reply (the end of a run), file, ping (that a long run ended), say (a line of the bot's own). `person` is whom it
+# is for.
 # state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
 outbox = Table(
     "outbox",
@@ -105,6 +106,7 @@ outbox = Table(
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("created", Float, nullable=False),
     Column("error", Text, nullable=False, server_default=""),
+    Column("person", Text, nullable=False, server_default=""),
     sqlite_autoincrement=True,
 )
 Index("outbox_open", outbox.c.thread, outbox.c.id, sqlite_where=text("state<2"), postgresql_where=text("state<2"))
@@ -121,7 +123,7 @@ posts = Table(
     Column("sent", Integer, nullable=False, server_default="0"),
     Column("created", Float, nullable=False),
 )
-Index("posts_message", posts.c.thread, posts.c.message_id)
+Index("posts_message", posts.c.message_id, posts.c.thread)
 
 # Tool calls with effects: started before, result after.
 ledger = Table(
@@ -141,7 +143,8 @@ outputs = Table(
     Column("stamp", Text, nullable=False),
 )
 
-# Pairing: people who may talk (allowed=1) or who hold a code that the operator has not accepted yet.
+# Pairing: people who may talk (allowed=1) or who hold a code that the operator has not accepted yet. `notify`: seconds
+# after which the end of a turn pings this person (NULL: as configured, -1: never).
 people = Table(
     "people",
     metadata,
@@ -152,5 +155,17 @@ people = Table(
     Column("code", Text, nullable=False, server_default=""),
     Column("until", Float, nullable=False, server_default="0"),
     Column("thread", Text, nullable=False, server_default=""),
+    Column("notify", Float),
 )
 Index("people_code", people.c.code)
+
+# The time of the latest event of each chat (topic "") and of each thread in it: where to read on after an absence.
+heard = Table(
+    "heard",
+    metadata,
+    Column("channel", Text, primary_key=True),
+    Column("workspace", Text, primary_key=True),
+    Column("chat", Text, primary_key=True),
+    Column("topic", Text, primary_key=True),
+    Column("time", Float, nullable=False),
+)

@@ -27,6 +27,14 @@ CREATE TABLE conversations (
     used FLOAT NOT NULL,
     PRIMARY KEY ("key")
 );
+CREATE TABLE heard (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    time FLOAT NOT NULL,
+    PRIMARY KEY (channel, workspace, chat, topic)
+);
 CREATE TABLE inbox (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "key" TEXT NOT NULL,
@@ -62,6 +70,7 @@ CREATE TABLE outbox (
     attempts INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
     error TEXT DEFAULT '' NOT NULL,
+    person TEXT DEFAULT '' NOT NULL,
     UNIQUE ("key")
 );
 CREATE TABLE outputs (
@@ -78,6 +87,7 @@ CREATE TABLE people (
     code TEXT DEFAULT '' NOT NULL,
     until FLOAT DEFAULT '0' NOT NULL,
     thread TEXT DEFAULT '' NOT NULL,
+    notify FLOAT,
     PRIMARY KEY (channel, person)
 );
 CREATE TABLE posts (
@@ -115,7 +125,7 @@ CREATE INDEX inbox_received ON inbox (received);
 CREATE INDEX inbox_run ON inbox (run);
 CREATE INDEX outbox_open ON outbox (thread, id) WHERE state<2;
 CREATE INDEX people_code ON people (code);
-CREATE INDEX posts_message ON posts (thread, message_id);
+CREATE INDEX posts_message ON posts (message_id, thread);
 CREATE INDEX runs_conversation ON runs (conversation, id);
-INSERT INTO alembic_version VALUES ('0001');
+INSERT INTO alembic_version VALUES ('0002');
 COMMIT;

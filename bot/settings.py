@@ -10,8 +10,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from agent.conversation import Secret
 from agent.models import ModelSettings
-from bot.config import VERSION, Access, Config, channel_modules
+from bot.config import VERSION, channel_modules
 from bot.parse import hints
+from bot.sections import Access, Config
 
 _MODEL_HELP = {
     "name": "what `roles:` and `/model` call it",
@@ -37,8 +38,9 @@ reported at once with its line and its fix, exit code 2, and an unknown name is 
   directory (the real environment wins). Secrets belong there. `$$` at the start of a value is a plain dollar sign.
 - Relative paths belong to the folder of the config file, or to the working directory when there is no file.
 - Not in the file but in the environment: `OPENAI_API_KEY` (with `OPENAI_BASE_URL`, `OPENAI_MODEL`) is a model called
-  `main` when `models:` is empty, `OPENAI_BASE_URL` alone is a local server without a key, and `TELEGRAM_BOT_TOKEN` is
-  the channel `telegram`, which lets nobody in before they are paired.
+  `main` when `models:` is empty, `OPENAI_BASE_URL` alone is a local server without a key. `TELEGRAM_BOT_TOKEN`,
+  `SLACK_BOT_TOKEN` with `SLACK_APP_TOKEN`, `DISCORD_BOT_TOKEN`, `FEISHU_APP_ID` with `FEISHU_APP_SECRET` are the
+  channel of that name, which lets nobody in before they are paired.
 - `channels: {telegram: false}` leaves a channel out whatever the environment says.
 
 | Setting | Type | Default | What it does |

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from agent.conversation import Kind, Message, Notice, Thread
 from bot import lease
-from bot.config import Limits
 from bot.lease import TTL, Job
 from bot.mail import Live
+from bot.sections import Limits
 from bot.store import Execute, Store, StoreError
 from bot.turns import Turns
 from channels.base import Reply

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Approve, Ask, Done, Failed, File, Final, Usage, View
 from agent.desk import Desk, Input, Turn
-from bot import lease, outputs
-from bot.config import Limits
+from bot import access, lease, outputs
 from bot.lease import Ending, Job, LostLease
 from bot.log import run_var, thread_var
 from bot.mail import Live, Mail, StoredLedger
 from bot.outbox import Item, Outbox, enqueue, file_payload
 from bot.outputs import Collected
 from bot.posts import StoredPosts
+from bot.sections import Limits
 from bot.silent import Silent
 from bot.store import Execute, Store, StoreError
 from bot.uploads import Uploads
@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 UPLOAD_LIMIT = 50 << 20  # bytes of a file out, while its channel is away and cannot say
 EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", "Send /retry to try once more.")
 FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", "Send /retry to try again.")
+
+
+PINGS = {"done": "Done after", "waiting": "I need your answer to go on, after", "failed": "This failed after"}
 
 
 @dataclass(slots=True)
@@ -85,7 +88,7 @@ class Turns:
         if channel is None:
             return Silent()
         posts = StoredPosts(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
-        return channel.reply(job.thread, posts, to=job.reply_to)
+        return channel.reply(job.thread, posts, to=job.reply_to, asker=job.requester)
 
     async def run(self, live: Live) -> None:
         """Work, then record. Never raises: this is the boundary of one turn."""
@@ -125,7 +128,7 @@ class Turns:
         desk = Desk(work.machine, StoredLedger(self._store, job.conversation), mail, work.presented)
         turn = Turn(
             conversation=job.conversation,
-            inputs=tuple([Input(message, await uploads.take(channel, message)) for message in job.messages]),
+            inputs=await self._inputs(job, channel, uploads),
             model=job.model,
             answer=job.answer,
             fresh=job.fresh,
@@ -140,6 +143,11 @@ class Turns:
                 if not isinstance(block, Done):  # the end is shown by the outbox, from what was committed
                     live.reply.show(block)
         work.clean = True
+
+    async def _inputs(self, job: Job, channel: Channel | None, uploads: Uploads) -> tuple[Input, ...]:
+        """The messages; the first of a conversation brings what stood in its thread before."""
+        earlier = [0 if job.title or index else self._limits.earlier_messages for index in range(len(job.messages))]
+        return tuple([await uploads.input(channel, *item) for item in zip(job.messages, earlier, strict=True)])
 
     # ------------------------------------------------------------ the end of a turn
 
@@ -196,6 +204,8 @@ class Turns:
             outputs.record(execute, job.conversation, collected, before)
             rows = [("reply", f"run:{job.run}", final.dump())]
             rows += [("file", f"run:{job.run}:file:{n}", file_payload(file)) for n, file in enumerate(collected.files)]
+            if ping := self._ping(execute, job, ending.state, collected, now):
+                rows.append(("ping", f"run:{job.run}:ping", ping.dump()))
             return [item for row in rows for item in enqueue(execute, job, *row, now)]
 
         self._outbox.adopt(job.run, live.reply)
@@ -220,6 +230,15 @@ class Turns:
             ending.usage.calls,
             len(collected.files),
         )
+
+    def _ping(self, execute: Execute, job: Job, state: str, collected: Collected, now: float) -> Final | None:
+        """Edits notify nobody: after long work a short new message tells the person who asked."""
+        channel, seconds = self._channel(job.thread.channel), now - job.started
+        after = access.notify_after(execute, job.thread.channel, job.requester, self._limits.notify_seconds)
+        if state == "stopped" or after is None or seconds < after or (channel and channel.limits.edits_notify):
+            return None
+        files = f" ({', '.join(file.name for file in collected.files)})" if collected.files else ""
+        return Final(f"{PINGS[state]} {_duration(seconds)}{files}.", mention=job.requester)
 
     async def _seen(self, job: Job) -> dict[str, str]:
         try:
@@ -247,6 +266,12 @@ class Turns:
 def folder(data_dir: Path, conversation: str) -> Path:
     """A conversation's own folder; its name says nothing and needs no escaping."""
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _final(view: View, collected: Collected) -> Final:

@@ -1,4 +1,5 @@
-"""Files that came with a message, into the thread's uploads folder: each once, also when the turn is tried again."""
+"""What a message becomes for the agent: with what only the platform knows, and its files in the uploads folder, each
+once, also when the turn is tried again."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from pathlib import Path
 import orjson
 
 from agent.conversation import Attachment, Message
-from agent.desk import Upload
-from bot.config import Limits
+from agent.desk import Input, Upload
+from bot.sections import Limits
 from bot.store import Execute, Store
 from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base, files
@@ -19,6 +20,7 @@ from sandbox import base, files
 log = logging.getLogger(__name__)
 
 TRIES = 4
+ENRICH = 5.0  # seconds that a platform gets to tell more about a message
 
 
 class Uploads:
@@ -29,6 +31,16 @@ class Uploads:
         self._conversation = conversation
         self._folder = folder
         self._limit = limits.upload_mb << 20
+
+    async def input(self, channel: Channel | None, message: Message, earlier: int = 0) -> Input:
+        """The message with names, forwarded texts and up to `earlier` messages before it, and its files stored."""
+        if channel is not None:
+            try:
+                async with asyncio.timeout(ENRICH):
+                    message = await channel.enrich(message, earlier)
+            except (ChannelError, TimeoutError) as error:  # it can be answered without
+                log.warning("enrich.failed key=%s reason=%s", message.key, error or "no answer in time")
+        return Input(message, await self.take(channel, message))
 
     async def take(self, channel: Channel | None, message: Message) -> tuple[Upload, ...]:
         """Fetch and store the message's attachments; a refused one says why. Never raises for a single file."""

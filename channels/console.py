@@ -78,7 +78,7 @@ class Console:
     """One person at one terminal, one conversation."""
 
     name = NAME
-    limits = Limits(text=1_000_000, upload=1 << 40, download=0)
+    limits = Limits(text=1_000_000, upload=1 << 40, download=0, edits_notify=True)
     window = 0.05
 
     def __init__(self, settings: Settings, face: Face) -> None:

@@ -12,8 +12,8 @@ import pytest
 from agent.conversation import Secret
 from agent.models import ModelSettings
 from bot.check import Finding, check, render
-from bot.config import Access, ChannelConfig, Config, SandboxConfig
 from bot.offers import named
+from bot.sections import Access, ChannelConfig, Config, SandboxConfig
 from channels import telegram
 from tests.engines import bubblewrap_problem
 from tests.fakes.model import FakeModel

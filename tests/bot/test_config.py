@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from agent.conversation import Secret
 from agent.models import ModelSettings
-from bot.config import Access, Config, ConfigError, load, secrets
+from bot.config import ConfigError, load, secrets
+from bot.sections import Access, Config
 from bot.settings import settings_table
 
 ISSUE = """\

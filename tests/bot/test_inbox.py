@@ -11,9 +11,9 @@ import pytest
 
 from agent.conversation import Author, Final, Kind, Message, Thread, Unreadable
 from bot.access import Doors
-from bot.config import Access, Limits
 from bot.inbox import Inbox
 from bot.migrate import migrate
+from bot.sections import Access, Limits
 from bot.store import Store
 from channels.base import Receipt
 from tests.bot.idle import Idle

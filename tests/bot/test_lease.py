@@ -12,10 +12,10 @@ import pytest
 from agent.conversation import Author, Kind, Message, Thread, Usage
 from bot import lease
 from bot.access import Doors
-from bot.config import Access, Limits
 from bot.inbox import Inbox
 from bot.lease import Ending, Job, LostLease
 from bot.migrate import migrate
+from bot.sections import Access, Limits
 from bot.store import Store
 from channels.base import Receipt
 from tests.bot.idle import Idle

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from bot.config import Log
 from bot.log import Redactor, run_var, setup, thread_var
+from bot.sections import Log
 
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
 

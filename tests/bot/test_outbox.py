@@ -12,10 +12,10 @@ import pytest
 
 from agent.conversation import Attachment, Block, Final, Message, Thread
 from bot import book
-from bot.config import Limits
 from bot.lease import take_over
 from bot.migrate import migrate
 from bot.outbox import Outbox
+from bot.sections import Limits
 from bot.store import Store
 from channels.base import (
     NO_PAST,

@@ -8,11 +8,11 @@ from pathlib import Path
 from agent.conversation import Author, Message, Thread, Usage
 from bot import lease
 from bot.access import Doors
-from bot.config import Access, Limits
 from bot.inbox import Inbox
 from bot.lease import Ending
 from bot.migrate import migrate
 from bot.retention import Retention
+from bot.sections import Access, Limits
 from bot.store import Store
 from bot.turns import folder
 from tests.bot.idle import Idle

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Author, Final, Kind, Message, Thread, Unreadable
+from agent.conversation import ANYWHERE, Author, Final, Kind, Message, Thread, Unreadable
 from bot.access import Doors
+from bot.heard import OVERLAP, StoredPast
 from bot.inbox import Inbox
 from bot.migrate import migrate
-from bot.sections import Access, Limits
+from bot.posts import StoredPosts
+from bot.sections import Access, CatchUp, Limits
 from bot.store import Store
 from channels.base import Receipt
 from tests.bot.idle import Idle
@@ -61,15 +63,82 @@ async def test_strangers_get_one_code_and_groups_none(store: Store) -> None:
     assert "fawn pair accept" in words[0]
 
 
-async def test_access_names_people_or_whole_chats_and_never_bots(store: Store) -> None:
-    group = replace(HELLO, thread=Thread("telegram", "1", "-100"), private=False)
-    bot = replace(HELLO, key="k9", author=Author("42", "Robot", bot=True))
-    some = inbox(store, Access(allow=("42", "-7"), pairing=False))
-    assert await some.receive([HELLO, bot]) == [Receipt.ACCEPTED, Receipt.IGNORED]
-    other = replace(group, key="k5", author=Author("5", "Bob"))
-    assert await some.receive([other]) == [Receipt.IGNORED]
-    allowed = replace(other, thread=Thread("telegram", "1", "-7"))
-    assert await some.receive([allowed]) == [Receipt.ACCEPTED]
+GROUP = replace(HELLO, thread=Thread("telegram", "1", "-7"), private=False)
+
+
+@pytest.mark.parametrize(
+    ("allow", "author", "accepted"),
+    [
+        ("42", Author("42", "Jane"), True),
+        ("42", Author("5", "Bob"), False),
+        ("-7", Author("5", "Bob"), True),
+        ("1", Author("5", "Bob"), True),
+        ("-8", Author("5", "Bob"), False),
+        ("5", Author("5", "Bob", guest=True), True),
+        ("-7", Author("5", "Bob", guest=True), True),
+        ("1", Author("5", "Bob", guest=True), False),
+        ("9", Author("9", "Robot", bot=True), True),
+        ("-7", Author("9", "Robot", bot=True), False),
+    ],
+)
+async def test_access_names_people_chats_and_workspaces(
+    store: Store, allow: str, author: Author, accepted: bool
+) -> None:
+    some = inbox(store, Access(allow=(allow,), pairing=False))
+    receipt = Receipt.ACCEPTED if accepted else Receipt.IGNORED
+    assert await some.receive([replace(GROUP, author=author)]) == [receipt]
+
+
+@pytest.mark.parametrize("author", [Author("9", "Robot", bot=True), Author("5", "Bob", guest=True)])
+async def test_an_open_door_is_for_the_team(store: Store, author: Author) -> None:
+    assert await inbox(store).receive([replace(GROUP, author=author)]) == [Receipt.IGNORED]
+
+
+async def test_a_message_in_a_thread_counts_where_the_bot_takes_part(store: Store) -> None:
+    entrance = inbox(store)
+    thread = Thread("telegram", "1", "C1", "17.5")
+    asked = replace(HELLO, thread=thread, private=False)
+    aside = replace(asked, key="k2", addressed=False, follow_up=True)
+    assert await entrance.receive([aside]) == [Receipt.IGNORED]
+    assert await entrance.receive([asked, aside]) == [Receipt.ACCEPTED, Receipt.ACCEPTED]
+    elsewhere = replace(aside, key="k3", thread=replace(thread, topic="18.0"))
+    assert await entrance.receive([elsewhere]) == [Receipt.IGNORED]
+
+
+async def test_an_event_that_names_only_a_message_of_the_bot_finds_its_thread(store: Store) -> None:
+    thread = Thread("telegram", "1", "C1", "17.5")
+    posts = StoredPosts(store, "r1", thread, "c")
+    await posts.sent(0, "18.1")
+    stop = replace(
+        HELLO,
+        thread=replace(thread, topic=ANYWHERE),
+        kind=Kind.COMMAND,
+        text="stop",
+        reply_to="18.1",
+        to_bot=True,
+        addressed=False,
+    )
+    nowhere = replace(stop, key="k4", thread=Thread("telegram", "1", ANYWHERE, ANYWHERE))
+    other = replace(stop, key="k5", thread=Thread("telegram", "2", "C1", ANYWHERE))
+    unknown = replace(stop, key="k6", reply_to="18.2")
+    assert await inbox(store).receive([stop, nowhere, other, unknown]) == [Receipt.ACCEPTED] * 2 + [Receipt.IGNORED] * 2
+    rows = await store.run(lambda execute: execute("SELECT payload FROM inbox", {}))
+    assert [Message.load(row["payload"]).thread for row in rows] == [thread, thread]
+
+
+async def test_what_was_heard_is_known_after_a_restart(store: Store) -> None:
+    past = StoredPast(store, CatchUp())
+    assert await past.heard("telegram", "1") == []
+    now = time.time()
+    chat, thread = Thread("telegram", "1", "C1"), Thread("telegram", "1", "C1", "17.5")
+    stranger = inbox(store, Access(pairing=False))
+    await stranger.receive(
+        [replace(HELLO, thread=chat, time=now - 100), replace(HELLO, key="k2", thread=thread, time=now)]
+    )
+    await stranger.receive([replace(HELLO, key="k3", thread=chat, time=now - 50)])
+    await stranger.receive([replace(HELLO, key="k4", thread=Thread("telegram", "2", "C1"), time=now)])
+    heard = {(h.chat, h.topic): h.time for h in await past.heard("telegram", "1")}
+    assert heard == {("C1", ""): now - OVERLAP, ("C1", "17.5"): now - OVERLAP}
 
 
 async def test_case_88_over_the_limit_waits_and_is_told_once(store: Store) -> None:

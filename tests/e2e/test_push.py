@@ -1,0 +1,61 @@
+"""Push at the end of long work: once, to the person who asked, in the place where they asked."""
+
+from __future__ import annotations
+
+import re
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask, said
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+
+SLOW = {"delay_ms": 700}
+
+
+async def test_the_end_of_long_work_pings_once_and_each_person_chooses(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(limits={"notify_seconds": 0.5})
+
+    telegram.send(ask(text="the long answer", **SLOW))
+    await telegram.wait(JANE, "Done after")
+    await service.quiet()
+    answer, ping = telegram.visible(JANE)[-2:]
+    assert answer.text == "the long answer"
+    assert re.fullmatch(r"Done after \d s\.", ping.text)
+
+    telegram.send(ask(text="a quick one"))
+    await telegram.wait(JANE, "a quick one")
+    await service.quiet()
+    assert said(telegram, JANE)[-1] == "a quick one"
+
+    telegram.send("/notify off")
+    await telegram.wait(JANE, "I do not ping you")
+    telegram.send(ask(text="long and silent", **SLOW))
+    await telegram.wait(JANE, "long and silent")
+    await service.quiet()
+    assert said(telegram, JANE)[-1] == "long and silent"
+
+    telegram.send("/notify 0.6")
+    await telegram.wait(JANE, "longer than 0.6 s")
+    telegram.send("/notify soon")
+    await telegram.wait(JANE, "work.")
+    question = {"name": "ask_clarification", "args": {"question": "Which colour?", "options": ["red", "blue"]}}
+    telegram.send(ask(steps=[{"calls": [question]}], text="red it is", **SLOW))
+    await telegram.wait(JANE, "I need your answer to go on")
+    await service.quiet()
+    assert len([text for text in said(telegram, JANE) if "after" in text and "s." in text and "Done" in text]) == 1
+
+
+async def test_a_ping_survives_a_crash_and_comes_once(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start(limits={"notify_seconds": 0.5})
+    telegram.send(ask(text="worth waiting for", delay_ms=1500))
+    await until(lambda: model.requests(), what="the model call")
+    await service.restart()
+    await telegram.wait(JANE, "Done after", seconds=30)
+    await service.restart()
+    await service.quiet()
+    texts = said(telegram, JANE)
+    assert len([text for text in texts if text.startswith("Done after")]) == 1
+    assert texts.count("worth waiting for") == 1

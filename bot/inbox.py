@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.conversation import ANYWHERE, Kind, Message, Thread, Unreadable
-from bot import book, heard
+from bot import book, heard, lease
 from bot.access import Doors
 from bot.lease import Job
 from bot.sections import Limits
@@ -117,6 +117,8 @@ class Inbox:
                 arrived.said = True
             return Receipt.IGNORED
         conversation = self._conversation(execute, event, now)
+        if event.kind is Kind.CLICK and not lease.open_question(execute, conversation, event.target):
+            return Receipt.DUPLICATE
         receipt = self._put_message(execute, event, conversation, now, arrived)
         if receipt is Receipt.ACCEPTED:
             arrived.accepted.append((conversation, event))
@@ -215,10 +217,10 @@ class Inbox:
 
     def _conversation(self, execute: Execute, message: Message, now: float) -> str:
         """The conversation of the bot's message that this one answers, else the address's current one."""
-        if message.reply_to and message.to_bot:
+        if message.kind is Kind.CLICK or (message.reply_to and message.to_bot):
             rows = execute(
                 "SELECT conversation FROM posts WHERE thread=:thread AND message_id=:id AND conversation<>'' LIMIT 1",
-                {"thread": str(message.thread), "id": message.reply_to},
+                {"thread": str(message.thread), "id": message.reply_to or message.id},
             )
             if rows:
                 return str(rows[0]["conversation"])

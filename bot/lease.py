@@ -173,6 +173,13 @@ def asks(row: Row) -> list[Ask]:
     return [Ask(**{**ask, "options": tuple(ask["options"])}) for ask in orjson.loads(row["asks"] or b"[]")]
 
 
+def open_question(execute: Execute, key: str, ask: str) -> bool:
+    """Whether a conversation waits for the answer to `ask` and nobody has given one yet."""
+    rows = execute("SELECT state, asks, pending FROM conversations WHERE key=:key", {"key": key})
+    row = rows[0] if rows else None
+    return bool(row and row["state"] == "waiting" and not row["pending"] and any(ask == open.id for open in asks(row)))
+
+
 def _answers(row: Row, inbox: Row) -> bool:
     target = Message.load(inbox["payload"]).target
     return row["state"] == "waiting" and any(ask.id == target for ask in asks(row))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Author, Kind, Message, Thread, Usage
+from agent.conversation import Ask, Author, Kind, Message, Thread, Usage
+from agent.desk import Answer
 from bot import lease
 from bot.access import Doors
 from bot.inbox import Inbox
@@ -118,8 +119,16 @@ async def test_case_07_two_workspaces_with_equal_ids_are_two_conversations(store
     assert len(await claim(store)) == 2
 
 
-async def test_a_click_on_a_closed_question_is_dropped(store: Store, inbox: Inbox) -> None:
-    await inbox.receive([message("yes", 1, kind=Kind.CLICK, target="gone")])
-    assert await claim(store) == []
-    rows = await store.run(lambda execute: execute("SELECT pending, owner FROM conversations", {}))
-    assert [tuple(row) for row in rows] == [(0, None)]
+async def test_a_question_is_answered_by_one_click(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("paint it", 1)])
+    (job,) = await claim(store)
+    ending = Ending("waiting", Usage(), (Ask("ask-1", "Which colour?", ("red", "blue")),))
+    await store.run(lambda execute: lease.finish(execute, job, ending, time.time()))
+    clicks = [message(text, id, kind=Kind.CLICK, target="ask-1") for text, id in (("red", 2), ("blue", 3), ("red", 2))]
+    elsewhere = message("red", 4, kind=Kind.CLICK, target="ask-2")
+    receipts = [(await inbox.receive([click]))[0] for click in [elsewhere, *clicks]]
+    assert receipts == [Receipt.DUPLICATE, Receipt.ACCEPTED, Receipt.DUPLICATE, Receipt.DUPLICATE]
+    (answered,) = await claim(store)
+    assert answered.answer == Answer("ask-1", "red")
+    await store.run(lambda execute: lease.finish(execute, answered, DONE, time.time()))
+    assert await inbox.receive([message("blue", 5, kind=Kind.CLICK, target="ask-1")]) == [Receipt.DUPLICATE]

@@ -28,7 +28,17 @@ NOT_OURS = {
     "mnt",
     "proc",
 }  # BotFather's, and paths
-ENVIRONMENT = {"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "TELEGRAM_BOT_TOKEN"}
+ENVIRONMENT = {
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENAI_MODEL",
+    "TELEGRAM_BOT_TOKEN",
+    "SLACK_BOT_TOKEN",
+    "SLACK_APP_TOKEN",
+    "DISCORD_BOT_TOKEN",
+    "FEISHU_APP_ID",
+    "FEISHU_APP_SECRET",
+}
 
 
 def text(name: str) -> str:

@@ -133,7 +133,7 @@ def test_the_sample_config_works_with_every_comment_taken_seriously(
     (tmp_path / "config.yaml").write_text("\n".join(lines))
     config = load(None, {name: "1:x" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"})
     assert [model.name for model in config.models] == ["main", "local"]
-    assert [channel.name for channel in config.channels] == ["telegram"]
+    assert [channel.name for channel in config.channels] == ["telegram", "slack", "discord", "feishu"]
     assert config.channels[0].access.operators == ("22222222",)
     assert config.roles.summary == "local"
     assert config.time_zone == "Europe/Berlin"

@@ -1,0 +1,93 @@
+"""The way out of the sandboxes: a proxy per thread, behind a unix socket in a folder that is bound into its machine.
+
+A sandbox has no network of its own, in any mode: what it may reach, it reaches through here, where the thread is known.
+A provider opens the folder when it starts a machine, binds it read-only at `/run/fawn`, gives commands
+`NetworkRules.environment()`, and closes it with the machine. The folder of a key is always the same one, so that a
+machine that outlived the service is served again once the folder is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import ssl
+from pathlib import Path
+
+from sandbox.egress_proxy import Proxy, Resolve, resolve
+from sandbox.egress_rules import CA_FILE, SOCKET, Guard, NetworkRules
+
+
+class Egress:
+    """The proxies of all threads. `place` is a folder of ours, which is made with the first one."""
+
+    def __init__(self, rules: NetworkRules, place: Path, resolve: Resolve = resolve) -> None:
+        self._rules, self._place, self._resolve = rules, place, resolve
+        self._guard = Guard(rules)
+        self._proxies: dict[str, Proxy] = {}
+        self._lock = asyncio.Lock()
+
+    async def open(self, key: str) -> Path | None:
+        """The folder to bind for `key`, its proxy listening; None when there is no network. Open already: the same."""
+        if not self._rules.enabled:
+            return None
+        folder = self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
+        async with self._lock:
+            if key not in self._proxies:
+                listener = await asyncio.to_thread(self._prepare, folder)
+                proxy = Proxy(key, self._guard, self._rules.proxy, self._resolve)
+                await proxy.start(listener)
+                self._proxies[key] = proxy
+        return folder
+
+    async def close(self, key: str) -> None:
+        """The machine of `key` is gone: end its connections, remove its folder."""
+        async with self._lock:
+            if proxy := self._proxies.pop(key, None):
+                await proxy.aclose()
+                folder = self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    async def aclose(self) -> None:
+        """Stop serving. The folders stay: machines that outlive the service have them bound."""
+        async with self._lock:
+            proxies, self._proxies = self._proxies, {}
+            for proxy in proxies.values():
+                await proxy.aclose()
+
+    def _prepare(self, folder: Path) -> socket.socket:
+        """Make the folder; a socket in it that everybody who sees the folder may connect to."""
+        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else of this machine comes to the sockets
+        folder.mkdir(mode=0o755, exist_ok=True)
+        folder.chmod(0o755)
+        if self._rules.ca_file:
+            (folder / CA_FILE).write_bytes(_authorities(self._rules.ca_file))
+            (folder / CA_FILE).chmod(0o644)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / SOCKET).unlink()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        try:
+            listener.bind(f"/proc/self/fd/{handle}/{SOCKET}")  # a socket's path ends at 107 bytes, ours may be longer
+        finally:
+            os.close(handle)
+        (folder / SOCKET).chmod(0o666)
+        listener.listen(64)
+        return listener
+
+
+def _authorities(own: str) -> bytes:
+    """This machine's certificates of authorities, and the operator's: tools take one file for all they trust."""
+    found = ssl.get_default_verify_paths()
+    system = Path(found.openssl_cafile) if found.openssl_cafile else None
+    known = system.read_bytes() if system and system.is_file() else b""
+    debian = Path("/etc/ssl/certs/ca-certificates.crt")
+    if not known and debian.is_file():
+        known = debian.read_bytes()
+    return known.rstrip() + b"\n" + Path(own).read_bytes()
+
+
+__all__ = ["Egress", "NetworkRules"]

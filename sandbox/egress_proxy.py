@@ -1,0 +1,241 @@
+"""One thread's HTTP proxy: CONNECT tunnels and plain HTTP requests, each asked of the rules first.
+
+A name is resolved once, here, and the connection goes to the very address that was checked, so that an answer which
+changes meanwhile leads nowhere else. A refusal is 403 with the reason in the status line (pip and git show that), in
+the body (curl, npm) and as a word in X-Fawn-Refused. The other side is the tenant: sizes, times and counts are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from sandbox.egress_rules import Denied, Guard, normal, shown, split
+
+log = logging.getLogger(__name__)
+
+HEAD = 16 << 10  # bytes of a request's head
+HEAD_SECONDS = 30.0
+CONNECT_SECONDS = 15.0
+IDLE_SECONDS = 600.0  # a connection over which nothing moves
+CONNECTIONS = 64  # at once, of one sandbox
+LINES = 120  # in the log, per minute and sandbox
+CHUNK = 1 << 16
+FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+HOP = ("connection", "proxy-", "keep-alive", "te:", "trailer", "upgrade", "host:")  # headers that are not passed on
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""The addresses of a host, as text, best first. Raises OSError."""
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """As this machine does it."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Bad(Exception):
+    """What came is not a request we can read; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks for. `head` is what the server is sent of it first: nothing for a tunnel."""
+
+    host: str
+    port: int
+    tunnel: bool
+    head: bytes
+
+
+def parse(head: bytes) -> Request:
+    """Raises Bad."""
+    line, *headers = head.decode("latin-1").split("\r\n")
+    try:
+        method, target, version = line.split(" ")
+        if method == "CONNECT":
+            host, port = split(target)
+            return Request(normal(host), port or 443, True, b"")
+        url = urlsplit(target)
+        if url.scheme != "http":
+            raise ValueError(f"{url.scheme or 'a path'} instead of http://")
+        host, port = split(url.netloc.rpartition("@")[2])
+        host, port = normal(host), port or 80
+    except ValueError as error:
+        raise Bad(f"not a request for a proxy: {error}") from error
+    # The name that was allowed is the name that is asked for, whatever the client's own Host says.
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    kept = [header for header in headers if header and not header.lower().startswith(HOP)]
+    lines = [f"{method} {path} {version}", f"Host: {shown(host, port)}", *kept, "Connection: close", "", ""]
+    return Request(host, port, False, "\r\n".join(lines).encode("latin-1"))
+
+
+class Proxy:
+    """Serves one sandbox, `name` in the log. `upstream` is the operator's own proxy, "" for none: then that one
+    resolves the names which this machine cannot."""
+
+    def __init__(self, name: str, guard: Guard, upstream: str, resolve: Resolve) -> None:
+        self._name, self._guard, self._upstream, self._resolve = name, guard, upstream, resolve
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self._minute, self._lines = 0, 0
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve what comes to `listener`, a unix socket."""
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=HEAD)
+
+    async def aclose(self) -> None:
+        """End the server and every connection."""
+        if self._server:
+            self._server.close()
+        for task in self._clients:
+            task.cancel()
+        if self._clients:
+            await asyncio.wait(self._clients)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._client(reader, writer), name=f"egress:{self._name}")
+        self._clients.add(task)
+        task.add_done_callback(self._clients.discard)
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if len(self._clients) > CONNECTIONS:
+                await self._refuse(writer, 503, f"more than {CONNECTIONS} connections at once", "busy")
+                return
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            await self._serve(parse(head), reader, writer)
+        except Bad as error:
+            await self._refuse(writer, 400, str(error), "bad")
+        except (*FAULTS, TimeoutError) as error:
+            log.debug("egress.broken sandbox=%s reason=%r", self._name, error)
+        finally:
+            writer.close()
+
+    async def _serve(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = request.host, request.port
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                up_reader, up_writer = await self._connect(host, port, request)
+        except Denied as denied:
+            self._say("egress.refused", f"host={host} port={port} why={denied.why}", logging.WARNING)
+            await self._refuse(writer, 403, str(denied), denied.why)
+            return
+        except (*FAULTS, TimeoutError) as error:
+            why = (
+                "it took too long" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or "no answer"
+            )
+            self._say("egress.failed", f"host={host} port={port} why={why!r}")
+            await self._refuse(writer, 502, f"{shown(host, port)} cannot be reached: {why}", "unreachable")
+            return
+        begun = time.monotonic()
+        if request.tunnel:
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            up_writer.write(request.head)
+        try:
+            sent, received = await splice((reader, writer), (up_reader, up_writer))
+        finally:
+            up_writer.close()
+        took = time.monotonic() - begun
+        self._say("egress.done", f"host={host} port={port} sent={sent} received={received} seconds={took:.1f}")
+
+    async def _connect(
+        self, host: str, port: int, request: Request
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the one address that was checked. Raises Denied, OSError."""
+        self._guard.ask(host, port)
+        try:
+            addresses = await self._resolve(host, port)
+        except OSError:
+            if not self._upstream:
+                raise
+            addresses = []  # only the operator's proxy knows this name
+        denied: Denied | None = None
+        for address in addresses:
+            try:
+                self._guard.reach(host, port, address)
+            except Denied as error:
+                denied = error
+                continue
+            if self._upstream:
+                return await self._through(host, port)
+            return await asyncio.open_connection(address, port)
+        if denied or not self._upstream:
+            raise denied or OSError("the name has no address")
+        return await self._through(host, port)
+
+    async def _through(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A tunnel through the operator's proxy, which is given the name."""
+        url = urlsplit(self._upstream)
+        reader, writer = await asyncio.open_connection(
+            url.hostname, url.port or 80, ssl=True if url.scheme == "https" else None
+        )
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
+        if url.username:
+            pair = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
+            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}")
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        status = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0].split(b" ")
+        if len(status) < 2 or status[1] != b"200":
+            writer.close()
+            raise OSError(0, "the operator's own proxy refuses it")
+        return reader, writer
+
+    async def _refuse(self, writer: asyncio.StreamWriter, status: int, text: str, why: str) -> None:
+        body = text.encode("ascii", "replace") + b"\n"
+        head = f"HTTP/1.1 {status} {text}\r\nX-Fawn-Refused: {why}\r\nContent-Type: text/plain\r\n"
+        head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode("ascii", "replace") + body)
+        with contextlib.suppress(OSError):  # it does not wait for the answer
+            await writer.drain()
+
+    def _say(self, event: str, text: str, level: int = logging.INFO) -> None:
+        """A line of the log; one who asks in a loop does not fill it."""
+        minute = int(time.monotonic() / 60)
+        if minute != self._minute:
+            self._minute, self._lines = minute, 0
+        self._lines += 1
+        if self._lines <= LINES:
+            log.log(level, "%s sandbox=%s %s", event, self._name, text)
+        elif self._lines == LINES + 1:
+            log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, LINES)
+
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS) -> tuple[int, int]:
+    """Carry bytes both ways until both sides have ended, one broke or nothing moved for `idle` seconds; how many each
+    way."""
+    loop = asyncio.get_running_loop()
+    counts = [0, 0]
+
+    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, index: int) -> None:
+        while data := await source.read(CHUNK):
+            counts[index] += len(data)
+            patience.reschedule(loop.time() + idle)
+            sink.write(data)
+            await sink.drain()
+        if sink.can_write_eof():
+            sink.write_eof()
+
+    try:
+        async with asyncio.timeout(idle) as patience, asyncio.TaskGroup() as group:
+            group.create_task(carry(one[0], other[1], 0), name="splice")
+            group.create_task(carry(other[0], one[1], 1), name="splice")
+    except* (OSError, TimeoutError):
+        pass  # one side is gone: so is the connection
+    return counts[0], counts[1]
+
+
+__all__ = ["Proxy", "Resolve", "resolve", "splice"]

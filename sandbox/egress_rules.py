@@ -1,0 +1,206 @@
+"""Where a sandbox may go: the operator's rules, read once, and the question whether a host and an address are allowed.
+
+Names are compared in one form (lower case, IDNA, without the dot at the end). An entry is `example.com`,
+`*.example.com` (every name below it, not itself), an address, or any of these with a port. What is named exactly may
+lie on a private address, such as a registry of the company; what only a wildcard or the mode "on" allows must be
+public.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass, field
+from typing import Literal
+
+INSIDE = "/run/fawn"  # where the folder with the proxy's socket is bound, read-only
+SOCKET = "egress.sock"
+CA_FILE = "ca.pem"
+PORT = 3128  # of the forwarder on the sandbox's loopback
+WEB = (80, 443)
+OWN = ("127.0.0.1", "localhost", "::1")  # the sandbox's own loopback: never through the proxy
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_PUBLIC6 = ipaddress.IPv6Network("2000::/3")  # all of IPv6 that is given out (RFC 4291 §2.4)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
+_PLATFORM = ipaddress.IPv4Address("168.63.129.16")  # Azure's host of every virtual machine, on a public address
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
+
+
+class Denied(Exception):
+    """The rules forbid it. The text is for people and the model: what, and what an operator can switch on; `why` is
+    one word for logs."""
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(text)
+        self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRules:
+    """`sandbox.network` in config.yaml."""
+
+    mode: Literal["off", "allowlist", "on"] = field(
+        default="off",
+        metadata={
+            "help": "`off`: none; `allowlist`: only `hosts` and the two registries below; `on`: every public host."
+            " Always through a proxy that refuses this machine and its network"
+        },
+    )
+    hosts: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "`example.com`, `*.example.com`, an address, each with `:port` where it is not 80 or 443; only"
+            " what is named exactly may be on a private address"
+        },
+    )
+    pip_index_url: str = field(
+        default="", metadata={"help": "package index for pip; its host is allowed, name those its files lie on too"}
+    )
+    npm_registry_url: str = field(default="", metadata={"help": "package registry for npm; its host is allowed"})
+    ca_file: str = field(
+        default="", metadata={"help": "certificates of authorities (PEM) to trust in the sandbox too", "path": True}
+    )
+    proxy: str = field(default="", metadata={"help": "HTTP proxy that leads out, with user:password@ if it wants one"})
+
+    @property
+    def enabled(self) -> bool:
+        """There is a way out at all."""
+        return self.mode != "off"
+
+    def environment(self) -> dict[str, str]:
+        """What commands find in their environment, and FAWN_EGRESS for the command server."""
+        if not self.enabled:
+            return {}
+        here = f"http://127.0.0.1:{PORT}"
+        found = {"FAWN_EGRESS": f"{INSIDE}/{SOCKET}"}
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            found |= {name: here, name.lower(): here}
+        found |= {name: ",".join(OWN) for name in ("NO_PROXY", "no_proxy")}
+        found |= {"NODE_USE_ENV_PROXY": "1"}  # fetch() of Node 24 and later takes the proxy then
+        if self.ca_file:
+            names = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
+            found |= dict.fromkeys((*names, "NODE_EXTRA_CA_CERTS"), f"{INSIDE}/{CA_FILE}")
+        if self.pip_index_url:
+            found["PIP_INDEX_URL"] = self.pip_index_url
+        if self.npm_registry_url:
+            found["npm_config_registry"] = self.npm_registry_url
+        return found
+
+
+class Guard:
+    """`NetworkRules`, read: who may go where."""
+
+    def __init__(self, rules: NetworkRules) -> None:
+        self.mode = rules.mode
+        self._exact: set[tuple[str, int]] = set()
+        self._below: set[tuple[str, int]] = set()
+        for entry in rules.hosts:
+            wild = entry.startswith("*.")
+            host, port = split(entry[2:] if wild else entry)
+            for number in (port,) if port else WEB:
+                (self._below if wild else self._exact).add((normal(host), number))
+        for url in filter(None, (rules.pip_index_url, rules.npm_registry_url)):
+            scheme, _, rest = url.partition("://")
+            host, port = split(rest.partition("/")[0].rpartition("@")[2])
+            self._exact.add((normal(host), port or (443 if scheme == "https" else 80)))
+
+    def named(self, host: str, port: int) -> bool:
+        """The operator named exactly this one."""
+        return (host, port) in self._exact
+
+    def ask(self, host: str, port: int) -> None:
+        """Whether `host` (in normal form) may be asked for at all. Raises Denied."""
+        if self.mode == "off":
+            raise Denied(
+                f"The sandbox has no network (sandbox.network.mode is off); an operator can allow {host}.", "off"
+            )
+        if self.named(host, port):
+            return
+        parents = [host[at + 1 :] for at, sign in enumerate(host) if sign == "."]
+        if any((parent, port) in self._below for parent in parents):
+            return
+        if port not in WEB:
+            raise Denied(
+                f"Port {port} of {host} is not allowed for the sandbox; an operator can add {shown(host, port)} to "
+                "sandbox.network.hosts.",
+                "port",
+            )
+        if self.mode == "allowlist":
+            raise Denied(
+                f"{host} is not allowed for the sandbox; an operator can add it to sandbox.network.hosts.", "host"
+            )
+
+    def reach(self, host: str, port: int, address: str) -> None:
+        """Whether `address`, which `host` resolved to, may be connected to. Raises Denied."""
+        ip = plain(ipaddress.ip_address(address.partition("%")[0]))
+        literal = str(ip) == host
+        if self.named(host, port) and (literal or not (ip.is_link_local or ip.is_multicast or ip.is_unspecified)):
+            return
+        if not public(ip) or local(ip):
+            raise Denied(
+                f"{host} is on an address that is not public, which the sandbox may not reach; an operator can add "
+                f"{shown(host, port)} to sandbox.network.hosts.",
+                "address",
+            )
+
+
+def public(ip: Address) -> bool:
+    """An address of the internet, and of nobody's own network or machine."""
+    if ip.version == 6 and ip not in _PUBLIC6:
+        return False
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved) and ip != _PLATFORM
+
+
+def local(ip: Address) -> bool:
+    """An address of this very machine, whatever kind: only on those a socket can be bound."""
+    kind = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(ip), 0))
+    except OSError:
+        return False
+    return True
+
+
+def plain(ip: Address) -> Address:
+    """The IPv4 address that an IPv6 one only wraps (mapped, 6to4, NAT64), else `ip`."""
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip in _NAT64:
+            return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        return ip.ipv4_mapped or ip.sixtofour or ip
+    return ip
+
+
+def normal(host: str) -> str:
+    """The one form of a name or address. Raises ValueError for what is neither."""
+    text = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
+    try:
+        return str(plain(ipaddress.ip_address(text)))
+    except ValueError:
+        pass
+    text = text.removesuffix(".")
+    name = (text if text.isascii() else text.encode("idna").decode("ascii")).lower()
+    if len(name) > 253 or not _NAME.fullmatch(name):
+        raise ValueError("not a host name")
+    return name
+
+
+def split(text: str) -> tuple[str, int]:
+    """Host and port of "host", "host:port", "[v6]:port" or "v6"; port 0 when there is none. Raises ValueError."""
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":")
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    else:
+        host, port = text, ""
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ValueError("not a port")
+    return host, int(port or 0)
+
+
+def shown(host: str, port: int) -> str:
+    """A host as an operator writes it into the rules."""
+    return host if port in WEB else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

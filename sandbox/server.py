@@ -1,4 +1,4 @@
-"""The command server: the one program Fawn puts into a sandbox. It runs there as PID 1 and is fed over stdin/stdout.
+"""The command server: the one program Fawn puts into a sandbox, fed over stdin/stdout. In bubblewrap it is PID 1.
 
 Frames, both ways: a 4-byte big-endian length, then JSON.
 
@@ -131,11 +131,16 @@ class Server:
         signal.set_wakeup_fd(self.waker, warn_on_full_buffer=False)
         self.selector.register(self.source, selectors.EVENT_READ, self.listen)
         self.selector.register(self.wake, selectors.EVENT_READ, self.reap)
-        self.send({"hello": 1})
-        while self.open:
-            for key, _ in self.selector.select(self.patience()):
-                key.data()
-            self.expire()
+        try:
+            self.send({"hello": 1})
+            while self.open:
+                for key, _ in self.selector.select(self.patience()):
+                    key.data()
+                self.expire()
+        finally:
+            # Not PID 1 everywhere: what nobody waits for any more must not outlive the stream.
+            for job in self.jobs.values():
+                kill_tree(job.pid)
 
     # ------------------------------------------------------------ frames
 
@@ -286,7 +291,8 @@ def main(processes: int) -> None:
     os.dup2(2, 1)  # a stray print must not corrupt the stream
     # Nobody inside may look into this process or its descriptors, and Ctrl-C from inside must not end PID 1.
     prctl(DUMPABLE, 0, 0, 0, 0)
-    prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+    if os.getpid() == 1:  # else the parent is a helper of the engine that ends when we have begun
+        prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if processes:
         resource.setrlimit(resource.RLIMIT_NPROC, (processes + RESERVE, processes + RESERVE))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from agent.models import ModelSettings
+from sandbox.egress_rules import NetworkRules
 
 T = TypeVar("T")
 
@@ -71,6 +72,12 @@ class SandboxConfig:
     file_mb: int = setting(2048, "largest single file a command may write", least=1)
     tmp_mb: int = setting(256, "size of /tmp in a sandbox", least=1)
     skills: str = setting("skills", "folder shown read-only at /mnt/skills", path=True)
+    cpus: float = setting(1.0, "processors one sandbox may keep busy, where the machine lets us say so", least=0.1)
+    disk_mb: int = setting(4096, "what a thread's three folders may hold; a writer beyond it is stopped", least=16)
+    live: int = setting(100, "sandboxes that run at once; for one more the least recently used idle one stops", least=1)
+    network: NetworkRules = field(
+        default_factory=NetworkRules, metadata={"help": "what sandboxes may reach: nothing by default"}
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ from pathlib import Path
 import orjson
 
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxUnavailable
+from sandbox.egress import Egress
+from sandbox.egress_rules import INSIDE as DOOR
+from sandbox.egress_rules import NetworkRules
+from sandbox.environment import HOME, SYSTEM
 from sandbox.files import make_folders
 from sandbox.stream import PROGRAM, StreamSandbox
 
@@ -41,20 +45,14 @@ OWN_FILES = {
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/home/agent",
-    "USER": "agent",
-    "LANG": "C.UTF-8",
-    "PYTHONUNBUFFERED": "1",  # progress of a program is seen while it runs
-}
 
 
 @dataclass(frozen=True, slots=True)
 class BubblewrapSettings:
     """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
     private memory, RLIMIT_DATA), `processes` per sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of
-    that each), `file_mb` the largest file, `command_seconds` the longest command."""
+    that each), `file_mb` the largest file, `command_seconds` the longest command. `state` is a folder of ours for what
+    lives as long as the sandboxes."""
 
     skills: Path
     memory_mb: int = 1024
@@ -62,6 +60,8 @@ class BubblewrapSettings:
     file_mb: int = 2048
     tmp_mb: int = 256
     command_seconds: float = 600.0
+    network: NetworkRules = field(default_factory=NetworkRules)
+    state: Path = Path("data/sandbox")
 
 
 class _Pipes:
@@ -121,6 +121,7 @@ class Bubblewrap:
 
     def __init__(self, settings: BubblewrapSettings) -> None:
         self._settings = settings
+        self._egress = Egress(settings.network, settings.state / "egress")
         self._live: dict[str, _Live] = {}
         self._starting: dict[str, asyncio.Task[_Live]] = {}
         self._starts = asyncio.Semaphore(STARTS)
@@ -176,6 +177,8 @@ class Bubblewrap:
     async def _start(self, key: str, folder: Path) -> _Live:
         async with self._starts:
             folders = await asyncio.to_thread(self._prepare, folder)
+            if door := await self._egress.open(key):
+                folders["door"] = str(door)
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")),
                 orjson.dumps(await self._plan(folders)).decode(),
@@ -210,16 +213,18 @@ class Bubblewrap:
         if self._options is None:
             self._options = await _options()
         argv = [*self._options, "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
-        for place, part in (("/tmp", 1), ("/home/agent", 4), ("/dev/shm", 4)):  # noqa: S108  inside the sandbox
+        for place, part in (("/tmp", 1), (HOME, 4), ("/dev/shm", 4)):  # noqa: S108  inside the sandbox
             argv += ["--perms", "1777", "--size", str((settings.tmp_mb << 20) // part), "--tmpfs", place]
         for name in FOLDERS:
             argv += ["--bind", f"{{{name}}}", f"{ROOT}/{name}"]
         if "skills" in folders:
             argv += ["--ro-bind", "{skills}", SKILLS]
+        if "door" in folders:
+            argv += ["--ro-bind", "{door}", DOOR]
         for name in OWN_FILES:
             argv += ["--perms", "0644", "--file", f"{{{name}}}", f"/etc/{name}"]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"]
-        for name, value in ENVIRONMENT.items():
+        for name, value in {"PATH": SYSTEM, **settings.network.environment()}.items():
             argv += ["--setenv", name, value]
         return {
             "argv": [*argv, "--chdir", WORKSPACE, *PROGRAM],
@@ -249,6 +254,7 @@ class Bubblewrap:
             await asyncio.wait([task])
         if live := self._live.pop(key, None):
             await live.sandbox.close()
+        await self._egress.close(key)
 
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
@@ -263,7 +269,7 @@ async def _options() -> list[str]:
         raise SandboxUnavailable(
             "bubblewrap is not installed: `sudo apt install bubblewrap` (or your system's package manager)."
         )
-    if not await asyncio.to_thread(shutil.which, "python3", path=ENVIRONMENT["PATH"]):
+    if not await asyncio.to_thread(shutil.which, "python3", path=SYSTEM):
         raise SandboxUnavailable("The sandbox needs Python below /usr: `sudo apt install python3`.")
     process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()

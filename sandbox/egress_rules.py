@@ -14,12 +14,14 @@ import socket
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sandbox.forward import PORT
+
 INSIDE = "/run/fawn"  # where the folder with the proxy's socket is bound, read-only
 SOCKET = "egress.sock"
 CA_FILE = "ca.pem"
-PORT = 3128  # of the forwarder on the sandbox's loopback
 WEB = (80, 443)
-OWN = ("127.0.0.1", "localhost", "::1")  # the sandbox's own loopback: never through the proxy
+# The sandbox's own loopback: never through the proxy.
+OWN = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "sandbox")  # noqa: S104  names to compare with, nothing is bound
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PUBLIC6 = ipaddress.IPv6Network("2000::/3")  # all of IPv6 that is given out (RFC 4291 §2.4)
@@ -70,16 +72,15 @@ class NetworkRules:
         return self.mode != "off"
 
     def environment(self) -> dict[str, str]:
-        """What commands find in their environment, and FAWN_EGRESS for the command server."""
-        if not self.enabled:
-            return {}
+        """What commands find in their environment, and FAWN_EGRESS for the command server. Also without a network the
+        forwarder is asked: it says what an operator can switch on, which no failed lookup of a name would."""
         here = f"http://127.0.0.1:{PORT}"
-        found = {"FAWN_EGRESS": f"{INSIDE}/{SOCKET}"}
+        found = {"FAWN_EGRESS": f"{INSIDE}/{SOCKET}"} if self.enabled else {}
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             found |= {name: here, name.lower(): here}
         found |= {name: ",".join(OWN) for name in ("NO_PROXY", "no_proxy")}
         found |= {"NODE_USE_ENV_PROXY": "1"}  # fetch() of Node 24 and later takes the proxy then
-        if self.ca_file:
+        if self.ca_file and self.enabled:
             names = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
             found |= dict.fromkeys((*names, "NODE_EXTRA_CA_CERTS"), f"{INSIDE}/{CA_FILE}")
         if self.pip_index_url:

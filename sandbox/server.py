@@ -26,11 +26,13 @@ import os
 import resource
 import selectors
 import signal
+import socket
 import struct
 import time
 from collections.abc import Callable
 from typing import Any
 
+from sandbox import environment, forward
 from sandbox.jobs import prctl, shell, work
 
 DUMPABLE, PARENT_DEATH = 4, 1  # prctl options
@@ -113,10 +115,11 @@ class Job:
 
 
 class Server:
-    """Takes frames from `source`, runs jobs, sends frames to `sink`. `processes` bounds what a command may start."""
+    """Takes frames from `source`, runs jobs, sends frames to `sink`. `processes` bounds what a command may start,
+    `egress` is where the host's proxy listens, "" without a network."""
 
-    def __init__(self, source: int, sink: int, processes: int) -> None:
-        self.source, self.sink, self.processes = source, sink, processes
+    def __init__(self, source: int, sink: int, processes: int, egress: str) -> None:
+        self.source, self.sink, self.processes, self.egress = source, sink, processes, egress
         self.incoming = bytearray()
         self.jobs: dict[int, Job] = {}
         self.open = True
@@ -131,6 +134,9 @@ class Server:
         signal.set_wakeup_fd(self.waker, warn_on_full_buffer=False)
         self.selector.register(self.source, selectors.EVENT_READ, self.listen)
         self.selector.register(self.wake, selectors.EVENT_READ, self.reap)
+        with contextlib.suppress(OSError):  # somebody inside has taken the port: no network is their loss
+            door = forward.listen()
+            self.selector.register(door, selectors.EVENT_READ, lambda: self.let_out(door))
         try:
             self.send({"hello": 1})
             while self.open:
@@ -141,6 +147,20 @@ class Server:
             # Not PID 1 everywhere: what nobody waits for any more must not outlive the stream.
             for job in self.jobs.values():
                 kill_tree(job.pid)
+
+    def let_out(self, door: socket.socket) -> None:
+        """A connection for the proxy: a child carries it."""
+
+        def child(_: int) -> None:
+            prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+            forward.carry(client, self.egress)
+
+        try:
+            client = door.accept()[0]
+        except OSError:
+            return
+        with client, contextlib.suppress(OSError):  # no process can be started: it sees the connection end
+            os.close(self.fork(child)[1])
 
     # ------------------------------------------------------------ frames
 
@@ -296,4 +316,7 @@ def main(processes: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if processes:
         resource.setrlimit(resource.RLIMIT_NPROC, (processes + RESERVE, processes + RESERVE))
-    Server(0, sink, processes).serve()
+    egress = os.environ.pop("FAWN_EGRESS", "")  # noqa: TID251  the sandbox's own environment, not the service's
+    with contextlib.suppress(OSError):  # without a home there are no scripts, and still commands
+        environment.install()
+    Server(0, sink, processes, egress).serve()

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
+PARTS = ("search", "jobs", "forward", "environment", "server")  # of the server, each after what it imports
 FRAME = 1 << 20  # largest frame we accept, bytes
 ANSWER = 8 << 20  # largest result of a file operation, bytes
 WRITE = 32 << 20  # largest file written at once, bytes
@@ -52,9 +53,7 @@ class Stream(Protocol):
 def _source(processes: int) -> bytes:
     """The server as one program text: its modules, made by hand, and the call of its `main`."""
     here = Path(__file__).parent
-    modules = [("sandbox", "")] + [
-        (f"sandbox.{n}", (here / f"{n}.py").read_text()) for n in ("search", "jobs", "server")
-    ]
+    modules = [("sandbox", "")] + [(f"sandbox.{n}", (here / f"{n}.py").read_text()) for n in PARTS]
     return (
         f"import sys, types\nfor name, source in {modules!r}:\n"
         "    module = sys.modules[name] = types.ModuleType(name)\n"

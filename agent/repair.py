@@ -1,14 +1,16 @@
 """An interrupted turn leaves a state that the model's server would refuse; this makes it valid again.
 
 Tool calls without results are answered 400 by every provider. Results that finished beside the interrupted one are
-kept, the others are said to be unknown, and what the model had said so far stays, marked as cut off.
+kept, the others are said to be unknown, what people wrote into the turn stays, and so does what the model had said so
+far, marked as cut off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import StateSnapshot
 
@@ -21,8 +23,9 @@ UNANSWERED = "The person did not answer this question; they wrote something else
 UNKNOWN = "This call was interrupted; its outcome is unknown."
 
 
-async def repair(graph: Graph, config: RunnableConfig, partial: str = "") -> None:
-    """End the interrupted turn in the state of `config`'s thread. Does nothing when none is under way."""
+async def repair(graph: Graph, config: RunnableConfig, partial: str = "", heard: Sequence[HumanMessage] = ()) -> None:
+    """End the interrupted turn in the state of `config`'s thread; `heard` are messages that may not have got into it.
+    Does nothing when none is under way."""
     state = await graph.aget_state(config)
     if not state.tasks:
         return
@@ -30,7 +33,9 @@ async def repair(graph: Graph, config: RunnableConfig, partial: str = "") -> Non
     if results:
         await graph.aupdate_state(config, {"messages": results}, as_node="tools")
     said = AIMessage(f"{partial.rstrip()}\n\n{CUT}".lstrip(), additional_kwargs={MARK: True})
-    await graph.aupdate_state(config, {"messages": [said]}, as_node="model")
+    known = {message.id for message in state.values.get("messages", [])}
+    missing = [message for message in heard if message.id not in known]
+    await graph.aupdate_state(config, {"messages": [*missing, said]}, as_node="model")
 
 
 def _results(state: StateSnapshot) -> list[ToolMessage]:

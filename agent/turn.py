@@ -11,7 +11,7 @@ from langgraph.errors import GraphRecursionError
 
 from agent.checkpoints import Checkpoints
 from agent.conversation import Block, Done, Failed, Notice, Text
-from agent.desk import Desk, Turn
+from agent.desk import Desk, Input, Turn
 from agent.entry import Finished, Graph, Stale, Work, enter
 from agent.failures import ModelFailure
 from agent.flow import Flow
@@ -104,9 +104,11 @@ class Agent:
                         for block in flow.take(mode, event):
                             yield block
 
-    async def repair(self, conversation: str, partial: str = "") -> None:
-        """After a stop: finished tool results are kept, the other calls answered, `partial` text kept and marked."""
-        await repair(self._graphs[self.lead], _config(conversation), partial)
+    async def repair(self, conversation: str, partial: str = "", heard: Sequence[Input] = ()) -> None:
+        """After a stop: finished tool results are kept, the other calls answered, what was `heard` during the turn kept
+        and `partial` text kept and marked."""
+        messages = [self._humans.message(item) for item in heard]
+        await repair(self._graphs[self.lead], _config(conversation), partial, messages)
 
     async def forget(self, conversation: str) -> None:
         """Delete what the agent remembers of a conversation."""

@@ -58,6 +58,7 @@ class Mail:
         self._live = live
         self._uploads = uploads
         self._channel = channel
+        self.taken: list[Input] = []  # into this run, so far
 
     async def unread(self) -> tuple[Input, ...]:
         """New messages of the conversation, taken into this run. No look at the store when nobody wrote."""
@@ -68,7 +69,9 @@ class Mail:
         self._live.mail = self._live.mail or waiting
         for message in messages:
             self._live.reply.show(_noted(message, taken=True))
-        return tuple([await self._uploads.input(self._channel, message) for message in messages])
+        inputs = tuple([await self._uploads.input(self._channel, message) for message in messages])
+        self.taken += inputs
+        return inputs
 
 
 class StoredLedger:

@@ -51,6 +51,7 @@ class Work:
 
     view: View = field(default_factory=View)
     machine: LazyMachine | None = None
+    mail: Mail | None = None
     presented: list[File] = field(default_factory=list)
     title: asyncio.Task[str] | None = None  # being made, for a conversation that has none
     begun: bool = False  # the agent was called: its checkpoint may need repair
@@ -124,8 +125,8 @@ class Turns:
         channel = self._channel(job.thread.channel)
         uploads = Uploads(self._store, job.conversation, self.folder(job.conversation), self._limits)
         work.machine = LazyMachine(self._provider, job.conversation, self.folder(job.conversation))
-        mail = Mail(self._store, live, uploads, channel)
-        desk = Desk(work.machine, StoredLedger(self._store, job.conversation), mail, work.presented)
+        work.mail = Mail(self._store, live, uploads, channel)
+        desk = Desk(work.machine, StoredLedger(self._store, job.conversation), work.mail, work.presented)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._inputs(job, channel, uploads),
@@ -179,7 +180,7 @@ class Turns:
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return
         try:
-            await self._agent.repair(live.job.conversation, work.view.text)
+            await self._agent.repair(live.job.conversation, work.view.text, work.mail.taken if work.mail else ())
         except Exception:  # the next turn looks again (state "dirty"); this one must still end
             log.exception("turn.repair")
         else:

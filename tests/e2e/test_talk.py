@@ -47,6 +47,24 @@ async def test_case_65_a_second_message_steers_the_run(telegram: FakeTelegram, m
     assert len(said(telegram, JANE)) == 1
 
 
+async def test_what_was_written_into_a_stopped_turn_is_not_forgotten(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
+    telegram.send(ask(steps=[step], text="only the first", delay_ms=1000))
+    await until(lambda: model.requests(), what="the first model call")
+    telegram.send("also do B " + ask(text="never said", delay_ms=30_000))
+    await until(lambda: len(model.requests()) == 2, what="the call with what was written")
+    telegram.send("/stop")
+    await telegram.wait(JANE, "Stopped.")
+    telegram.send("and now? " + ask(text="B, of course"))
+    await telegram.wait(JANE, "B, of course")
+    await service.quiet()
+    contents = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
+    assert len([content for content in contents if "also do B" in content]) == 1
+
+
 async def test_case_66_a_follow_up_after_the_last_model_call_is_the_next_run(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

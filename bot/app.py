@@ -309,6 +309,8 @@ def sandbox_settings(config: Config) -> BubblewrapSettings:
         file_mb=sandbox.file_mb,
         tmp_mb=sandbox.tmp_mb,
         command_seconds=sandbox.command_seconds,
+        network=sandbox.network,
+        state=config.data_dir / "sandbox",
     )
 
 

@@ -1,6 +1,8 @@
 """Discord: servers, threads and direct messages through a bot on the gateway, without a public address.
 
-This file is what a configuration needs; the SDK is imported when the channel is connected.
+This file is what a configuration needs; the SDK is imported when the channel is connected. A message's way in is
+`discord_gateway` (the SDK's connection), `discord_intake` and `discord_events`; its answer's way out `discord_reply`
+and `discord_rooms` (which thread, made or opened again when needed), both over `discord_calls`.
 """
 
 from __future__ import annotations
@@ -28,11 +30,22 @@ class Settings:
     proxy: str = field(
         default="",
         repr=False,
-        metadata={"help": "http(s) proxy for calls, events and files, with user:password@ if any"},
+        metadata={"help": "http proxy for calls, events and files, with user:password@ if it wants one"},
     )
     ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
     threads: Literal["thread", "reply"] = field(
         default="thread", metadata={"help": "a mention opens a `thread` of its own, or gets a `reply` in the channel"}
+    )
+    per_channel: float = field(
+        default=0.8, metadata={"help": "calls a second into one channel or thread", "least": 0.01}
+    )
+    burst: int = field(default=2, metadata={"help": "calls at once into one channel or thread", "least": 1})
+    overall: float = field(default=45.0, metadata={"help": "calls a second in all", "least": 1})
+    standby_seconds: float = field(
+        default=15.0,
+        metadata={
+            "help": "how long another Fawn on this token may leave a message unanswered until this one takes over"
+        },
     )
 
 
@@ -55,6 +68,6 @@ async def connect(settings: Settings) -> AsyncIterator[Channel]:
 
 async def probe(settings: Settings) -> str:
     """One look at the account: a sentence, or Refused with what to do."""
-    from channels.discord_probe import look
+    from channels.discord_probe import look  # the calls need aiohttp, which a configuration does not
 
     return await look(settings)

@@ -1,0 +1,213 @@
+"""Calls of Discord's REST API, refused in the words of channels.base.
+
+The SDK's own calls sleep inside when a bucket is used up or a 429 comes, whoever waits, and repeat posts by themselves.
+Here a call is made once: a closed bucket is TryLater at once, so that the budget decides who goes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from agent.conversation import Secret
+from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
+from channels.pace import Budget
+from channels.writer import Missing
+
+CONNECT = 10.0  # seconds to reach the server
+ANSWER = 20.0  # seconds it may be silent
+UPLOAD = 120.0  # …after an upload
+IDLE = 15.0  # seconds an idle connection is kept
+AGENT = (
+    "DiscordBot (https://github.com/fawn, 1)"  # the form is theirs (discord.com/developers/docs/reference#user-agent)
+)
+_ID = re.compile(r"\d{5,}")
+
+
+class Forbidden(Gone):
+    """The bot may not do this here (50001, 50013)."""
+
+
+class Archived(Refused):
+    """The thread is archived: it must be opened again first (50083)."""
+
+
+class Exists(Refused):
+    """The message has a thread already (160004)."""
+
+
+class Expired(Refused):
+    """The interaction was answered already, or too late (10062, 10015, 50027)."""
+
+
+class Answered(Expired):
+    """…answered already (40060)."""
+
+
+# Codes of discord.com/developers/docs/topics/opcodes-and-status-codes#json
+_CODES: dict[int, type[Refused]] = {
+    10003: Gone,
+    10004: Gone,
+    10008: Missing,
+    50001: Forbidden,
+    50013: Forbidden,
+    50007: Gone,
+    50083: Archived,
+    160004: Exists,
+    40060: Answered,
+    10062: Expired,
+    10015: Expired,
+    50027: Expired,
+}
+
+
+class Calls:
+    """The calls of one bot. Raises ChannelError; no error carries a token."""
+
+    def __init__(
+        self, base_url: str, token: Secret, budget: Budget | None, *, proxy: str = "", ca_file: str = ""
+    ) -> None:
+        self._base = base_url.rstrip("/")
+        self._token = token
+        self._budget = budget
+        self._proxy = proxy or None
+        self._ca_file = ca_file
+        self._session: aiohttp.ClientSession | None = None
+        self._closed: dict[str, float] = {}  # bucket → until when it is used up (loop time)
+        self.trust: ssl.SSLContext | None = None
+
+    async def open(self) -> None:
+        """Get ready to make calls."""
+        self.trust = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file or None)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=self.trust)
+        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": AGENT})
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, *, file: tuple[str, BinaryIO] | None = None, free: bool = False
+    ) -> Any:
+        """One call; gives the JSON of the answer. `free`: the path carries its own token (interactions)."""
+        bucket = _bucket(method, path)
+        loop = asyncio.get_running_loop()
+        if (left := max(self._closed.get(bucket, 0.0), self._closed.get("", 0.0)) - loop.time()) > 0:
+            raise TryLater("Discord's limit for this channel is used up", left)
+        headers = {} if free else {"Authorization": f"Bot {self._token.reveal()}"}
+        data: Any = None
+        if file:
+            data = aiohttp.FormData(quote_fields=False)
+            data.add_field("payload_json", orjson.dumps(body).decode(), content_type="application/json")
+            data.add_field("files[0]", file[1], filename=file[0], content_type="application/octet-stream")
+        elif body is not None:
+            data, headers["Content-Type"] = orjson.dumps(body), "application/json"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=UPLOAD if file else ANSWER)
+        try:
+            async with self._open_session.request(
+                method, self._base + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy
+            ) as answer:
+                payload = await answer.read()
+        except (aiohttp.ClientError, OSError) as error:
+            told = _told_apart(error)
+            raise (TryLater(str(told)) if method == "GET" else told) from None
+        self._note(bucket, path, answer.headers)
+        if answer.status < 300:
+            return orjson.loads(payload) if payload else None
+        raise self._refusal(answer.status, answer.headers, payload, bucket)
+
+    async def download(self, url: str) -> AsyncIterator[bytes]:
+        """The bytes behind a URL, in chunks. Raises TryLater; Missing when the link has run out."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=ANSWER)
+        try:
+            async with self._open_session.get(url, timeout=timeout, proxy=self._proxy) as answer:
+                if answer.status in (401, 403, 404):
+                    raise Missing("the file's link has run out")
+                if answer.status != 200:
+                    raise TryLater(f"the file server answered {answer.status}")
+                async for chunk in answer.content.iter_chunked(1 << 16):
+                    yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise TryLater(str(_told_apart(error))) from None
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            raise TryLater("the channel is closed")
+        return self._session
+
+    def _note(self, bucket: str, path: str, headers: Any) -> None:
+        """Remember a bucket that is used up: the next call there would be a 429."""
+        if headers.get("X-RateLimit-Remaining") != "0":
+            return
+        after = float(headers.get("X-RateLimit-Reset-After") or 0.0)
+        self._shut(bucket, after)
+        if self._budget and (channel := re.match(r"/channels/(\d+)/messages", path)):
+            self._budget.close(channel[1], after)
+
+    def _shut(self, bucket: str, seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if len(self._closed) > 1000:
+            self._closed = {key: until for key, until in self._closed.items() if until > now}
+        self._closed[bucket] = now + seconds
+
+    def _refusal(self, status: int, headers: Any, payload: bytes, bucket: str) -> ChannelError:
+        """An answer that is none, in our words."""
+        try:
+            told = orjson.loads(payload)
+            code, words = int(told.get("code") or 0), str(told.get("message") or "")
+        except (ValueError, AttributeError, TypeError):
+            told, code, words = {}, 0, ""
+        if status == 429:
+            after = float(told.get("retry_after") or headers.get("Retry-After") or 60.0)
+            # Without `Via` it is not Discord itself but what stands before it, which bans the whole address.
+            everywhere = told.get("global") or "Via" not in headers
+            self._shut("" if everywhere else bucket, after)
+            return TryLater("Discord asked to wait", after)
+        if status == 504:
+            return Unknown("a gateway gave up waiting (504)")
+        if status >= 500 or not told:
+            return TryLater(f"Discord answered {status}", 1.0)
+        if status == 401:
+            return TryLater("Discord rejects the bot's token", 60.0)
+        if status == 413 or code == 40005:
+            return Refused("Discord says it is too large")
+        kind = _CODES.get(code, Forbidden if status == 403 else Refused)
+        return kind(f"Discord: {words} ({code or status}){_details(told)}")
+
+
+def path(text: str) -> str:
+    """A piece of a URL path."""
+    return quote(text, safe="")
+
+
+def _bucket(method: str, path: str) -> str:
+    """Discord counts by method, route and channel (or webhook): other ids in the path do not matter."""
+    kept, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
+    major, _, route = rest.partition("/")
+    return f"{method} {kept}/{major}/{_ID.sub('*', route)}"
+
+
+def _details(told: dict[str, Any]) -> str:
+    """Which field of a form was wrong: their names only, values may be a person's words."""
+    errors = told.get("errors")
+    return f" in {', '.join(map(str, errors))}" if isinstance(errors, dict) else ""
+
+
+def _told_apart(error: Exception) -> ChannelError:
+    """Whether a failed call can have reached the server; only the kind of the error is named."""
+    kind = type(error).__name__
+    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)):
+        return TryLater(f"cannot reach Discord ({kind})")
+    return Unknown(f"no answer from Discord ({kind})")

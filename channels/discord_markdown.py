@@ -1,0 +1,66 @@
+"""The model's Markdown as Discord shows it: tables as aligned code, links without previews while they cannot be off."""
+
+from __future__ import annotations
+
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from wcwidth import wcswidth
+
+_TABLES = MarkdownIt("commonmark").enable("table")
+_LINK = re.compile(r"(?P<code>(?P<mark>`+).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL)
+
+
+def convert(text: str) -> str:
+    """Markdown with its top-level tables as code blocks."""
+    if "|" not in text:
+        return text
+    lines = text.split("\n")
+    tables = [
+        token.map
+        for token in _TABLES.parse(text)
+        if token.type == "table_open" and token.level == 0 and token.map is not None
+    ]
+    for start, end in reversed(tables):
+        lines[start:end] = _aligned(lines[start:end])
+    return "\n".join(lines)
+
+
+def quiet(text: str) -> str:
+    """Links outside of code in angle brackets, which take their preview away."""
+    return _LINK.sub(lambda found: found["code"] or f"<{found['url']}>", text)
+
+
+def _aligned(lines: list[str]) -> list[str]:
+    """A table as a code block, its columns as wide as people see them (CJK is two wide)."""
+    rows: list[list[str]] = []
+    for token in _TABLES.parse("\n".join(lines)):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            rows[-1].append(_cell(token))
+    widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+    def line(row: list[str]) -> str:
+        cells = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        return " | ".join(cells).rstrip()
+
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", str(rows))), default=0))
+    return [fence, line(rows[0]), "-+-".join("-" * width for width in widths), *map(line, rows[1:]), fence]
+
+
+def _cell(token: Token) -> str:
+    """The words of a cell; in code Markdown would show its marks, and a link has to be written out."""
+    words, href = "", ""
+    for child in token.children or ():
+        words += child.content
+        if child.type == "link_open":
+            href = str(child.attrs["href"])
+        elif child.type == "link_close" and not words.endswith(href):
+            words += f" ({href})"
+    return words
+
+
+def _width(text: str) -> int:
+    return max(wcswidth(text), 0)

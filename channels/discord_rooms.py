@@ -1,0 +1,139 @@
+"""The room of a conversation: the thread that hangs on a mention, made before its first post, opened when archived."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agent.conversation import Thread
+from channels.base import ChannelError, Gone, Refused
+from channels.discord_calls import Archived, Calls, Exists, Forbidden
+from channels.discord_places import DIRECT, Places
+from channels.discord_rivals import Rivals
+from channels.writer import Missing
+
+log = logging.getLogger(__name__)
+
+TITLE = 100  # characters of a thread's name (discord.com/developers/docs/resources/channel#start-thread-from-message)
+REST = 1440  # minutes without a message until Discord archives it
+LASTS = 8.0  # seconds that typing shows at least (…#trigger-typing-indicator: 10), unless a message comes
+
+NO_THREADS = (
+    "I may not open threads in this channel, so I answer right here. Whoever runs this server can allow me to"
+    " “Create Public Threads” and “Send Messages in Threads”."
+)
+
+
+class Rooms:
+    """Where the posts of each conversation go."""
+
+    def __init__(self, calls: Calls, places: Places, rivals: Rivals) -> None:
+        self._calls = calls
+        self._places = places
+        self._rivals = rivals
+        self._titles: dict[str, str] = {}  # message → the first words of a thread that may hang on it
+        self._barred: set[str] = set()  # topics without a thread of their own
+        self._told: set[str] = set()  # channels that know why
+        self._typing: dict[str, float] = {}  # room → until when typing shows
+
+    def expect(self, message: str, text: str) -> None:
+        """A mention came in just now that may get a thread."""
+        if len(self._titles) >= 2000:
+            for old in list(self._titles)[:1000]:
+                del self._titles[old]
+        self._titles[message] = text
+
+    def barred(self, thread: Thread) -> bool:
+        """The conversation has no thread although it should: its answers refer to the message."""
+        return thread.topic in self._barred
+
+    async def enter(self, thread: Thread) -> str:
+        """The id of the channel to post into; a missing thread is made."""
+        if not thread.topic or self.barred(thread):
+            return thread.chat
+        if thread.topic not in self._places.spots:
+            await self._make(thread)
+        return thread.chat if self.barred(thread) else thread.topic
+
+    async def into(self, thread: Thread, call: Callable[[str], Awaitable[Any]]) -> Any:
+        """Make a call into the room, which is made or opened when it has to be."""
+        room = await self.enter(thread)
+        try:
+            return await call(room)
+        except Archived:
+            await self._calls("PATCH", f"/channels/{room}", {"archived": False})
+            return await call(room)
+        except Gone:
+            if room == thread.topic:  # it may have been deleted: look again next time
+                self._places.spots.pop(room, None)
+            raise
+
+    async def type(self, thread: Thread) -> None:
+        """Say that somebody works; in the channel as long as the thread is not there."""
+        there = not thread.topic or thread.topic in self._places.spots
+        room = thread.topic if thread.topic and there and not self.barred(thread) else thread.chat
+        now = time.monotonic()
+        if self._typing.get(room, 0.0) > now:
+            return
+        if len(self._typing) > 1000:
+            self._typing = {known: until for known, until in self._typing.items() if until > now}
+        self._typing[room] = now + LASTS
+        try:
+            await self._calls("POST", f"/channels/{room}/typing")
+        except ChannelError:
+            self.typed(room)
+            raise
+
+    def typed(self, room: str) -> None:
+        """A message of the bot takes the typing away."""
+        self._typing.pop(room, None)
+
+    async def _make(self, thread: Thread) -> None:
+        where = f"/channels/{thread.chat}/messages/{thread.topic}"
+        first = not self._rivals.mine(thread.topic)
+        self._rivals.own(thread.topic)
+        try:
+            text = self._titles.get(thread.topic)
+            if text is None:
+                text = str((await self._calls("GET", where)).get("content") or "")
+            await self._calls("POST", f"{where}/threads", {"name": title(text), "auto_archive_duration": REST})
+        except Exists:
+            if first and thread.topic in self._titles and await self._owner(thread.topic) == self._rivals.me:
+                self._rivals.met("it had opened the thread already")
+                raise Refused("another Fawn answers here") from None
+        except Forbidden as error:
+            log.warning("discord.no_threads channel=%s reason=%s", thread.chat, error)
+            self._barred.add(thread.topic)
+            return
+        except Missing:  # the message was deleted, or the thread does not hang on one (a forum's post)
+            if not await self._owner(thread.topic):
+                self._barred.add(thread.topic)
+                return
+        self._places.opened(thread)
+
+    async def _owner(self, topic: str) -> str:
+        """Who opened a thread; "" when there is none."""
+        try:
+            return str((await self._calls("GET", f"/channels/{topic}")).get("owner_id") or "?")
+        except Gone:
+            return ""
+
+    async def explain(self, thread: Thread) -> None:
+        """Say once in a channel why its answers have no threads."""
+        if thread.workspace == DIRECT or not self.barred(thread) or thread.chat in self._told:
+            return
+        self._told.add(thread.chat)
+        body = {"content": f"-# {NO_THREADS}", "allowed_mentions": {"parse": []}}
+        answer = await self._calls("POST", f"/channels/{thread.chat}/messages", body)
+        self._rivals.own(answer["id"])
+
+
+def title(text: str) -> str:
+    """The first words of a message as the name of a thread."""
+    words = " ".join(text.split()) or "Fawn"
+    if len(words) <= TITLE:
+        return words
+    cut = words[: TITLE - 1]
+    return (cut.rpartition(" ")[0] if " " in cut[TITLE // 2 :] else cut) + "…"

@@ -41,7 +41,7 @@ class Stream(Protocol):
     """Bytes to and from the command server. Errors are OSError."""
 
     async def read(self) -> bytes:
-        """The next bytes; b"" at the end."""
+        """The next bytes; b"" at the end. May raise Gone instead of that, with the reason in words for people."""
 
     async def write(self, data: bytes) -> None:
         """Send all of `data`. It may be cancelled, but never with a part of `data` sent."""
@@ -101,7 +101,7 @@ class Wire:
         self._stream, self._name = stream, name
         self._calls: dict[int, _Call] = {}
         self._ids = itertools.count(1)
-        self._gone = ""
+        self._gone, self._words = "", DEAD
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn(self._pump(), "read")
@@ -115,7 +115,7 @@ class Wire:
         await self._write(b"%010d" % len(source) + source)
         await self._ready.wait()
         if self._gone:
-            raise Gone(DEAD)
+            raise Gone(self._words)
 
     async def call(
         self,
@@ -127,7 +127,7 @@ class Wire:
         """Send a request; gives all its data (at most `room` bytes) and its end. Raises SandboxError when the server
         could not begin, Gone when the sandbox ends. Cancellation kills the job inside."""
         if self._gone:
-            raise Gone(DEAD)
+            raise Gone(self._words)
         number, call, data = next(self._ids), _Call(room), bytearray()
         try:
             frame = orjson.dumps({**request, "id": number, "timeout": seconds, "max": room})
@@ -192,6 +192,9 @@ class Wire:
                     self._take(orjson.loads(incoming[4 : size + 4]))
                     del incoming[: size + 4]
             self._fail("the stream ended")
+        except Gone as error:
+            self._words = str(error)
+            self._fail("the stream ended")
         except (OSError, Violation, orjson.JSONDecodeError, binascii.Error) as error:
             self._fail(f"{type(error).__name__}: {error}")
 
@@ -232,7 +235,7 @@ class Wire:
             log.warning("sandbox broke: %s", reason, extra={"sandbox": self._name})
         self._ready.set()
         for number in list(self._calls):
-            self._end(number, Gone(DEAD))
+            self._end(number, Gone(self._words))
         self._spawn(self._stream.close(), "close")
 
     def _spawn(self, work: Awaitable[None], what: str) -> None:

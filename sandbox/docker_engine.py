@@ -1,0 +1,251 @@
+"""The Docker SDK off the event loop, its errors as ours. It is imported only here, when an engine is first asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from sandbox.base import SandboxError, SandboxUnavailable
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Client = Any  # docker.APIClient: half of its methods have no types
+
+THREADS = 8
+CALL_SECONDS = 30.0
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class Missing(SandboxError):
+    """The engine does not know it (any more)."""
+
+
+class Taken(SandboxError):
+    """The name belongs to another container, or one that is being removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What is known of one. `memory_ran_out`: the kernel killed it for that."""
+
+    id: str
+    name: str
+    running: bool
+    memory_ran_out: bool
+    labels: Mapping[str, str]
+
+
+class Engine:
+    """A Docker engine at `host`, unix:// or tcp:// (without TLS: the engine sees our files, so it is on this machine).
+    Every call raises SandboxError, or SandboxUnavailable with the fix when the engine cannot be asked at all."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._threads = ThreadPoolExecutor(THREADS, "docker")
+        self._client: Client = None
+
+    async def info(self) -> dict[str, Any]:
+        """What the engine says of itself: `SecurityOptions`, `Runtimes`, …"""
+        found: dict[str, Any] = await self._do(lambda client: client.info())
+        return found
+
+    async def image(self, name: str) -> str:
+        """The id of an image. Raises Missing."""
+        return str((await self._do(lambda client: client.inspect_image(name)))["Id"])
+
+    async def create(self, name: str, config: Mapping[str, Any]) -> str:
+        """Make a container of the engine's own configuration object; its id. Raises Taken."""
+        made = await self._do(lambda client: client.create_container_from_config(dict(config), name))
+        for warning in made.get("Warnings") or []:
+            log.debug("docker: %s", warning)
+        return str(made["Id"])
+
+    async def start(self, container: str) -> None:
+        """Start it; no harm when it runs already."""
+        await self._do(lambda client: client.start(container))
+
+    async def look(self, container: str) -> Container:
+        """Look at one, by name or id. Raises Missing."""
+        found = await self._do(lambda client: client.inspect_container(container))
+        state = found["State"]
+        labels = found["Config"].get("Labels") or {}
+        return Container(found["Id"], found["Name"].lstrip("/"), state["Running"], state["OOMKilled"], labels)
+
+    async def mounts(self, container: str) -> list[tuple[str, str]]:
+        """Where its mounts lie inside and on the host. Raises Missing."""
+        found = await self._do(lambda client: client.inspect_container(container))
+        return [(mount["Destination"], mount["Source"]) for mount in found["Mounts"] if mount.get("Source")]
+
+    async def labelled(self, label: str) -> list[Container]:
+        """Every container with this label=value, running or not."""
+        found = await self._do(lambda client: client.containers(all=True, filters={"label": label}))
+        return [
+            Container(one["Id"], one["Names"][0].lstrip("/"), one["State"] == "running", False, one["Labels"])
+            for one in found
+            if one["Names"]
+        ]
+
+    async def remove(self, container: str) -> None:
+        """Kill and remove it; no harm when it is gone."""
+        with contextlib.suppress(Missing, Taken):  # Taken: its removal is under way
+            await self._do(lambda client: client.remove_container(container, v=True, force=True))
+
+    async def open(self, container: str, command: Sequence[str], environment: Mapping[str, str]) -> socket.socket:
+        """Start a program in it; the connection carries its stdin, and stdout and stderr multiplexed."""
+
+        def begin(client: Client) -> socket.socket:
+            made = client.exec_create(container, list(command), stdin=True, environment=dict(environment))
+            held = client.exec_start(made["Id"], socket=True)  # nothing was said yet: all is still in the socket
+            try:
+                # A descriptor of our own: the SDK's goes with its HTTP response, whenever that is collected.
+                return socket.socket(fileno=os.dup(held.fileno()))
+            finally:
+                held.close()
+
+        connection: socket.socket = await self._do(begin)
+        return connection
+
+    async def build(self, context: bytes, tag: str, arguments: Mapping[str, str], say: Callable[[str], None]) -> None:
+        """Build an image of a tar with a Dockerfile, from a thread; `say` gets its log. Raises SandboxError."""
+
+        def run(client: Client) -> None:
+            import io
+
+            steps = client.build(
+                fileobj=io.BytesIO(context), custom_context=True, tag=tag, buildargs=dict(arguments), rm=True,
+                forcerm=True, decode=True, timeout=3600,
+            )  # fmt: skip
+            for step in steps:
+                if "error" in step:
+                    raise SandboxError(f"The image was not built: {str(step['error']).strip()}")
+                say(str(step.get("stream") or step.get("status") or ""))
+
+        await self._do(run)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self._client:
+            self._client.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _do(self, work: Callable[[Client], T]) -> T:
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._guarded, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(_throw_away)
+            raise
+
+    def _guarded(self, work: Callable[[Client], T]) -> T:
+        import docker.errors
+        import requests
+
+        try:
+            if self._client is None:
+                self.reach()
+                self._client = docker.APIClient(self._host, version="auto", timeout=int(CALL_SECONDS))
+            return work(self._client)
+        except docker.errors.APIError as error:
+            text = plain(str(error.explanation or error))
+            if error.status_code == NOT_FOUND:
+                raise Missing(text) from error
+            if error.status_code == CONFLICT:
+                raise Taken(text) from error
+            log.warning("docker: %s", error)
+            raise SandboxError(f"The Docker engine refused: {text}") from error
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            self.reach()
+            raise SandboxError("The Docker engine did not answer: try again.") from error
+
+    def reach(self) -> None:
+        """Connect and hang up. Raises SandboxUnavailable with what to do."""
+        url = urlsplit(self._host)
+        if url.scheme not in ("unix", "tcp"):
+            raise SandboxUnavailable(f"sandbox.docker_host must begin with unix:// or tcp://, not {url.scheme}://.")
+        try:
+            if url.scheme == "tcp":
+                socket.create_connection((url.hostname or "", url.port or 2375), timeout=5).close()
+                return
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(5)
+                probe.connect(url.path)
+        except FileNotFoundError:
+            raise SandboxUnavailable(
+                "There is no Docker engine here: `sudo apt install docker.io`, or set `sandbox.docker_host`."
+            ) from None
+        except PermissionError:
+            raise SandboxUnavailable(
+                "This user may not use the Docker engine: `sudo usermod -aG docker $USER`, then log in again."
+            ) from None
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"The Docker engine does not answer ({error.strerror or error}): `sudo systemctl start docker`."
+            ) from error
+
+
+def plain(text: str) -> str:
+    """Words of the engine in one line, without paths of the host."""
+    return re.sub(r"(?<![\w:])/[^\s:'\"]+", "…", " ".join(text.split()))[:300]
+
+
+def _throw_away(future: asyncio.Future[Any]) -> None:
+    """What nobody waits for any more must not stay open."""
+    if not future.cancelled() and not future.exception() and isinstance(found := future.result(), socket.socket):
+        found.close()
+
+
+async def wrap(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The asyncio side of a connection."""
+    connection.setblocking(False)
+    unix = connection.family == socket.AF_UNIX
+    return await (asyncio.open_unix_connection if unix else asyncio.open_connection)(sock=connection, limit=1 << 18)
+
+
+class ExecStream:
+    """A `Stream` over the connection of `Engine.open`. Its frames have a header: kind (1 stdout, 2 stderr), three zero
+    bytes, size (docs.docker.com/reference/api/engine, "attach to a container")."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._kind, self._left = 0, 0
+        self.complaint = ""
+
+    async def read(self) -> bytes:
+        """The next bytes of stdout; b"" at the end."""
+        while True:
+            while not self._left:
+                try:
+                    head = await self._reader.readexactly(8)
+                except asyncio.IncompleteReadError:
+                    return b""
+                self._kind, self._left = head[0], int.from_bytes(head[4:])
+            data = await self._reader.read(min(self._left, 1 << 16))
+            if not data:
+                return b""
+            self._left -= len(data)
+            if self._kind == 1:
+                return data
+            self.complaint = (self.complaint + data.decode("utf-8", "replace"))[:2000]
+
+    async def write(self, data: bytes) -> None:
+        """Send all of `data`."""
+        if self._writer.is_closing():
+            raise BrokenPipeError("the connection is closed")
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """Hang up: what the program ran in the foreground ends with it."""
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()

@@ -1,0 +1,140 @@
+"""What a container of ours is made of: every limit and lock, in the engine's own words.
+
+Checked from inside by tests/sandbox/test_docker_walls.py, flag by flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
+
+HOME = "/home/agent"
+EGRESS = "/run/fawn"
+# PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
+IDLE = ("bash", "-c", "while :; do sleep 86400 & wait; done")
+ENVIRONMENT = {"HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class DockerSettings:
+    """`data` holds the threads' folders and names this service among others on the same engine; `skills` is shown
+    read-only at /mnt/skills. Memory, `cpus` and `processes` are of a whole sandbox; `tmp_mb` is the size of /tmp (home
+    and /dev/shm get a quarter of that each), `file_mb` the largest file, `live` the sandboxes that may run at once."""
+
+    data: Path
+    skills: Path
+    image: str = "fawn-sandbox"
+    host: str = "unix:///var/run/docker.sock"
+    runtime: str = ""
+    memory_mb: int = 1024
+    cpus: float = 1.0
+    processes: int = 256
+    file_mb: int = 2048
+    tmp_mb: int = 256
+    command_seconds: float = 600.0
+    live: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the engine and this machine allow. `user` and `group` are what commands run as; `owner` is that user on the
+    host, who gets the folders, None when the service is that user itself. `memory`, `cpus` and `processes` say whether
+    the engine can limit them."""
+
+    user: int
+    group: int
+    owner: int | None
+    memory: bool = True
+    cpus: bool = True
+    processes: bool = True
+
+
+def configuration(
+    settings: DockerSettings, site: Site, image: str, sources: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The body of the engine's "create a container". `sources` are folders and files of the host: workspace, uploads,
+    outputs, passwd, group, and perhaps skills and egress."""
+    owner = f"uid={site.user},gid={site.group}"
+    part = settings.tmp_mb << 18  # a quarter, in bytes
+    host: dict[str, Any] = {
+        "NetworkMode": "none",
+        "IpcMode": "private",
+        "ReadonlyRootfs": True,
+        "Privileged": False,
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true"],  # and the engine's own seccomp profile, never "unconfined"
+        "OomScoreAdj": 500,  # when the machine's memory runs out, sandboxes go before the service
+        "CpuShares": 256,
+        "Ulimits": _ulimits({"fsize": settings.file_mb << 20, "nofile": 4096, "core": 0}),
+        "Tmpfs": {
+            "/tmp": f"rw,nosuid,nodev,exec,size={4 * part},mode=1777",  # noqa: S108  inside the container
+            HOME: f"rw,nosuid,nodev,exec,size={part},mode=0700,{owner}",
+        },
+        "ShmSize": part,
+        "Mounts": list(_mounts(sources)),
+        "LogConfig": {"Type": "none"},
+        "RestartPolicy": {"Name": "no"},
+    }
+    if site.memory:
+        host |= {"Memory": settings.memory_mb << 20, "MemorySwap": settings.memory_mb << 20}
+    if site.cpus:
+        host["NanoCpus"] = int(settings.cpus * 1e9)
+    if site.processes:
+        host["PidsLimit"] = settings.processes
+    if settings.runtime:
+        host["Runtime"] = settings.runtime
+    return {
+        "Image": image,
+        "Entrypoint": [],
+        "Cmd": list(IDLE),
+        "Healthcheck": {"Test": ["NONE"]},
+        "User": f"{site.user}:{site.group}",
+        "WorkingDir": WORKSPACE,
+        "Hostname": "sandbox",
+        "Env": [f"{name}={value}" for name, value in {**ENVIRONMENT, **environment}.items()],
+        "StopTimeout": 0,
+        "HostConfig": host,
+    }
+
+
+def _ulimits(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
+    return [{"Name": name, "Soft": bound, "Hard": bound} for name, bound in bounds.items()]
+
+
+def _mounts(sources: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root."""
+    places = {name: (f"{ROOT}/{name}", False) for name in FOLDERS}
+    places |= {"skills": (SKILLS, True), "egress": (EGRESS, True)}
+    places |= {name: (f"/etc/{name}", True) for name in ("passwd", "group")}
+    return [
+        {
+            "Type": "bind",
+            "Source": source,
+            "Target": places[name][0],
+            "ReadOnly": places[name][1],
+            "BindOptions": {"Propagation": "rprivate"},
+        }
+        for name, source in sorted(sources.items())
+    ]
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """Equal for containers that are made alike."""
+    return hashlib.sha256(orjson.dumps(config, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def accounts(user: int, group: int) -> dict[str, str]:
+    """The files passwd and group: whoever the commands run as has a name and a home."""
+    root = "" if user == 0 else "root:x:0:0:root:/root:/bin/false\n"
+    roots = "" if group == 0 else "root:x:0:\n"
+    return {
+        "passwd": f"agent:x:{user}:{group}:agent:{HOME}:/bin/bash\n{root}nobody:x:65534:65534:nobody:/:/bin/false\n",
+        "group": f"agent:x:{group}:\n{roots}nogroup:x:65534:\n",
+    }

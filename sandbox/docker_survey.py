@@ -1,0 +1,59 @@
+"""What the engine is like: which user owns files there, which limits it can keep."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from sandbox.base import SandboxUnavailable
+from sandbox.docker_engine import Engine
+from sandbox.docker_spec import DockerSettings, Site
+
+USER = 1000  # what commands run as when the service is root
+
+
+async def survey(engine: Engine, settings: DockerSettings) -> Site:
+    """Look at the engine. Raises SandboxUnavailable with the fix."""
+    info = await engine.info()
+    if settings.runtime and settings.runtime not in info.get("Runtimes", {}):
+        raise SandboxUnavailable(
+            f"The Docker engine has no runtime {settings.runtime}: docs/sandbox.md shows how to add it, or leave "
+            "`sandbox.runtime` empty."
+        )
+    if info.get("OSType", "linux") != "linux":
+        raise SandboxUnavailable("The Docker engine runs Windows containers: switch it to Linux.")
+    return site(info, Path(urlsplit(settings.host).path), os.geteuid(), os.getegid())
+
+
+def site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Site:
+    """For an engine that says `info` of itself and a service that runs as `uid`. Raises SandboxUnavailable."""
+    options = {option.split(",")[0].removeprefix("name=") for option in info.get("SecurityOptions") or []}
+    user, group, owner = (USER, USER, USER) if uid == 0 else (uid, gid, None)
+    if "rootless" in options:
+        # Its users are those of the person who started it, and root inside is that person outside.
+        person = sock.stat().st_uid
+        if uid not in (0, person):
+            raise SandboxUnavailable(
+                "The Docker engine is rootless and belongs to another user: run Fawn as that one, or as root."
+            )
+        user, group, owner = 0, 0, person if uid == 0 else None
+    elif "userns" in options:
+        # Its root folder is called after the first uid and gid of the range (docs: "userns-remap").
+        found = re.search(r"/(\d+)\.(\d+)$", info.get("DockerRootDir", ""))
+        if uid != 0 or not found:
+            raise SandboxUnavailable(
+                "The Docker engine remaps users (userns-remap), so files of a sandbox could not be read here: run Fawn "
+                "as root, or use an engine without it."
+            )
+        owner = int(found[1]) + USER
+    return Site(
+        user,
+        group,
+        owner,
+        memory=bool(info.get("MemoryLimit")),
+        cpus=bool(info.get("CpuCfsQuota")),
+        processes=bool(info.get("PidsLimit")),
+    )

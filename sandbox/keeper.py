@@ -1,0 +1,132 @@
+"""Who uses which machine, and which may go: the part of a provider that is the same for every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.base import Gone, SandboxError
+from sandbox.stream import StreamSandbox
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
+
+
+@dataclass(slots=True)
+class _Live:
+    """A running machine and who uses it."""
+
+    sandbox: StreamSandbox
+    folder: Path
+    users: int = 0
+    idle_since: float = field(default_factory=time.monotonic)
+
+
+class Keeper:
+    """At most `most` machines at once. `start` makes the one of a key, `stop` ends it (its folders stay)."""
+
+    def __init__(
+        self,
+        start: Callable[[str, Path], Awaitable[StreamSandbox]],
+        stop: Callable[[str, StreamSandbox], Awaitable[None]],
+        most: int,
+    ) -> None:
+        self._start, self._stop, self._most = start, stop, most
+        self._live: dict[str, _Live] = {}
+        self._starting: dict[str, asyncio.Task[_Live]] = {}
+        self._begun = 0  # starts that have room already
+        self._left = asyncio.Event()
+
+    @property
+    def keys(self) -> set[str]:
+        """Machines that run or start."""
+        return {*self._live, *self._starting}
+
+    @asynccontextmanager
+    async def acquire(self, key: str, folder: Path) -> AsyncIterator[StreamSandbox]:
+        """See `SandboxProvider.acquire`. Two who come at once get the same machine, started once."""
+        live = await self._get(key, folder)
+        try:
+            yield live.sandbox
+        finally:
+            live.users -= 1
+            live.idle_since = time.monotonic()
+            self._left.set()
+
+    async def _get(self, key: str, folder: Path) -> _Live:
+        while True:
+            live = self._live.get(key)
+            if live and not live.sandbox.gone:
+                if live.folder != folder:
+                    raise ValueError(f"sandbox {key} is already used with another folder")
+                live.users += 1
+                return live
+            if key not in self._starting:
+                task = self._starting[key] = asyncio.create_task(self._begin(key, folder), name=f"sandbox-start:{key}")
+                task.add_done_callback(lambda task: self._started(key, task))
+            task = self._starting[key]
+            try:
+                await asyncio.shield(task)  # one who gives up does not take it from the others
+            except asyncio.CancelledError:
+                if task.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]  # in a task
+                    raise Gone("The sandbox was stopped while it started.") from None
+                raise
+
+    def _started(self, key: str, task: asyncio.Task[_Live]) -> None:
+        del self._starting[key]
+        if not task.cancelled():
+            task.exception()  # seen, also when everybody who waited for it has gone
+
+    async def _begin(self, key: str, folder: Path) -> _Live:
+        if dead := self._live.pop(key, None):
+            await self._stop(key, dead.sandbox)
+        await self._make_room()
+        self._begun += 1
+        try:
+            live = self._live[key] = _Live(await self._start(key, folder), folder)
+            return live
+        finally:
+            self._begun -= 1
+            self._left.set()
+
+    async def _make_room(self) -> None:
+        """Stop the idle machine that was used least recently; where all are in use, wait for one. Raises
+        SandboxError."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while len(self._live) + self._begun >= self._most:
+                    idle = [(live.idle_since, key) for key, live in self._live.items() if not live.users]
+                    if idle:
+                        log.info("sandbox.evicted", extra={"sandbox": min(idle)[1]})
+                        await self.drop(min(idle)[1])
+                    else:
+                        self._left.clear()
+                        await self._left.wait()
+        except TimeoutError:
+            raise SandboxError(
+                f"All {self._most} sandboxes are in use by other conversations (`sandbox.live`): try again later."
+            ) from None
+
+    def idle(self, seconds: float) -> list[str]:
+        """Machines that nobody used for so long."""
+        before = time.monotonic() - seconds
+        return [key for key, live in self._live.items() if not live.users and live.idle_since <= before]
+
+    async def drop(self, key: str) -> None:
+        """Stop this machine, or its start, now."""
+        if task := self._starting.get(key):
+            task.cancel()
+            await asyncio.wait([task])
+        if live := self._live.pop(key, None):
+            await self._stop(key, live.sandbox)
+            self._left.set()
+
+    async def close(self) -> None:
+        """Stop all of them."""
+        await asyncio.gather(*(self.drop(key) for key in self.keys))

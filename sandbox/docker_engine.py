@@ -110,7 +110,7 @@ class Engine:
                 # A descriptor of our own: the SDK's goes with its HTTP response, whenever that is collected.
                 return socket.socket(fileno=os.dup(held.fileno()))
             finally:
-                held.close()
+                held._response.close()  # noqa: SLF001  the one handle on its connection that the SDK leaves
 
         connection: socket.socket = await self._do(begin)
         return connection

@@ -5,38 +5,108 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import subprocess
 import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sandbox.base import SandboxUnavailable
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.docker import Docker
+from sandbox.docker_engine import Engine, Missing
+from sandbox.docker_spec import DockerSettings
+from sandbox.egress import Egress, NetworkRules
+
+IMAGE = "fawn-sandbox:test"
+HOST = "unix:///var/run/docker.sock"
+SCRIPTS = Path(__file__).parents[1] / "packaging"
 
 
-@functools.cache
-def bubblewrap_problem() -> str:
-    """Why bubblewrap does not work here, with the fix; "" when it does."""
+def _problem(probe: Callable[[], Awaitable[None]]) -> str:
+    """Why something does not work here, with the fix; "" when it does."""
     problems: list[str] = []
 
-    async def probe() -> None:
-        provider = Bubblewrap(BubblewrapSettings(Path("skills")))
+    async def run() -> None:
         try:
-            await provider.check()
+            await probe()
         except SandboxUnavailable as error:
             problems.append(str(error))
-        await provider.close()
 
     # A loop of its own: the test that asks may already be inside one.
-    thread = threading.Thread(target=lambda: asyncio.run(probe()), name="probe")
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="probe")
     thread.start()
     thread.join()
     return "".join(problems)
 
 
-def need_bubblewrap() -> None:
-    """Skip the test, or fail it where FAWN_REQUIRE_ENGINES=1 forbids that, when bubblewrap does not work."""
-    if problem := bubblewrap_problem():
+@functools.cache
+def bubblewrap_problem() -> str:
+    """Why bubblewrap does not work here, with the fix; "" when it does."""
+
+    async def probe() -> None:
+        provider = Bubblewrap(BubblewrapSettings(Path("skills")))
+        try:
+            await provider.check()
+        finally:
+            await provider.close()
+
+    return _problem(probe)
+
+
+@functools.cache
+def docker_problem() -> str:
+    """Why Docker does not work here, with the fix; "" when it does, and then the image of the tests is there."""
+
+    async def probe() -> None:
+        engine = Engine(HOST)
+        try:
+            await engine.image(IMAGE)
+        except Missing:
+            made = await asyncio.to_thread(subprocess.run, [SCRIPTS / "test-image"], capture_output=True, text=True)
+            if made.returncode:
+                raise SandboxUnavailable(f"packaging/test-image failed: {made.stderr}") from None
+        except SandboxUnavailable as error:
+            raise SandboxUnavailable(f"{error} (on Debian: packaging/engine)") from error
+        finally:
+            await engine.close()
+
+    return _problem(probe)
+
+
+def _need(problem: str) -> None:
+    """Skip the test, or fail it where FAWN_REQUIRE_ENGINES=1 forbids that."""
+    if problem:
         if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
             pytest.fail(problem)
         pytest.skip(problem)
+
+
+def need_bubblewrap() -> None:
+    """For tests that run commands in bubblewrap."""
+    _need(bubblewrap_problem())
+
+
+def need_docker() -> None:
+    """For tests that run commands in a container."""
+    _need(docker_problem())
+
+
+def docker_settings(folder: Path, **more: Any) -> DockerSettings:
+    """Settings whose data lies below `folder`, which tells their containers from everybody else's."""
+    return DockerSettings(**{"data": folder / "data", "skills": folder / "skills", "image": IMAGE, "host": HOST} | more)
+
+
+@asynccontextmanager
+async def docker_provider(settings: DockerSettings, rules: NetworkRules | None = None) -> AsyncIterator[Docker]:
+    """A provider; at the end none of its containers is left, and nobody else's is touched."""
+    need_docker()
+    made = Docker(settings, Egress(rules or NetworkRules(), settings.data / "egress"))
+    try:
+        yield made
+    finally:
+        await made.reap(0)
+        await made.close()

@@ -24,7 +24,7 @@ from sandbox.base import (
 )
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.folders import Folders
-from tests.engines import need_bubblewrap
+from tests.engines import docker_provider, docker_settings, need_bubblewrap
 
 
 @pytest.fixture
@@ -35,9 +35,13 @@ def skills(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["bubblewrap", "folders"])
-async def provider(request: pytest.FixtureRequest, skills: Path) -> AsyncIterator[SandboxProvider]:
+@pytest.fixture(params=["bubblewrap", "docker", "folders"])
+async def provider(request: pytest.FixtureRequest, skills: Path, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     made: SandboxProvider
+    if request.param == "docker":
+        async with docker_provider(docker_settings(tmp_path)) as made:
+            yield made
+        return
     if request.param == "bubblewrap":
         need_bubblewrap()
         made = Bubblewrap(BubblewrapSettings(skills))
@@ -60,7 +64,7 @@ def computer(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-commands = pytest.mark.parametrize("provider", ["bubblewrap"], indirect=True)
+commands = pytest.mark.parametrize("provider", ["bubblewrap", "docker"], indirect=True)
 
 
 # ---------------------------------------------------------------- lifecycle

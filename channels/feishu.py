@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from agent.conversation import Secret
-from channels.base import Channel, Refused
+from channels.base import Channel
 
 DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"}
 
@@ -30,6 +30,8 @@ class Settings:
         metadata={"help": "http proxy for calls, events and files, with user:password@ if it wants one"},
     )
     ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
+    per_reply: float = field(default=5.0, metadata={"help": "changes a second of one reply's card", "least": 0.1})
+    overall: float = field(default=50.0, metadata={"help": "changes a second of all cards together", "least": 1})
 
     @property
     def base_url(self) -> str:
@@ -40,10 +42,18 @@ class Settings:
 @asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying."""
-    raise Refused("Feishu is not ready yet")
-    yield  # the rest of a generator
+    from channels.feishu_channel import Feishu
+
+    channel = Feishu(settings)
+    await channel.open()
+    try:
+        yield channel
+    finally:
+        await channel.close()
 
 
 async def probe(settings: Settings) -> str:
     """One look at the account: a sentence. Raises Refused with what to do."""
-    raise Refused("Feishu is not ready yet")
+    from channels.feishu_probe import look
+
+    return await look(settings)

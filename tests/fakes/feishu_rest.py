@@ -1,0 +1,267 @@
+"""The REST methods of the fake Feishu: im/v1, cardkit/v1, contact/v3, bot/v3, as far as a bot needs them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import orjson
+
+from tests.fakes.feishu_world import APP, BOT, EDITS, TENANT, Card, Refusal, Said, World, checked, checked_text
+from tests.fakes.server import Json
+
+UPLOAD, IMAGE = 30 << 20, 10 << 20
+CHANGES = 10  # of a card in a second
+STREAMS = 600.0  # seconds after which a card stops streaming by itself
+
+Files = dict[str, tuple[str, bytes]]
+
+
+class Methods(World):
+    """One Python method per platform method, named `m_…`; each gives the answer's data or raises Refusal."""
+
+    enforce_cards = True  # ten changes a second
+
+    # ------------------------------------------------------------ messages
+
+    def m_send(self, body: Json, query: Json, **_: Any) -> Json:
+        chat = str(body["receive_id"])
+        if query["receive_id_type"] == "open_id":
+            chat = self.direct(chat)
+        if chat not in self.chats:
+            raise Refusal(230001, "Your request contains an invalid request parameter: receive_id")
+        return self._post(chat, body, {})
+
+    def m_reply(self, body: Json, id: str, **_: Any) -> Json:
+        parent = self.messages.get(id)
+        if parent is None or parent.deleted:
+            raise Refusal(230011, "The message was withdrawn.")
+        if self.chats.get(parent.chat) is None:
+            raise Refusal(230002, "The bot can not be outside the group.")
+        return self._post(parent.chat, body, self.reply_to(parent, bool(body.get("reply_in_thread"))))
+
+    def _post(self, chat: str, body: Json, place: Json) -> Json:
+        key = str(body.get("uuid", ""))
+        if len(key) > 50:
+            raise Refusal(99992402, "field validation failed: uuid")
+        known = next((said for said in self.messages.values() if key and said.uuid == key), None)
+        if known is None:
+            content = orjson.loads(body["content"])
+            known = self.add(chat, APP, body["msg_type"], content, uuid=key, **place)
+            if known.kind == "interactive":
+                try:
+                    self._attach(known)
+                except Refusal:
+                    del self.messages[known.id]
+                    raise
+        return self.item(known)
+
+    def _attach(self, said: Said) -> None:
+        """Bind a message to its card entity, which may be sent once."""
+        if said.content.get("type") != "card":
+            said.card = f"75{uuid.uuid4().int % 10**17:017}"
+            self.cards[said.card] = Card(checked(orjson.dumps(said.content).decode()))
+            return
+        said.card = str(said.content["data"]["card_id"])
+        card = self.cards.get(said.card)
+        if card is None or card.sent:
+            raise Refusal(230099, "Failed to create card content, ext=ErrCode: 11307; ErrMsg: cardid is invalid")
+        card.sent = True
+
+    def m_update(self, body: Json, id: str, **_: Any) -> Json:
+        said = self._own(id)
+        if said.kind not in ("text", "post"):
+            raise Refusal(230054, "This operation is not supported for this message type.")
+        if said.edits >= EDITS:
+            raise Refusal(230072, "The message has reached the number of times it can be edited.")
+        said.edits += 1
+        said.content = orjson.loads(body["content"])
+        return self.item(said)
+
+    def m_recall(self, id: str, **_: Any) -> Json:
+        self._own(id).deleted = True
+        return {}
+
+    def _own(self, message_id: str) -> Said:
+        said = self.messages.get(message_id)
+        if said is None or said.deleted or said.sender != APP:
+            raise Refusal(230011, "The message was withdrawn.")
+        return said
+
+    def m_react(self, body: Json, id: str, **_: Any) -> Json:
+        said = self.messages.get(id)
+        if said is None or said.deleted:
+            raise Refusal(231003, "The message is not found.")
+        said.reactions.append((APP, body["reaction_type"]["emoji_type"]))
+        return {"reaction_id": uuid.uuid4().hex, **body}
+
+    # ------------------------------------------------------------ history
+
+    def m_get(self, id: str, query: Json, **_: Any) -> Json:
+        said = self.messages.get(id)
+        if said is None:
+            raise Refusal(230110, "The message has been deleted.")
+        inside = [other for other in self.messages.values() if other.inside == id]
+        return {"items": [self.item(one, query) for one in (said, *inside)]}
+
+    def m_list(self, query: Json, **_: Any) -> Json:
+        if query["container_id_type"] == "thread":
+            if "start_time" in query:
+                raise Refusal(230001, "start_time is not supported for threads")
+            found = [said for said in self.messages.values() if said.thread == query["container_id"]]
+        else:  # of a topic only its root
+            since = int(query.get("start_time", 0)) * 1000
+            found = [
+                said
+                for said in self.messages.values()
+                if said.chat == query["container_id"] and not (said.thread and said.root) and said.time >= since
+            ]
+        found = [said for said in found if not said.inside]
+        if query.get("sort_type") == "ByCreateTimeDesc":
+            found.reverse()
+        start, size = int(query.get("page_token") or 0), int(query.get("page_size", 20))
+        if not 1 <= size <= 50:
+            raise Refusal(230001, "page_size")
+        items = [self.item(said, query) for said in found[start : start + size]]
+        more = start + size < len(found)
+        return {"items": items, "has_more": more, "page_token": str(start + size) if more else ""}
+
+    def item(self, said: Said, query: Json | None = None) -> Json:
+        """A message as the history tells it: other fields than the event's."""
+        bot = said.sender == APP
+        sender = {
+            "id": said.sender,
+            "id_type": "app_id" if bot else "open_id",
+            "sender_type": "app" if bot else "user",
+            "tenant_key": TENANT,
+        }
+        if query and query.get("with_sender_name") == "true" and said.sender in self.names:
+            sender["sender_name"] = self.names[said.sender]
+        made = {
+            "message_id": said.id,
+            "msg_type": said.kind,
+            "create_time": str(said.time),
+            "update_time": str(said.time),
+            "deleted": said.deleted,
+            "updated": said.edits > 0,
+            "chat_id": said.chat,
+            "sender": sender,
+            "body": {"content": orjson.dumps(said.content).decode()},
+        }
+        if said.mentions:
+            made["mentions"] = [
+                {"key": m["key"], "id": m["id"]["open_id"], "id_type": "open_id", "name": m["name"]}
+                for m in said.mentions
+            ]
+        places = {"root_id": said.root, "parent_id": said.parent, "thread_id": said.thread}
+        return {**made, **{key: value for key, value in places.items() if value}}
+
+    def m_chat(self, id: str, **_: Any) -> Json:
+        if id not in self.chats:
+            raise Refusal(232006, "Your request specifies a chat_id which is invalid.")
+        return {"chat_mode": self.chats[id], "name": id}
+
+    def m_direct(self, body: Json, **_: Any) -> Json:
+        return {"p2p_chats": [{"chatter_id": who, "chat_id": self.direct(who)} for who in body["chatter_ids"]]}
+
+    def direct(self, person: str) -> str:
+        """The direct chat with a person."""
+        chat = f"oc_direct{'' if person == 'ou_jane' else person[2:]}"
+        self.chats.setdefault(chat, "p2p")
+        return chat
+
+    def m_user(self, id: str, **_: Any) -> Json:
+        if id not in self.names:
+            raise Refusal(41050, "no user authority error")
+        return {"user": {"open_id": id, "name": self.names[id]}}
+
+    def m_bot(self, **_: Any) -> Json:
+        return {"bot": {"app_name": "Fawn", "open_id": BOT, "activate_status": 2}}
+
+    # ------------------------------------------------------------ cards
+
+    def m_card_create(self, body: Json, **_: Any) -> Json:
+        if body["type"] != "card_json":
+            raise Refusal(300101, "type")
+        card_id = f"75{uuid.uuid4().int % 10**17:017}"
+        self.cards[card_id] = Card(checked(body["data"]))
+        return {"card_id": card_id}
+
+    def m_card_find(self, body: Json, **_: Any) -> Json:
+        said = self.messages.get(str(body["message_id"]))
+        if said is None or said.deleted or not said.card:
+            raise Refusal(200740, "the message shows no card")
+        return {"card_id": said.card}
+
+    def m_card_replace(self, id: str, body: Json, **_: Any) -> Json:
+        self._changing(id, body).json = checked(body["card"]["data"])
+        return {}
+
+    def m_card_write(self, id: str, element: str, body: Json, **_: Any) -> Json:
+        card = self.cards.get(id)
+        if card and not card.streaming:
+            raise Refusal(300309, "Card streaming mode is closed.")
+        card = self._changing(id, body)
+        checked_text(str(body["content"]))
+        card.element(element)["content"] = body["content"]
+        if len(orjson.dumps(card.json)) > 30 << 10:
+            raise Refusal(200860, "card over max size")
+        card.writes.append(str(body["content"]))
+        return {}
+
+    def m_card_settings(self, id: str, body: Json, **_: Any) -> Json:
+        card = self._changing(id, body)
+        card.json.setdefault("config", {}).update(orjson.loads(body["settings"])["config"])
+        return {}
+
+    def m_card_element(self, id: str, element: str, body: Json, **_: Any) -> Json:
+        card = self._changing(id, body)
+        new = orjson.loads(body["element"])
+        old = card.element(element)
+        old.clear()
+        old.update(new)
+        return {}
+
+    def _changing(self, card_id: str, body: Json) -> Card:
+        """A card about to change: its sequence rises, not too often."""
+        card = self.cards.get(card_id)
+        if card is None or any(said.card == card_id and said.deleted for said in self.messages.values()):
+            raise Refusal(300306, "card not found")
+        sequence = body["sequence"]
+        if not isinstance(sequence, int) or not 1 <= sequence <= 2**31 - 1:
+            raise Refusal(99992402, "field validation failed: sequence")
+        if sequence <= card.sequence:
+            raise Refusal(300317, "sequence number compare failed")
+        now = time.monotonic()
+        card.at = [*(at for at in card.at if now - at < 60), now]
+        if self.enforce_cards and len([at for at in card.at if now - at < 1]) > CHANGES:
+            raise Refusal(99991400, "request trigger frequency limit", 429)
+        card.sequence = sequence
+        return card
+
+    # ------------------------------------------------------------ files
+
+    def m_file(self, body: Json, files: Files, **_: Any) -> Json:
+        name, data = files.get("file", ("", b""))
+        if not data:
+            raise Refusal(234010, "File's size can't be 0.")
+        if len(data) > UPLOAD:
+            raise Refusal(234006, "The file size exceed the max value.")
+        if body.get("file_type") not in ("opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"):
+            raise Refusal(234001, "Invalid request param.")
+        key = f"file_v3_{uuid.uuid4().hex}"
+        self.files[key] = (str(body["file_name"]), data)
+        return {"file_key": key}
+
+    def m_image(self, body: Json, files: Files, **_: Any) -> Json:
+        name, data = files.get("image", ("", b""))
+        if body.get("image_type") != "message" or not data:
+            raise Refusal(234001, "Invalid request param.")
+        if len(data) > IMAGE:
+            raise Refusal(234006, "The file size exceed the max value.")
+        if data[:4] not in (b"\x89PNG", b"\xff\xd8\xff\xe0", b"GIF8", b"RIFF"):
+            raise Refusal(234011, "Can't recognize image format.")
+        key = f"img_v3_{uuid.uuid4().hex}"
+        self.files[key] = (name, data)
+        return {"image_key": key}

@@ -1,0 +1,194 @@
+"""What the fake Feishu knows: chats, messages, cards, files, and how a person sees them."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from tests.fakes.server import Json
+
+APP, SECRET = "cli_a0123456789abcde", "s3cretOfTheApp"
+TENANT = "tenant0001"
+BOT, JANE, KIM = "ou_bot", "ou_jane", "ou_kim"
+DIRECT, GROUP = "oc_direct", "oc_group"
+
+CARD_BYTES = 30 * 1024
+CARD_TABLES = 5
+EDITS = 20
+_ELEMENT = re.compile(r"[A-Za-z]\w{0,19}")
+_AT = re.compile(r"<at id=[\"']?([\w-]+)[\"']?>\s*</at>")
+_IMAGE = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")
+
+
+class Refusal(Exception):
+    """What the platform says no with."""
+
+    def __init__(self, code: int, words: str, status: int = 400) -> None:
+        super().__init__(words)
+        self.code = code
+        self.words = words
+        self.status = status
+
+
+@dataclass(slots=True)
+class Said:
+    """A message."""
+
+    id: str
+    chat: str
+    sender: str  # an open id, or the app's id
+    kind: str
+    content: Json
+    time: int  # milliseconds
+    root: str = ""
+    parent: str = ""
+    thread: str = ""
+    mentions: list[Json] = field(default_factory=list)
+    uuid: str = ""
+    deleted: bool = False
+    edits: int = 0
+    card: str = ""
+    inside: str = ""  # the bundle it was forwarded in
+    reactions: list[tuple[str, str]] = field(default_factory=list)  # (who, emoji)
+
+
+@dataclass(slots=True)
+class Card:
+    """A card entity."""
+
+    json: Json
+    sequence: int = 0
+    sent: bool = False
+    writes: list[str] = field(default_factory=list)  # texts that were streamed
+    at: list[float] = field(default_factory=list)  # times of its changes
+
+    @property
+    def streaming(self) -> bool:
+        return bool(self.json.get("config", {}).get("streaming_mode"))
+
+    def elements(self) -> list[Json]:
+        """Every element, those in panels and columns included."""
+        return _flat(self.json["body"]["elements"])
+
+    def element(self, element_id: str) -> Json:
+        for element in self.elements():
+            if element.get("element_id") == element_id:
+                return element
+        raise Refusal(300313, "element not found")
+
+
+def _flat(elements: list[Json]) -> list[Json]:
+    found: list[Json] = []
+    for element in elements:
+        found += [element, *_flat(element.get("elements", [])), *_flat(element.get("columns", []))]
+    return found
+
+
+def checked(text: str) -> Json:
+    """A card's JSON as the platform takes it. Raises Refusal."""
+    json: Json = orjson.loads(text)
+    if json.get("schema") != "2.0" or not isinstance(json.get("body", {}).get("elements"), list):
+        raise Refusal(200610, "body is nil")
+    if json.get("config", {}).get("update_multi") is False:
+        raise Refusal(300120, "update_multi must be true")
+    if len(text.encode()) > CARD_BYTES:
+        raise Refusal(200860, "card over max size")
+    known: set[str] = set()
+    for element in _flat(json["body"]["elements"]):
+        if element_id := element.get("element_id"):
+            if not _ELEMENT.fullmatch(element_id) or element_id in known:
+                raise Refusal(300301, f"bad element id {element_id}")
+            known.add(element_id)
+    checked_text("\n".join(str(element.get("content", "")) for element in _flat(json["body"]["elements"])))
+    return json
+
+
+def checked_text(text: str) -> None:
+    """Markdown as a card takes it. Raises Refusal."""
+    prose = re.sub(r"(?ms)^( *)(`{3,}|~{3,}).*?^ *\2 *$", "", text)
+    if len(re.findall(r"(?m)^.*\|.*\n[ >]*\|?( *:?-+:? *\|)+.*$", prose)) > CARD_TABLES:
+        raise Refusal(230099, "Failed to create card content, ext=ErrCode: 11310; ErrMsg: card table number over limit")
+    if any(not link.startswith("img_") for link in _IMAGE.findall(re.sub(r"`[^`\n]*`", "", prose))):
+        raise Refusal(230099, "Failed to create card content, ext=ErrCode: 11311; ErrMsg: invalid image keys")
+
+
+class World:
+    """The state of the tenant."""
+
+    def __init__(self) -> None:
+        self.names = {JANE: "Jane", KIM: "Kim"}
+        self.chats: dict[str, str] = {DIRECT: "p2p", GROUP: "group"}  # → its mode
+        self.messages: dict[str, Said] = {}  # in order of time
+        self.cards: dict[str, Card] = {}
+        self.files: dict[str, tuple[str, bytes]] = {}
+        self._times: int = 0
+
+    def now(self) -> int:
+        """Milliseconds, never twice the same: the order of messages is the order of their times."""
+        self._times = max(self._times + 1, int(time.time() * 1000))
+        return self._times
+
+    def add(self, chat: str, sender: str, kind: str, content: Json, **more: Any) -> Said:
+        made = Said(f"om_{uuid.uuid4().hex}", chat, sender, kind, content, self.now(), **more)
+        self.messages[made.id] = made
+        return made
+
+    def reply_to(self, parent: Said, in_thread: bool) -> Json:
+        """Where an answer to `parent` stands."""
+        root = parent.root or parent.id
+        if in_thread and not self.messages[root].thread:
+            self.messages[root].thread = f"omt_{root[3:19]}"
+        thread = parent.thread or (self.messages[root].thread if in_thread else "")
+        return {"root": root, "parent": root if thread else parent.id, "thread": thread}
+
+    # ------------------------------------------------------------ what a person sees
+
+    def bot_messages(self, chat: str, root: str = "") -> list[Said]:
+        """The bot's messages, in a topic or outside of all."""
+        return [
+            said
+            for said in self.messages.values()
+            if said.sender == APP and said.chat == chat and not said.deleted and (said.root if said.thread else "") == root
+        ]
+
+    def visible(self, chat: str = DIRECT, root: str = "") -> list[str]:
+        """The bot's messages as text."""
+        return [self.shown(said) for said in self.bot_messages(chat, root)]
+
+    def shown(self, said: Said) -> str:
+        match said.kind:
+            case "interactive":
+                elements = self.cards[said.card].elements()
+                lines = [str(element["content"]) for element in elements if element["tag"] == "markdown"]
+            case "text":
+                lines = [str(said.content["text"])]
+            case "post":
+                lines = [str(part.get("text", "")) for line in said.content["zh_cn"]["content"] for part in line]
+            case _:
+                key = str(said.content.get("file_key") or said.content.get("image_key"))
+                lines = [self.files[key][0]]
+        text = "\n\n".join(line for line in lines if line)
+        text = _AT.sub(lambda found: f"@{self.names.get(found[1], found[1])}", text)
+        return text.replace("\u200b", "").strip()
+
+    def pinged(self, chat: str = DIRECT, root: str = "") -> list[str]:
+        """Whom the bot's messages notified by name."""
+        found: list[str] = []
+        for said in self.bot_messages(chat, root):
+            raw = orjson.dumps(self.cards[said.card].json if said.card else said.content).decode()
+            found += re.findall(r"<at (?:id|user_id)=[\\\"']*([\w-]+)", raw)
+        return found
+
+    def buttons(self, chat: str = DIRECT, root: str = "") -> list[Json]:
+        """The buttons of the bot's last card."""
+        shown = [said for said in self.bot_messages(chat, root) if said.card]
+        return [e for e in self.cards[shown[-1].card].elements() if e["tag"] == "button"] if shown else []
+
+    def reactions(self, message_id: str) -> list[str]:
+        """The bot's reactions on a message."""
+        return [emoji for who, emoji in self.messages[message_id].reactions if who == APP]

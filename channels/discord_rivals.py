@@ -1,9 +1,9 @@
 """A second Fawn on the same token: Discord gives every event to both. Who comes too late to an answer stands by.
 
 Nothing tells one instance of the other but what it finds done already: its thread opened on a message that just came,
-an interaction answered, a post whose nonce gives somebody else's message back, or, before it has done anything itself, a
-new message of the bot. The one that finds this takes no more messages. It holds them until the other one shows a sign,
-and takes them itself when there is none for a while.
+an interaction answered, a post whose nonce gives somebody else's message back, or, before it has done anything itself,
+a new message of the bot. The one that finds this takes no more messages. It holds them until the other one shows a
+sign, and takes them itself when there is none for a while.
 """
 
 from __future__ import annotations

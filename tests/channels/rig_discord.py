@@ -1,0 +1,202 @@
+"""Discord for the channel contract: topic 0 is Jane's direct chat, topic n the thread on a mention of hers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from agent.conversation import Message, Secret, Thread
+from channels import discord
+from channels.base import Channel, Health
+from channels.discord import Settings
+from tests.channels.box import Box, listening
+from tests.channels.rig import Call
+from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
+from tests.fakes.server import until
+
+CALLS: dict[Call, tuple[str, ...]] = {
+    "post": ("createMessage",),
+    "edit": ("editMessage",),
+    "delete": ("deleteMessage",),
+    "upload": ("createMessage",),
+    "any": ("*",),
+}
+
+
+class DiscordWire:
+    """The fake server in the contract's words."""
+
+    def __init__(self, rig: DiscordRig) -> None:
+        self._rig = rig
+        self._server = rig.server
+
+    def fault(
+        self,
+        kind: Literal["flood", "error", "drop", "slow", "hang"],
+        call: Call,
+        *,
+        topic: int | None = None,
+        times: int = 1,
+        after: bool = False,
+        seconds: float = 1.0,
+        code: int = 500,
+        body: str = "",
+    ) -> None:
+        chat = None if topic is None else int(self._rig.room(topic))
+        for method in CALLS[call]:
+            rule: dict[str, Any] = {"chat": chat, "times": times, "after": after, "seconds": seconds}
+            self._server.fault(kind, method, **rule, code=code, body=body)
+
+    def count(self, call: Call) -> int:
+        wanted = CALLS[call]
+        calls = [each for each in self._server.calls if each.method in wanted or "*" in wanted]
+        return len([each for each in calls if bool(each.files) == (call == "upload") or call == "any"])
+
+    def topics(self) -> set[int]:
+        known = {self._rig.room(topic): topic for topic in self._rig.topics}
+        known |= {self._rig.room(0): 0}
+        methods = ("createMessage", "editMessage", "deleteMessage")
+        return {known[call.channel] for call in self._server.calls_of(*methods) if call.channel in known}
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def start(self) -> None:
+        await self._server.start(self._server.port)
+
+    def abort(self) -> None:
+        self._server.abort()
+
+    def deafen(self) -> None:
+        self._server.deafen()
+
+
+class DiscordRig:
+    """One server, one channel, Jane."""
+
+    name = "discord"
+    can = frozenset(
+        [
+            "edits",
+            "redelivery",
+            "topics",
+            "follow_up",
+            "buttons",
+            "uploads",
+            "downloads",
+            "amend",
+            "reactions",
+            "native",
+            "catch_up",
+            "earlier",
+            "mentions",
+            "once",
+            "wire",
+            "socket",
+            "apology",
+        ]
+    )
+
+    def __init__(self, server: FakeDiscord, settings: Settings) -> None:
+        self.server = server
+        self.box = Box()
+        self.channel: Channel
+        self.topics: dict[int, str] = {}  # topic → the message its thread hangs on
+        self._settings = settings
+        self._stack = AsyncExitStack()
+        self._last: tuple[str, str] = ("", "")  # the last message: its room and id
+        self._token = ""
+
+    @property
+    def wire(self) -> DiscordWire:
+        return DiscordWire(self)
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
+        async with FakeDiscord() as server:
+            server.heartbeat = 0.5
+            plain = Settings(token=Secret(TOKEN), base_url=server.api_url, gateway_url=server.gateway_url)
+            rig = cls(server, replace(plain, **settings))
+            await rig.back()
+            try:
+                yield rig
+            finally:
+                await rig.leave()
+
+    async def leave(self) -> None:
+        await self._stack.aclose()
+
+    async def back(self) -> None:
+        self._stack = AsyncExitStack()
+        self.channel = await self._stack.enter_async_context(discord.connect(self._settings))
+        await self._stack.enter_async_context(listening(self.channel, self.box))
+        await until(lambda: self.channel.readiness().health is Health.READY)
+
+    # ------------------------------------------------------------ people
+
+    def room(self, topic: int) -> str:
+        """The id of the channel that a topic is; its thread is there as soon as somebody opened it."""
+        if not topic:
+            return self.server.direct().id
+        if topic not in self.topics:
+            opening = self.server.say(f"topic {topic}", CHANNEL, quiet=True)
+            self.topics[topic] = opening["id"]
+            self.server.thread(CHANNEL, f"topic {topic}", JANE, opening["id"])
+        return self.topics[topic]
+
+    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
+        count = len(self.box.messages)
+        self.mutter(text, topic, mention=mention and bool(topic))
+        return await self.box.next(count + 1)
+
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+        room = self.room(topic)
+        self._last = room, self.server.say(text, room, mention=mention)["id"]
+
+    def redeliver(self) -> None:
+        self.server.redeliver(self._last[1], self._last[0])
+
+    def send_file(self, name: str, data: bytes, caption: str = "") -> None:
+        self.server.say(caption, files=[(name, data)])
+
+    def amend(self, text: str) -> None:
+        self.server.amend(self._last[1], text)
+
+    def withdraw(self) -> None:
+        self.server.withdraw(self._last[1])
+
+    def react(self, topic: int = 0) -> None:
+        self.server.react(self.server.visible(self.room(topic))[-1].id, self.room(topic))
+
+    def command(self, text: str) -> None:
+        name, _, words = text.partition(" ")
+        self._token = self.server.slash(name, words)
+
+    def buttons(self, topic: int = 0) -> list[str]:
+        shown = self.server.visible(self.room(topic))
+        return [label for label, _ in shown[-1].buttons] if shown else []
+
+    def press(self, label: str, topic: int = 0) -> None:
+        self._token = self.server.press(label, self.room(topic))
+
+    def felt(self) -> bool:
+        return bool(self.server.interactions[self._token]["answers"])
+
+    def thread(self, topic: int = 0) -> Thread:
+        if not topic:
+            return Thread("discord", "@me", self.room(0))
+        return Thread("discord", GUILD, CHANNEL, self.room(topic))
+
+    def visible(self, topic: int = 0) -> list[str]:
+        shown = self.server.visible(self.room(topic))
+        return ["\n".join(filter(None, [each.text, each.embed, *each.files])) for each in shown]
+
+    def pinged(self, topic: int = 0) -> Sequence[str]:
+        return [person for each in self.server.visible(self.room(topic)) for person in each.pinged]
+
+    def commands(self) -> list[str]:
+        return [command["name"] for command in self.server.commands]

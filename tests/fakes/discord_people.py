@@ -1,0 +1,152 @@
+"""What people do in the fake Discord: each call is one act, sends its event and gives the message (or interaction)."""
+
+from __future__ import annotations
+
+import time
+
+from tests.fakes.discord_rest import Rest, guild_of
+from tests.fakes.discord_world import BOT, CHANNEL, EVERYTHING, GUILD, JANE, MEMBER, THREAD, Room, stamp
+from tests.fakes.server import Json
+
+
+class People(Rest):
+    """The users' side. `channel` is a channel, a thread or (default) Jane's direct chat."""
+
+    def room(self, channel: str = "") -> Room:
+        return self.rooms[channel] if channel else self.direct()
+
+    def say(
+        self,
+        text: str,
+        channel: str = "",
+        *,
+        user: str = JANE,
+        mention: bool = False,
+        reply_to: str = "",
+        files: list[tuple[str, bytes]] | None = None,
+        names: tuple[str, ...] = (),
+        forward: str = "",
+        sticker: bool = False,
+        poll: bool = False,
+        ago: float = 0.0,
+        quiet: bool = False,
+    ) -> Json:
+        """Somebody writes. `names` are people mentioned besides the bot, `forward` the text of a forwarded message,
+        `ago` how many seconds ago it was, `quiet` without an event (nobody was connected)."""
+        room = self.room(channel)
+        self.person(user)
+        words = " ".join([f"<@{BOT}>"] * mention + [f"<@{name}>" for name in names] + [text])
+        mentions = [self.people[each] for each in ([BOT] if mention else []) + list(names)]
+        made = self.message(room, user, words.strip(), ago=ago, mentions=mentions)
+        for name, data in files or ():
+            mime = "image/png" if name.endswith(".png") else "audio/ogg" if name.endswith(".ogg") else "text/plain"
+            made["attachments"].append(self.attachment(room, name, data, mime))
+        if reply_to:
+            original = room.messages.get(reply_to)
+            made |= {"type": 19, "message_reference": {"type": 0, "message_id": reply_to, "channel_id": room.id}}
+            made["referenced_message"] = original and {k: v for k, v in original.items() if k != "referenced_message"}
+            if original and original["author"] not in mentions:
+                mentions.append(original["author"])  # an answer notifies
+        if forward:
+            inside = {"content": forward, "timestamp": stamp(), "attachments": [], "embeds": [], "mentions": []}
+            made["message_reference"] = {"type": 1, "message_id": self.snow(60), "channel_id": CHANNEL}
+            made["message_snapshots"] = [{"message": inside | {"type": 0, "flags": 0, "components": []}}]
+        if sticker:
+            made["sticker_items"] = [{"id": self.snow(), "name": "Wave", "format_type": 1}]
+        if poll:
+            answers = [{"answer_id": 1, "poll_media": {"text": "yes"}}]
+            made["poll"] = {"question": {"text": "?"}, "answers": answers, "allow_multiselect": False}
+            made["poll"] |= {"expiry": None, "layout_type": 1}
+        if not quiet:
+            self.push("MESSAGE_CREATE", self.event(made))
+        return made
+
+    def redeliver(self, message: str, channel: str = "") -> None:
+        """The same message is told once more."""
+        self.push("MESSAGE_CREATE", self.event(self.room(channel).messages[message]))
+
+    def amend(self, message: str, text: str, channel: str = "", *, preview: bool = False) -> None:
+        """Its author edits a message; or (`preview`) Discord only adds a link preview to it."""
+        found = self.room(channel).messages[message]
+        if preview:
+            found["embeds"] = [{"type": "link", "url": "https://example.com"}]
+        else:
+            found |= {"content": text, "edited_timestamp": stamp()}
+        self.push("MESSAGE_UPDATE", self.event(found))
+
+    def withdraw(self, message: str, channel: str = "") -> None:
+        """A message is deleted."""
+        room = self.room(channel)
+        del room.messages[message]
+        self.push("MESSAGE_DELETE", {"id": message, "channel_id": room.id} | guild_of(room))
+
+    def react(self, message: str, channel: str = "", emoji: str = "❌", user: str = JANE) -> None:
+        room = self.room(channel)
+        told = {"user_id": user, "channel_id": room.id, "message_id": message, "type": 0, "burst": False}
+        told |= {"emoji": {"id": None, "name": emoji}, "message_author_id": room.messages[message]["author"]["id"]}
+        if room.guild:
+            told |= {"guild_id": room.guild, "member": MEMBER | {"user": self.people[user]}}
+        self.push("MESSAGE_REACTION_ADD", told)
+
+    def archive(self, thread: str, *, locked: bool = False) -> None:
+        """Nobody wrote for a day."""
+        self.rooms[thread].archived, self.rooms[thread].locked = True, locked
+        self.push("THREAD_UPDATE", self.room_json(self.rooms[thread]))
+
+    def close_channel(self, channel: str) -> None:
+        """A channel or thread is deleted."""
+        room = self.rooms.pop(channel)
+        told = {"id": room.id, "guild_id": room.guild, "parent_id": room.parent or None, "type": room.type}
+        self.push("THREAD_DELETE" if room.type == THREAD else "CHANNEL_DELETE", self.room_json(room) | told)
+
+    def run_out(self) -> None:
+        """The links of all files run out."""
+        self.links += 1
+
+    # ------------------------------------------------------------ interactions
+
+    def press(self, label: str, channel: str = "", user: str = JANE, message: str = "") -> str:
+        """Somebody presses a button, or chooses from a menu, of the bot's latest message that has it."""
+        room = self.room(channel)
+        for found in reversed(list(room.messages.values())):
+            for row in found["components"]:
+                for part in row["components"]:
+                    if message and found["id"] != message:
+                        continue
+                    if part.get("label") == label and not part.get("disabled"):
+                        data = {"custom_id": part["custom_id"], "component_type": 2, "id": 1}
+                        return self._interaction(room, 3, data, user, message=found)
+                    for option in part.get("options", ()):
+                        if option["label"] == label:
+                            data = {"custom_id": part["custom_id"], "component_type": 3, "values": [option["value"]]}
+                            return self._interaction(room, 3, data | {"id": 1}, user, message=found)
+        raise KeyError(f"no button {label!r}")
+
+    def slash(self, name: str, words: str = "", channel: str = "", user: str = JANE) -> str:
+        """Somebody uses a native command."""
+        options = [{"name": "words", "type": 3, "value": words}] if words else []
+        known = next((command["id"] for command in self.commands if command["name"] == name), self.snow())
+        data = {"id": known, "name": name, "type": 1, "options": options}
+        return self._interaction(self.room(channel), 2, data, user)
+
+    def _interaction(self, room: Room, kind: int, data: Json, user: str, **more: object) -> str:
+        """Gives the token, by which `interactions` knows what became of it."""
+        id = self.snow()
+        token = f"interaction-token-{id}"
+        event: Json = {"id": id, "application_id": BOT, "type": kind, "data": data, "channel_id": room.id, "version": 1}
+        event |= {"token": token, "channel": self.room_json(room) | {"permissions": EVERYTHING}, "locale": "en-US"}
+        event |= {"entitlements": [], "app_permissions": EVERYTHING, "attachment_size_limit": 10 << 20} | more
+        event |= {"context": 0 if room.guild else 1, "authorizing_integration_owners": {"0": room.guild or "0"}}
+        if room.guild:
+            event |= {"guild_id": room.guild, "guild_locale": "en-US"}
+            event["guild"] = {"id": GUILD, "locale": "en-US", "features": []}
+            event["member"] = MEMBER | {"user": self.person(user), "permissions": EVERYTHING}
+        else:
+            event["user"] = self.person(user)
+        self.interactions[token] = {"event": event, "at": time.monotonic(), "answers": [], "whispers": []}
+        self.push("INTERACTION_CREATE", event)
+        return token
+
+    def expire(self, token: str) -> None:
+        """A quarter of an hour passes for an interaction."""
+        self.interactions[token]["at"] -= 901

@@ -1,0 +1,324 @@
+"""The fake Discord's REST API v10: the calls a bot makes, with their checks and error codes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.fakes.discord_gateway import Gateway
+from tests.fakes.discord_world import BOT, DM, EPHEMERAL, SUPPRESS, TIERS, ApiError, Room, stamp
+from tests.fakes.server import Json
+
+NO_CHANNEL = ApiError(404, 10003, "Unknown Channel")
+NO_MESSAGE = ApiError(404, 10008, "Unknown Message")
+NO_ACCESS = ApiError(403, 50001, "Missing Access")
+NO_PERMISSION = ApiError(403, 50013, "Missing Permissions")
+ARCHIVED = ApiError(400, 50083, "Thread is archived")
+LATE = 3.0  # seconds to answer an interaction
+LIVES = 900.0  # seconds it can be answered further
+NONCES = 180.0  # seconds ("a few minutes") that a nonce is remembered
+
+Files = dict[str, tuple[str, bytes]]
+
+
+class Rest(Gateway):
+    """Methods called m_NAME(params of the path, body, files, query); they raise ApiError."""
+
+    ROUTES = [  # noqa: RUF012 — a table, never changed
+        ("GET", "users/@me", "me"),
+        ("GET", "users/@me/guilds", "guilds"),
+        ("GET", "oauth2/applications/@me", "application"),
+        ("GET", "applications/@me", "application"),
+        ("GET", "gateway", "gateway"),
+        ("GET", "gateway/bot", "gateway"),
+        ("GET", "applications/{app}/commands", "commands"),
+        ("PUT", "applications/{app}/commands", "setCommands"),
+        ("GET", "channels/{channel}", "getChannel"),
+        ("PATCH", "channels/{channel}", "modifyChannel"),
+        ("POST", "channels/{channel}/typing", "typing"),
+        ("GET", "channels/{channel}/messages", "getMessages"),
+        ("POST", "channels/{channel}/messages", "createMessage"),
+        ("GET", "channels/{channel}/messages/{message}", "getMessage"),
+        ("PATCH", "channels/{channel}/messages/{message}", "editMessage"),
+        ("DELETE", "channels/{channel}/messages/{message}", "deleteMessage"),
+        ("POST", "channels/{channel}/messages/{message}/threads", "createThread"),
+        ("POST", "interactions/{interaction}/{token}/callback", "callback"),
+        ("PATCH", "webhooks/{app}/{token}/messages/@original", "editOriginal"),
+        ("POST", "webhooks/{app}/{token}", "followup"),
+    ]
+    TABLE = [  # noqa: RUF012 — as above
+        (method, re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), name) for method, path, name in ROUTES
+    ]
+
+    def __init__(self) -> None:
+        self.interactions: dict[str, Json] = {}  # token → the interaction: its event, answers
+        self._nonces: dict[str, tuple[float, str, str]] = {}  # nonce → (when, channel, message)
+        self._clock = itertools.count(1)
+        super().__init__()
+
+    def find(self, method: str, path: str) -> tuple[str, dict[str, str]] | None:
+        """The name of a route and the parameters of its path."""
+        for wanted, pattern, name in self.TABLE:
+            if method == wanted and (found := pattern.fullmatch(path)):
+                return name, found.groupdict()
+        return None
+
+    def run(self, name: str, params: dict[str, str], body: Any, files: Files, query: dict[str, str]) -> Any:
+        method: Callable[..., Any] = getattr(self, f"m_{name}")
+        return method(params, body, files, query)
+
+    # ------------------------------------------------------------ the account
+
+    def m_me(self, *_: object) -> Json:
+        return self.people[BOT] | {"mfa_enabled": False, "verified": True, "email": None, "flags": 0}
+
+    def m_guilds(self, *_: object) -> list[Json]:
+        return [{"id": id, "name": guild["name"], "icon": None, "owner": False} for id, guild in self.guilds.items()]
+
+    def m_application(self, *_: object) -> Json:
+        made: Json = {"id": BOT, "name": "fawn", "icon": None, "description": "", "bot_public": True, "summary": ""}
+        made |= {"bot_require_code_grant": False, "verify_key": "x", "owner": self.people[BOT], "team": None}
+        return made | {"flags": self.application_flags}
+
+    def m_gateway(self, *_: object) -> Json:
+        limit = {"total": 1000, "remaining": 1000, "reset_after": 0, "max_concurrency": 1}
+        return {"url": self.gateway_url, "shards": 1, "session_start_limit": limit}
+
+    def m_commands(self, *_: object) -> list[Json]:
+        return self.commands
+
+    def m_setCommands(self, _: object, body: list[Json], *__: object) -> list[Json]:
+        for command in body:
+            if not re.fullmatch(r"[-_a-z0-9]{1,32}", command["name"]) or not 1 <= len(command["description"]) <= 100:
+                raise invalid("name")
+        more = {"application_id": BOT, "version": "1", "default_member_permissions": None, "nsfw": False}
+        self.commands = [{"id": self.snow(), "type": 1, **more, **command} for command in body]
+        return self.commands
+
+    # ------------------------------------------------------------ channels
+
+    def room_of(self, params: dict[str, str], *needed: str) -> Room:
+        room = self.rooms.get(params["channel"])
+        if room is None:
+            raise NO_CHANNEL
+        if "view" in room.denied:
+            raise NO_ACCESS
+        if room.denied.intersection(needed):
+            raise NO_PERMISSION
+        return room
+
+    def m_getChannel(self, params: dict[str, str], *_: object) -> Json:
+        return self.room_json(self.room_of(params))
+
+    def m_modifyChannel(self, params: dict[str, str], body: Json, *_: object) -> Json:
+        room = self.room_of(params)
+        if room.locked:
+            raise NO_PERMISSION
+        room.archived = bool(body.get("archived", room.archived))
+        self.push("THREAD_UPDATE", self.room_json(room))
+        return self.room_json(room)
+
+    def m_typing(self, params: dict[str, str], *_: object) -> None:
+        room = self.room_of(params, "send")
+        room.typing.append(time.monotonic())
+        self.push("TYPING_START", {"channel_id": room.id, "user_id": BOT, "timestamp": int(time.time())})
+
+    def m_createThread(self, params: dict[str, str], body: Json, *_: object) -> Json:
+        room = self.room_of(params, "threads")
+        if params["message"] not in room.messages:
+            raise NO_MESSAGE
+        if params["message"] in self.rooms:
+            raise ApiError(400, 160004, "A thread has already been created for this message")
+        if not 1 <= len(body["name"]) <= 100:
+            raise invalid("name")
+        return self.room_json(self.thread(room.id, body["name"], BOT, params["message"]))
+
+    # ------------------------------------------------------------ messages
+
+    def m_getMessages(self, params: dict[str, str], _: object, __: object, query: dict[str, str]) -> list[Json]:
+        room = self.room_of(params, "history")
+        limit = int(query.get("limit", 50))
+        if not 1 <= limit <= 100:
+            raise invalid("limit")
+        found = sorted(room.messages.values(), key=lambda message: -int(message["id"]))
+        if "before" in query:
+            found = [message for message in found if int(message["id"]) < int(query["before"])]
+        if "after" in query:  # the oldest that are younger, newest first
+            found = [message for message in found if int(message["id"]) > int(query["after"])][-limit:]
+        return [self.refreshed(message) for message in found[:limit]]
+
+    def m_getMessage(self, params: dict[str, str], *_: object) -> Json:
+        return self.refreshed(self.message_of(self.room_of(params, "history"), params))
+
+    def m_createMessage(self, params: dict[str, str], body: Json, files: Files, _: object) -> Json:
+        room = self.room_of(params, "send")
+        if room.archived:
+            raise ARCHIVED
+        nonce = str(body.get("nonce") or "")
+        if len(nonce) > 25:
+            raise invalid("nonce")
+        when, channel, id = self._nonces.get(nonce, (0.0, "", ""))
+        fresh = channel == room.id and time.monotonic() - when < NONCES
+        if body.get("enforce_nonce") and nonce and fresh and id in room.messages:
+            return self.refreshed(room.messages[id]) | {"nonce": nonce}
+        message = self._say(room, body, files)
+        self._nonces[nonce] = (time.monotonic(), room.id, message["id"])
+        self.push("MESSAGE_CREATE", self.event(message))
+        return self.refreshed(message) | ({"nonce": nonce} if nonce else {})
+
+    def m_editMessage(self, params: dict[str, str], body: Json, *_: object) -> Json:
+        room = self.room_of(params)
+        message = self.message_of(room, params)
+        if message["author"]["id"] != BOT:
+            raise ApiError(403, 50005, "Cannot edit a message authored by another user")
+        if room.archived:
+            raise ARCHIVED
+        return self._amend(message, body)
+
+    def m_deleteMessage(self, params: dict[str, str], *_: object) -> None:
+        room = self.room_of(params)
+        self.message_of(room, params)
+        if room.archived:
+            raise ARCHIVED
+        del room.messages[params["message"]]
+        self.push("MESSAGE_DELETE", {"id": params["message"], "channel_id": room.id} | guild_of(room))
+
+    def message_of(self, room: Room, params: dict[str, str]) -> Json:
+        if params["message"] not in room.messages:
+            raise NO_MESSAGE
+        return room.messages[params["message"]]
+
+    def _say(self, room: Room, body: Json, files: Files) -> Json:
+        """The bot posts."""
+        check(body, files)
+        limit = TIERS[self.guilds[room.guild]["premium_tier"]] if room.guild else TIERS[0]
+        if sum(len(data) for _, data in files.values()) > limit:
+            raise ApiError(413, 40005, "Request entity too large")
+        more: Json = {}
+        if reference := body.get("message_reference"):
+            if reference["message_id"] in room.messages:
+                more["message_reference"] = {"message_id": reference["message_id"], "channel_id": room.id, "type": 0}
+                more["referenced_message"] = room.messages[reference["message_id"]]
+                more["type"] = 19
+            elif reference.get("fail_if_not_exists", True):
+                raise invalid("message_reference")
+        attachments = [self.attachment(room, name, data) for name, data in files.values()]
+        message = self.message(room, BOT, (body.get("content") or "").strip(), attachments=attachments, **more)
+        message |= {"embeds": body.get("embeds") or [], "components": body.get("components") or []}
+        message["flags"] = body.get("flags") or 0
+        message["_pinged"] = pinged(body)
+        return message
+
+    def _amend(self, message: Json, body: Json) -> Json:
+        check({"embeds": message["embeds"], "content": message["content"], **body}, {}, bool(message["attachments"]))
+        for name in ("content", "embeds", "components"):
+            if name in body:
+                message[name] = (body[name] or "").strip() if name == "content" else body[name] or []
+        if "flags" in body:
+            message["flags"] = message["flags"] & ~SUPPRESS | body["flags"] & SUPPRESS
+        message["edited_timestamp"] = stamp()
+        message["_edits"] = message.get("_edits", 0) + 1
+        self.push("MESSAGE_UPDATE", self.event(message))
+        return self.refreshed(message)
+
+    # ------------------------------------------------------------ interactions
+
+    def m_callback(self, params: dict[str, str], body: Json, _: object, query: dict[str, str]) -> Json | None:
+        known = self.interactions.get(params["token"])
+        if known is None or time.monotonic() - known["at"] > LATE:
+            raise ApiError(404, 10062, "Unknown interaction")
+        if known["answers"]:
+            raise ApiError(400, 40060, "Interaction has already been acknowledged.")
+        known["answers"].append(body)
+        room, kind, data = self.rooms[known["event"]["channel_id"]], body["type"], body.get("data") or {}
+        if kind == 4:
+            check(data, {})
+            if data.get("flags", 0) & EPHEMERAL:
+                known["whispers"].append(data["content"])
+            else:
+                known["original"] = self._say(room, data, {})["id"]
+        elif kind == 5:
+            known["original"] = ""  # "fawn is thinking…"
+        elif kind == 7:
+            self._amend(known["event"]["message"], data)
+        if "with_response" not in query:
+            return None
+        told = {"id": params["interaction"], "type": 2, "response_message_id": known.get("original") or "1"}
+        told |= {"response_message_loading": kind == 5, "response_message_ephemeral": False}
+        return {"interaction": told}
+
+    def m_editOriginal(self, params: dict[str, str], body: Json, *_: object) -> Json:
+        known = self._living(params["token"])
+        event = known["event"]
+        if event["type"] == 3:
+            return self._amend(event["message"], body)
+        room = self.rooms[event["channel_id"]]
+        if known.get("original"):
+            return self._amend(room.messages[known["original"]], body)
+        message = self._say(room, body, {})
+        message["type"], known["original"] = 20, message["id"]
+        self.push("MESSAGE_UPDATE", self.event(message))
+        return self.refreshed(message)
+
+    def m_followup(self, params: dict[str, str], body: Json, *_: object) -> Json:
+        known = self._living(params["token"])
+        room = self.rooms[known["event"]["channel_id"]]
+        if body.get("flags", 0) & EPHEMERAL:
+            known["whispers"].append(body["content"])
+            return self.message(Room("0", DM), BOT, body["content"])
+        message = self._say(room, body, {})
+        self.push("MESSAGE_CREATE", self.event(message))
+        return self.refreshed(message)
+
+    def _living(self, token: str) -> Json:
+        known = self.interactions.get(token)
+        if known is None or not known["answers"]:
+            raise ApiError(404, 10015, "Unknown Webhook")
+        if time.monotonic() - known["at"] > LIVES:
+            raise ApiError(401, 50027, "Invalid Webhook Token")
+        return known
+
+
+def guild_of(room: Room) -> Json:
+    return {"guild_id": room.guild} if room.guild else {}
+
+
+def invalid(field: str) -> ApiError:
+    return ApiError(400, 50035, "Invalid Form Body", {field: {"_errors": [{"code": "INVALID", "message": "invalid"}]}})
+
+
+def pinged(body: Json) -> list[str]:
+    """Whom a new message notifies: those it names, as far as `allowed_mentions` lets it."""
+    named = re.findall(r"<@!?(\d+)>", body.get("content") or "")
+    if re.search("@everyone|@here", body.get("content") or ""):
+        named.append("everyone")
+    allowed = body.get("allowed_mentions")
+    if allowed is None:
+        return named
+    parse, users = allowed.get("parse") or [], allowed.get("users") or []
+    return [each for each in named if each in users or ("everyone" if each == "everyone" else "users") in parse]
+
+
+def check(body: Json, files: Files, has_files: bool = False) -> None:
+    """The limits of a message (discord.com/developers/docs/resources/message#create-message)."""
+    content, embeds, rows = (body.get("content") or "").strip(), body.get("embeds") or [], body.get("components") or []
+    if not (content or embeds or rows or files or has_files):
+        raise ApiError(400, 50006, "Cannot send an empty message")
+    if len(content) > 2000:
+        raise invalid("content")
+    if len(embeds) > 10 or any(not 0 < len(embed.get("description", "")) <= 4096 for embed in embeds):
+        raise invalid("embeds")
+    ids = [part.get("custom_id") for row in rows for part in row["components"]]
+    good = len(rows) <= 5 and len(ids) == len(set(ids)) and all(0 < len(str(id)) <= 100 for id in ids)
+    for row in rows:
+        menus = [part for part in row["components"] if part["type"] == 3]
+        good = good and row["type"] == 1 and 1 <= len(row["components"]) <= (1 if menus else 5)
+        good = good and all(1 <= len(menu["options"]) <= 25 for menu in menus)
+        labels = [part["label"] for part in row["components"] if part["type"] == 2]
+        labels += [option["label"][20:] for menu in menus for option in menu["options"]]  # 100 there, 80 here
+        good = good and all(len(label) <= 80 for label in labels)
+    if not good:
+        raise invalid("components")

@@ -119,9 +119,9 @@ class Bubblewrap:
     name = "bubblewrap"
     runs_commands = True
 
-    def __init__(self, settings: BubblewrapSettings) -> None:
+    def __init__(self, settings: BubblewrapSettings, egress: Egress | None = None) -> None:
         self._settings = settings
-        self._egress = Egress(settings.network, settings.state / "egress")
+        self._egress = egress or Egress(settings.network, settings.state / "egress")
         self._live: dict[str, _Live] = {}
         self._starting: dict[str, asyncio.Task[_Live]] = {}
         self._starts = asyncio.Semaphore(STARTS)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from sandbox.egress_rules import Denied, Guard, normal, shown, split
+from sandbox.egress_rules import Denied, Guard, literal, normal, shown, split
 
 log = logging.getLogger(__name__)
 
@@ -107,11 +107,13 @@ class Proxy:
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if len(self._clients) > CONNECTIONS:
-                await self._refuse(writer, 503, f"more than {CONNECTIONS} connections at once", "busy")
+            if len(self._clients) > 2 * CONNECTIONS:
                 return
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
+            if len(self._clients) > CONNECTIONS:  # now: an answer to what was not read would not arrive
+                await self._refuse(writer, 503, f"more than {CONNECTIONS} connections at once", "busy")
+                return
             await self._serve(parse(head), reader, writer)
         except Bad as error:
             await self._refuse(writer, 400, str(error), "bad")
@@ -154,7 +156,7 @@ class Proxy:
         """A connection to the one address that was checked. Raises Denied, OSError."""
         self._guard.ask(host, port)
         try:
-            addresses = await self._resolve(host, port)
+            addresses = [host] if literal(host) else await self._resolve(host, port)
         except OSError:
             if not self._upstream:
                 raise
@@ -192,6 +194,7 @@ class Proxy:
         return reader, writer
 
     async def _refuse(self, writer: asyncio.StreamWriter, status: int, text: str, why: str) -> None:
+        text = " ".join(text.split())  # it becomes a line of the head
         body = text.encode("ascii", "replace") + b"\n"
         head = f"HTTP/1.1 {status} {text}\r\nX-Fawn-Refused: {why}\r\nContent-Type: text/plain\r\n"
         head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"

@@ -14,6 +14,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sandbox.base import SandboxUnavailable
 from sandbox.forward import PORT
 
 INSIDE = "/run/fawn"  # where the folder with the proxy's socket is bound, read-only
@@ -26,7 +27,9 @@ OWN = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "sandbox")  # noqa: S104  nam
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PUBLIC6 = ipaddress.IPv6Network("2000::/3")  # all of IPv6 that is given out (RFC 4291 §2.4)
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
-_PLATFORM = ipaddress.IPv4Address("168.63.129.16")  # Azure's host of every virtual machine, on a public address
+# Not public either, whatever this Python knows of the IANA's list of special addresses; the second is Azure's host of
+# every virtual machine.
+_SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "168.63.129.16/32", "2001::/23", "3fff::/20")))
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 
 
@@ -99,9 +102,16 @@ class Guard:
         self._below: set[tuple[str, int]] = set()
         for entry in rules.hosts:
             wild = entry.startswith("*.")
-            host, port = split(entry[2:] if wild else entry)
+            try:
+                host, port = split(entry[2:] if wild else entry)
+                host = normal(host)
+            except ValueError as error:
+                raise SandboxUnavailable(
+                    f"sandbox.network.hosts: {entry!r} is {error}: write example.com, *.example.com or an address, "
+                    "with :port where it is not 80 or 443."
+                ) from error
             for number in (port,) if port else WEB:
-                (self._below if wild else self._exact).add((normal(host), number))
+                (self._below if wild else self._exact).add((host, number))
         for url in filter(None, (rules.pip_index_url, rules.npm_registry_url)):
             scheme, _, rest = url.partition("://")
             host, port = split(rest.partition("/")[0].rpartition("@")[2])
@@ -136,8 +146,8 @@ class Guard:
     def reach(self, host: str, port: int, address: str) -> None:
         """Whether `address`, which `host` resolved to, may be connected to. Raises Denied."""
         ip = plain(ipaddress.ip_address(address.partition("%")[0]))
-        literal = str(ip) == host
-        if self.named(host, port) and (literal or not (ip.is_link_local or ip.is_multicast or ip.is_unspecified)):
+        itself = str(ip) == host
+        if self.named(host, port) and (itself or not (ip.is_link_local or ip.is_multicast or ip.is_unspecified)):
             return
         if not public(ip) or local(ip):
             raise Denied(
@@ -151,7 +161,7 @@ def public(ip: Address) -> bool:
     """An address of the internet, and of nobody's own network or machine."""
     if ip.version == 6 and ip not in _PUBLIC6:
         return False
-    return ip.is_global and not (ip.is_multicast or ip.is_reserved) and ip != _PLATFORM
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or any(ip in network for network in _SPECIAL))
 
 
 def local(ip: Address) -> bool:
@@ -174,13 +184,20 @@ def plain(ip: Address) -> Address:
     return ip
 
 
+def literal(host: str) -> bool:
+    """An address instead of a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def normal(host: str) -> str:
     """The one form of a name or address. Raises ValueError for what is neither."""
-    text = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
-    try:
+    text = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if literal(text):
         return str(plain(ipaddress.ip_address(text)))
-    except ValueError:
-        pass
     text = text.removesuffix(".")
     name = (text if text.isascii() else text.encode("idna").decode("ascii")).lower()
     if len(name) > 253 or not _NAME.fullmatch(name):

@@ -32,6 +32,7 @@ from bot.turns import Turns
 from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
 from sandbox.bubblewrap import BubblewrapSettings
+from sandbox.docker_spec import DockerSettings
 from sandbox.pool import choose
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class App:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
         (provider, self._status.sandbox), _ = await asyncio.gather(
-            choose(config.sandbox.provider, sandbox_settings(config)), asyncio.to_thread(_import_agent)
+            choose(config.sandbox.provider, *sandbox_settings(config)), asyncio.to_thread(_import_agent)
         )
         log.info(self._status.sandbox)
         async with AsyncExitStack() as stack:
@@ -299,9 +300,9 @@ def models(config: Config) -> dict[str, str]:
     return {lead: named[lead], **named} if lead in named else named
 
 
-def sandbox_settings(config: Config) -> BubblewrapSettings:
-    """What the sandbox provider needs of the configuration."""
-    sandbox = config.sandbox
+def sandbox_settings(config: Config) -> tuple[BubblewrapSettings, DockerSettings]:
+    """What the sandbox providers need of the configuration."""
+    sandbox, state = config.sandbox, config.data_dir / "sandbox"
     return BubblewrapSettings(
         skills=Path(sandbox.skills),
         memory_mb=sandbox.memory_mb,
@@ -310,7 +311,21 @@ def sandbox_settings(config: Config) -> BubblewrapSettings:
         tmp_mb=sandbox.tmp_mb,
         command_seconds=sandbox.command_seconds,
         network=sandbox.network,
-        state=config.data_dir / "sandbox",
+        state=state,
+    ), DockerSettings(
+        skills=Path(sandbox.skills),
+        state=state,
+        image=sandbox.image,
+        host=sandbox.docker_host,
+        runtime=sandbox.runtime,
+        memory_mb=sandbox.memory_mb,
+        cpus=sandbox.cpus,
+        processes=sandbox.processes,
+        file_mb=sandbox.file_mb,
+        tmp_mb=sandbox.tmp_mb,
+        command_seconds=sandbox.command_seconds,
+        live=sandbox.live,
+        network=sandbox.network,
     )
 
 

@@ -59,12 +59,16 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
-    """`auto` takes the best that works here, `local` insists on bubblewrap, `none` offers files only."""
+    """`auto` takes the best that works here, `docker` and `local` insist on theirs, `none` offers files only."""
 
-    provider: Literal["auto", "local", "none"] = setting(
+    provider: Literal["auto", "docker", "local", "none"] = setting(
         "auto",
-        "`auto`: bubblewrap if it works here, else files only; `local`: bubblewrap or no start; `none`: files only",
+        "`auto`: Docker if its engine and the image are there, else bubblewrap, else files only; `docker`: a container"
+        " per conversation, or no start; `local`: bubblewrap, or no start; `none`: files only",
     )
+    image: str = setting("fawn-sandbox", "image of a Docker sandbox; `fawn sandbox build` makes the default one")
+    runtime: str = setting("", "runtime of Docker, such as `runsc` (gVisor); empty: the engine's default")
+    docker_host: str = setting("unix:///var/run/docker.sock", "the Docker engine, on this machine: unix:// or tcp://")
     idle_minutes: float = setting(15.0, "a sandbox that nobody used for so long is stopped (its folders stay)")
     command_seconds: float = setting(600.0, "the longest a single command may run", least=1)
     memory_mb: int = setting(1024, "memory of one process in a sandbox", least=64)

@@ -146,8 +146,9 @@ class Docker:
     name = "docker"
     runs_commands = True
 
-    def __init__(self, settings: DockerSettings, egress: Egress, environment: Mapping[str, str] | None = None) -> None:
-        self._settings, self._egress, self._environment = settings, egress, dict(environment or {})
+    def __init__(self, settings: DockerSettings, egress: Egress | None = None) -> None:
+        self._settings = settings
+        self._egress = egress or Egress(settings.network, settings.state / "egress")
         self._engine = Engine(settings.host)
         self._keeper = Keeper(self._start, self._stop, settings.live)
         self._starts = asyncio.Semaphore(STARTS)
@@ -159,7 +160,7 @@ class Docker:
     async def check(self) -> None:
         """Start a container that has to see and change a file of ours. Raises SandboxUnavailable with the fix."""
         key = f"check-{secrets.token_hex(8)}"
-        folder = self._settings.data / f".{key}"
+        folder = self._settings.state / key
         try:
             await asyncio.to_thread(self._leave, folder)
             async with self.acquire(key, folder) as sandbox:
@@ -240,8 +241,8 @@ class Docker:
             if self._found is None:
                 site = await survey(self._engine, self._settings)
                 places = await find_places(self._engine)
-                self._settings.data.mkdir(parents=True, exist_ok=True)
-                identity = hashlib.sha256(places.of(self._settings.data).encode()).hexdigest()[:16]
+                await asyncio.to_thread(self._settings.state.mkdir, 0o711, parents=True, exist_ok=True)
+                identity = hashlib.sha256(places.of(self._settings.state).encode()).hexdigest()[:16]
                 self._found = _Known(site, places, identity)
             return self._found
 
@@ -275,20 +276,17 @@ class Docker:
                 f"The image {self._settings.image} is not there: `fawn sandbox build` makes it."
             ) from None
         paths = await asyncio.to_thread(self._prepare, known.site, folder)
-        environment = dict(self._environment)
         if way_out := await self._egress.open(key):
             paths["egress"] = way_out
         sources = await asyncio.to_thread(lambda: {name: known.places.of(path) for name, path in paths.items()})
-        return configuration(self._settings, known.site, image, sources, environment)
+        return configuration(self._settings, known.site, image, sources)
 
     def _prepare(self, site: Site, folder: Path) -> dict[str, Path]:
         """Make the thread's folders, and what every container is shown; gives what is to be bound, by name."""
         files.make_folders(folder, site.owner)
-        shared = self._settings.data / "sandbox"
-        shared.mkdir(mode=0o711, exist_ok=True)
         paths = {name: folder / name for name in FOLDERS}
         for name, content in accounts(site.user, site.group).items():
-            paths[name] = shared / name
+            paths[name] = self._settings.state / name
             if not paths[name].exists() or paths[name].read_text() != content:
                 paths[name].write_text(content)
                 paths[name].chmod(0o644)

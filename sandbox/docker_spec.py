@@ -7,29 +7,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
+from sandbox.egress_rules import INSIDE as DOOR
+from sandbox.egress_rules import NetworkRules
+from sandbox.environment import HOME
 
-HOME = "/home/agent"
-EGRESS = "/run/fawn"
 # PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
 IDLE = ("bash", "-c", "while :; do sleep 86400 & wait; done")
-ENVIRONMENT = {"HOME": HOME, "USER": "agent", "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class DockerSettings:
-    """`data` holds the threads' folders and names this service among others on the same engine; `skills` is shown
-    read-only at /mnt/skills. Memory, `cpus` and `processes` are of a whole sandbox; `tmp_mb` is the size of /tmp (home
+    """`state` is a folder of ours that names this service among others on the same engine; `skills` is shown read-only
+    at /mnt/skills. Memory, `cpus` and `processes` are of a whole sandbox; `tmp_mb` is the size of /tmp (home
     and /dev/shm get a quarter of that each), `file_mb` the largest file, `live` the sandboxes that may run at once."""
 
-    data: Path
     skills: Path
+    state: Path
     image: str = "fawn-sandbox"
     host: str = "unix:///var/run/docker.sock"
     runtime: str = ""
@@ -40,6 +40,7 @@ class DockerSettings:
     tmp_mb: int = 256
     command_seconds: float = 600.0
     live: int = 100
+    network: NetworkRules = field(default_factory=NetworkRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,7 @@ class Site:
     processes: bool = True
 
 
-def configuration(
-    settings: DockerSettings, site: Site, image: str, sources: Mapping[str, str], environment: Mapping[str, str]
-) -> dict[str, Any]:
+def configuration(settings: DockerSettings, site: Site, image: str, sources: Mapping[str, str]) -> dict[str, Any]:
     """The body of the engine's "create a container". `sources` are folders and files of the host: workspace, uploads,
     outputs, passwd, group, and perhaps skills and egress."""
     owner = f"uid={site.user},gid={site.group}"
@@ -98,7 +97,7 @@ def configuration(
         "User": f"{site.user}:{site.group}",
         "WorkingDir": WORKSPACE,
         "Hostname": "sandbox",
-        "Env": [f"{name}={value}" for name, value in {**ENVIRONMENT, **environment}.items()],
+        "Env": [f"{name}={value}" for name, value in settings.network.environment().items()],
         "StopTimeout": 0,
         "HostConfig": host,
     }
@@ -111,7 +110,7 @@ def _ulimits(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
 def _mounts(sources: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
     """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root."""
     places = {name: (f"{ROOT}/{name}", False) for name in FOLDERS}
-    places |= {"skills": (SKILLS, True), "egress": (EGRESS, True)}
+    places |= {"skills": (SKILLS, True), "egress": (DOOR, True)}
     places |= {name: (f"/etc/{name}", True) for name in ("passwd", "group")}
     return [
         {

@@ -9,25 +9,57 @@ from typing import Literal
 
 from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.docker import Docker
+from sandbox.docker_spec import DockerSettings
+from sandbox.egress_rules import NetworkRules
 from sandbox.folders import Folders
 
 
 async def choose(
-    provider: Literal["auto", "local", "none"], settings: BubblewrapSettings
+    provider: Literal["auto", "docker", "local", "none"],
+    local: BubblewrapSettings,
+    docker: DockerSettings | None = None,
 ) -> tuple[SandboxProvider, str]:
-    """The provider, and one sentence for people: what is used and why. "local" insists on bubblewrap and raises
-    SandboxUnavailable; "auto" goes on without commands and says how to get them."""
+    """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
+    SandboxUnavailable with the fix; "auto" takes the best that works, and says what keeps it from a better one."""
     if provider == "none":
-        return Folders(settings.skills), "Sandbox: files only, as configured; commands are off."
-    bubblewrap = Bubblewrap(settings)
+        return Folders(local.skills), "Sandbox: files only, as configured; commands are off."
+    why: list[str] = []
+    if docker and provider in ("auto", "docker"):
+        made: Docker | Bubblewrap = Docker(docker)
+        try:
+            await _tried(made)
+            words = f"Docker, one {docker.runtime or 'isolated'} container of {docker.image} per conversation"
+            return made, f"Sandbox: {words}, {network(docker.network)}."
+        except SandboxUnavailable as error:
+            if provider == "docker":
+                raise
+            why.append(f"Docker is not used: {error}")
+    made = Bubblewrap(local)
     try:
-        await bubblewrap.check()
-    except SandboxUnavailable as why:
-        await bubblewrap.close()
+        await _tried(made)
+    except SandboxUnavailable as error:
         if provider == "local":
             raise
-        return Folders(settings.skills), f"Sandbox: files only, commands are off. {why}"
-    return bubblewrap, "Sandbox: bubblewrap, one isolated machine per conversation, without network."
+        return Folders(local.skills), " ".join(["Sandbox: files only, commands are off.", str(error), *why])
+    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(local.network)}."
+    return made, " ".join([words, *why])
+
+
+async def _tried(provider: SandboxProvider) -> None:
+    """Its check; a provider that does not pass is closed."""
+    try:
+        await provider.check()
+    except BaseException:
+        await provider.close()
+        raise
+
+
+def network(rules: NetworkRules) -> str:
+    """What sandboxes reach, in a few words."""
+    if rules.mode == "allowlist":
+        return "with a network of named hosts"
+    return "with a way to public hosts" if rules.mode == "on" else "without network"
 
 
 class LazyMachine:

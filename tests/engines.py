@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.docker import Docker
 from sandbox.docker_engine import Engine, Missing
 from sandbox.docker_spec import DockerSettings
-from sandbox.egress import Egress, NetworkRules
 
 IMAGE = "fawn-sandbox:test"
 HOST = "unix:///var/run/docker.sock"
@@ -97,14 +97,14 @@ def need_docker() -> None:
 
 def docker_settings(folder: Path, **more: Any) -> DockerSettings:
     """Settings whose data lies below `folder`, which tells their containers from everybody else's."""
-    return DockerSettings(**{"data": folder / "data", "skills": folder / "skills", "image": IMAGE, "host": HOST} | more)
+    return replace(DockerSettings(folder / "skills", folder / "state", IMAGE, HOST), **more)
 
 
 @asynccontextmanager
-async def docker_provider(settings: DockerSettings, rules: NetworkRules | None = None) -> AsyncIterator[Docker]:
+async def docker_provider(settings: DockerSettings) -> AsyncIterator[Docker]:
     """A provider; at the end none of its containers is left, and nobody else's is touched."""
     need_docker()
-    made = Docker(settings, Egress(rules or NetworkRules(), settings.data / "egress"))
+    made = Docker(settings)
     try:
         yield made
     finally:

@@ -30,8 +30,8 @@ class Surface(Protocol[P]):
     def render_final(self, final: Final) -> list[P]:
         """What stays."""
 
-    def placeholder(self) -> P:
-        """The sign that work has begun."""
+    def placeholder(self) -> P | None:
+        """The sign that work has begun; None where `typing` says it well enough."""
 
     def repeat(self, part: P) -> P:
         """The part with a visible mark that it may be a repeat."""
@@ -140,8 +140,10 @@ class Writer(Generic[P]):
         while self._view.empty and not self._ids and not self._shown and not self._ending:
             if await self._news(self.PLACEHOLDER):
                 continue
-            late = self._view.empty and self._place.try_take(Priority.STREAM)
-            if late and not await self._try(self._put(0, self._surface.placeholder(), content=False)):
+            waiting = self._surface.placeholder() if self._view.empty else None
+            if waiting is None or not self._place.try_take(Priority.STREAM):
+                continue
+            if not await self._try(self._put(0, waiting, content=False)):
                 return False
         return True
 

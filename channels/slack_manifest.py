@@ -1,0 +1,81 @@
+"""The app manifest: everything that has to be ticked in Slack's app settings, as JSON to paste."""
+
+from __future__ import annotations
+
+import json
+
+COMMAND = "/fawn"
+SHORTCUT = "ask_fawn"  # the callback id of the message shortcut
+
+SCOPES = {  # what each is for
+    "app_mentions:read": "hear mentions",
+    "assistant:write": "status, titles and suggested prompts of assistant threads",
+    "channels:history": "threads and what was missed in public channels",
+    "channels:read": "which channels to look at after an absence",
+    "chat:write": "answer",
+    "chat:write.public": "answer the message shortcut where the app is no member",
+    "commands": "the slash command and the shortcut",
+    "files:read": "files that people send",
+    "files:write": "files that it sends",
+    "groups:history": "the same in private channels",
+    "groups:read": "the same in private channels",
+    "im:history": "direct messages",
+    "im:read": "direct messages missed in an absence",
+    "mpim:history": "groups of people",
+    "mpim:read": "groups of people",
+    "reactions:read": "❌ on an answer stops it",
+    "reactions:write": "👀 says that a message was seen",
+    "users:read": "names, guests",
+}
+EVENTS = (
+    "agent_session_stopped",
+    "app_home_opened",
+    "app_mention",
+    "assistant_thread_started",
+    "message.channels",
+    "message.groups",
+    "message.im",
+    "message.mpim",
+    "reaction_added",
+)
+
+
+def manifest(name: str = "Fawn") -> str:
+    """The manifest (docs.slack.dev/reference/app-manifest) of an app called `name`."""
+    made = {
+        "display_information": {"name": name, "description": "Answers, works in a sandbox, sends files back"},
+        "features": {
+            "app_home": {
+                "home_tab_enabled": False,
+                "messages_tab_enabled": True,
+                "messages_tab_read_only_enabled": False,
+            },
+            "bot_user": {"display_name": name, "always_online": True},
+            "assistant_view": {"assistant_description": "Ask me, or give me something to do."},
+            "slash_commands": [
+                {
+                    "command": COMMAND,
+                    "description": "Commands of the bot",
+                    "usage_hint": "help | status | stop | new",
+                    "should_escape": False,
+                }
+            ],
+            "shortcuts": [
+                {
+                    "name": f"Ask {name} about this",
+                    "type": "message",
+                    "callback_id": SHORTCUT,
+                    "description": "Begins a thread about this message",
+                }
+            ],
+        },
+        "oauth_config": {"scopes": {"bot": sorted(SCOPES)}},
+        "settings": {
+            "event_subscriptions": {"bot_events": list(EVENTS)},
+            "interactivity": {"is_enabled": True},
+            "org_deploy_enabled": False,
+            "socket_mode_enabled": True,
+            "token_rotation_enabled": False,
+        },
+    }
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"

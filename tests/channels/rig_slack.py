@@ -1,0 +1,199 @@
+"""Slack on its fake: a direct chat, and threads under messages of a channel as its topics."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from agent.conversation import Message, Secret, Thread
+from channels import slack
+from channels.base import Channel
+from tests.channels.box import Box, Service
+from tests.channels.rig import Call
+from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Shown
+
+DIRECT = f"D{JANE}"
+METHODS: dict[Call, tuple[str, ...]] = {
+    "post": ("chat.postMessage", "chat.startStream"),
+    "edit": ("chat.update", "chat.appendStream", "chat.stopStream"),
+    "delete": ("chat.delete",),
+    "upload": ("files.completeUploadExternal",),
+    "any": ("*",),
+}
+
+
+class SlackWire:
+    """`tests.channels.rig.Wire` over the fake. `roots` are the messages under which the topics hang."""
+
+    def __init__(self, server: FakeSlack, roots: dict[int, str]) -> None:
+        self._server = server
+        self._roots = roots
+
+    def fault(
+        self,
+        kind: Literal["flood", "error", "drop", "slow", "hang"],
+        call: Call,
+        *,
+        topic: int | None = None,
+        times: int = 1,
+        after: bool = False,
+        seconds: float = 1.0,
+        code: int = 500,
+        body: str = "",
+    ) -> None:
+        where = "" if topic is None else self._roots[topic] if topic else DIRECT
+        words = "invalid_blocks" if code < 500 else ""
+        for method in METHODS[call]:
+            self._server.fault(
+                kind,
+                method,
+                contains=where,
+                times=times,
+                after=after,
+                seconds=seconds,
+                code=code,
+                body=body,
+                description=words,
+            )
+
+    def count(self, call: Call) -> int:
+        return sum(len(self._server.calls_of(method.strip("*"))) for method in METHODS[call])
+
+    def topics(self) -> set[int]:
+        numbers = {ts: number for number, ts in self._roots.items()}
+        found = set()
+        for call in self._server.calls:
+            if call.channel:
+                post = self._server.conversation(call.channel).posts.get(str(call.args.get("ts")))
+                thread = call.args.get("thread_ts") or (post.thread_ts if post else "")
+                found.add(numbers.get(thread, 0))
+        return found
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def start(self) -> None:
+        await self._server.start(self._server.port)
+
+    def abort(self) -> None:
+        self._server.abort()
+
+    def deafen(self) -> None:
+        self._server.deafen()
+
+
+class SlackRig:
+    """`tests.channels.rig.Rig` of Slack."""
+
+    name = "slack"
+    can = frozenset(
+        "edits redelivery catch_up topics follow_up buttons uploads downloads amend withdraw reactions earlier mentions"
+        " once wire socket apology".split()
+    )
+
+    def __init__(self, server: FakeSlack, settings: slack.Settings) -> None:
+        self.server = server
+        self.settings = settings
+        self.box = Box()
+        self.roots: dict[int, str] = {}
+        self.wire = SlackWire(server, self.roots)
+        self._service = Service(lambda: slack.connect(settings), self.box)
+        self._said = ""  # the person's last message in the direct chat
+        self._pressed = ""  # the last interaction
+        server.conversation(DIRECT)
+
+    @property
+    def channel(self) -> Channel:
+        return self._service.channel
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
+        async with FakeSlack() as server:
+            plain = slack.Settings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url, ping_seconds=1.0)
+            rig = cls(server, replace(plain, **settings))
+            await rig.back()
+            try:
+                yield rig
+            finally:
+                await rig.leave()
+
+    async def leave(self) -> None:
+        await self._service.end()
+
+    async def back(self) -> None:
+        await self._service.begin()
+
+    # ------------------------------------------------------------ people
+
+    def root(self, topic: int) -> str:
+        """The message under which a topic hangs, "" for the direct chat."""
+        if topic and topic not in self.roots:
+            self.roots[topic] = self.server.send(f"about {topic}", user="U2", silent=True)
+        return self.roots[topic] if topic else ""
+
+    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
+        count = len(self.box.messages)
+        self.mutter(text, topic, mention=mention)
+        return await self.box.next(count + 1)
+
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+        if topic:
+            self.server.send(f"<@{BOT}> {escaped(text)}" if mention else escaped(text), thread=self.root(topic))
+        else:
+            self._said = self.server.send(escaped(text), DIRECT)
+
+    def redeliver(self) -> None:
+        self.server.redeliver()
+
+    def send_file(self, name: str, data: bytes, caption: str = "") -> None:
+        self.server.send(escaped(caption), DIRECT, files={name: data})
+
+    def amend(self, text: str) -> None:
+        self.server.edit(self._said, escaped(text), DIRECT)
+
+    def withdraw(self) -> None:
+        self.server.remove(self._said, DIRECT)
+
+    def react(self, topic: int = 0) -> None:
+        self.server.react(self._shown(topic).ts, channel=OPS if topic else DIRECT)
+
+    def command(self, text: str) -> None:
+        self._pressed = self.server.slash(text, DIRECT)
+
+    def buttons(self, topic: int = 0) -> list[str]:
+        return [label for label, *_ in self._shown(topic).buttons]
+
+    def press(self, label: str, topic: int = 0) -> None:
+        self._pressed = self.server.click(label, self._shown(topic), OPS if topic else DIRECT)
+
+    def felt(self) -> bool:
+        return not self._pressed or self.server.acked(self._pressed)
+
+    def thread(self, topic: int = 0) -> Thread:
+        return Thread("slack", TEAM, OPS, self.root(topic)) if topic else Thread("slack", TEAM, DIRECT)
+
+    def visible(self, topic: int = 0) -> list[str]:
+        shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
+        return [f"{one.text}{one.file_name}" for one in shown if not one.only_for]
+
+    def pinged(self, topic: int = 0) -> Sequence[str]:
+        return self.server.pinged(OPS, self.root(topic)) if topic else self.server.pinged(DIRECT)
+
+    def commands(self) -> list[str]:
+        """The one that the manifest has; the others are its words."""
+        return ["fawn"]
+
+    def _shown(self, topic: int) -> Shown:
+        """The bot's last message that everybody sees."""
+        shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
+        return [one for one in shown if not one.only_for][-1]
+
+
+def escaped(text: str) -> str:
+    """As a person's app sends it; a mention that stands in the text is meant as one."""
+    parts = text.split("<@U1>")
+    return "<@U1>".join(part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in parts)

@@ -1,0 +1,318 @@
+"""The Web API's methods that the fake Slack knows: arguments in, result out, ApiError for what Slack refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.fakes.server import Json
+from tests.fakes.slack_world import BLOCKS, MARKDOWN, Conversation, Post, Workspace, World, controls, pings, texts
+
+TASKS = frozenset({"pending", "in_progress", "complete", "error"})
+
+
+class ApiError(Exception):
+    """`ok: false` with this error; `more` are further fields."""
+
+    def __init__(self, error: str, **more: Any) -> None:
+        super().__init__(error)
+        self.error, self.more = error, more
+
+
+def checked(blocks: Iterable[Json]) -> list[Json]:
+    """The limits of Block Kit (docs.slack.dev/reference/block-kit)."""
+    blocks = list(blocks)
+    if len(blocks) > BLOCKS:
+        raise ApiError("invalid_blocks", detail="too many blocks")
+    if sum(len(block["text"]) for block in blocks if block["type"] == "markdown") > MARKDOWN:
+        raise ApiError("msg_blocks_too_long")
+    if any(len(text) > 3000 for block in blocks if block["type"] != "markdown" for text, _ in texts([block])):
+        raise ApiError("invalid_blocks", detail="text too long")
+    for block in blocks:
+        if block["type"] == "actions":
+            elements = block["elements"]
+            if not 1 <= len(elements) <= 25 or any(len(e.get("options", [])) > 100 for e in elements):
+                raise ApiError("invalid_blocks", detail="elements")
+            for element in elements:
+                most = 150 if "options" in element else 2000
+                for label, block_id, _, value in controls([{**block, "elements": [element]}]):
+                    if not label or len(label) > 75 or not value or len(value) > most or len(block_id) > 255:
+                        raise ApiError("invalid_blocks", detail="a control is too long")
+    return blocks
+
+
+class Methods(World):
+    """`m_chat_postMessage(workspace, args)` is chat.postMessage, and so on."""
+
+    @property
+    def base_url(self) -> str:
+        raise NotImplementedError
+
+    def place(self, workspace: Workspace, args: Json, name: str = "channel") -> Conversation:
+        found = self.conversations.get((workspace.team, str(args.get(name, ""))))
+        if found is None:
+            raise ApiError("channel_not_found")
+        if found.archived:
+            raise ApiError("is_archived")
+        return found
+
+    def own(self, workspace: Workspace, args: Json, *, streaming: bool = False) -> Post:
+        post = self.place(workspace, args).posts.get(str(args.get("ts", "")))
+        if post is None:
+            raise ApiError("message_not_found")
+        if post.user != workspace.bot:
+            raise ApiError("cant_update_message")
+        if streaming and post.state != "streaming":
+            raise ApiError("message_not_in_streaming_state")
+        return post
+
+    # ------------------------------------------------------------ messages
+
+    def m_auth_test(self, workspace: Workspace, args: Json) -> Json:
+        return {
+            "url": f"https://{workspace.name.lower()}.slack.com/",
+            "team": workspace.name,
+            "user": "fawn",
+            "team_id": workspace.team,
+            "user_id": workspace.bot,
+            "bot_id": workspace.bot_id,
+            "is_enterprise_install": False,
+        }
+
+    def m_chat_postMessage(self, workspace: Workspace, args: Json) -> Json:
+        place = self.place(workspace, args)
+        if not place.member:
+            raise ApiError("not_in_channel")
+        post = Post(self.ts(), place.id, workspace.bot, bot_id=workspace.bot_id)
+        self._fill(post, args)
+        post.thread_ts = str(args.get("thread_ts") or "")
+        post.notified = [p for text, parsed in texts(post.blocks) if parsed for p in pings(text)]
+        post.notified = post.notified or ([] if post.blocks else pings(post.text))
+        place.posts[post.ts] = post
+        place.status.pop(post.thread_ts, None)
+        return {"channel": place.id, "ts": post.ts, "message": self.message(workspace.team, post)}
+
+    def m_chat_postEphemeral(self, workspace: Workspace, args: Json) -> Json:
+        place = self.place(workspace, args)
+        if args.get("user") not in self.people:
+            raise ApiError("user_not_in_channel")
+        post = Post(self.ts(), place.id, workspace.bot, only_for=args["user"], thread_ts=args.get("thread_ts") or "")
+        self._fill(post, args)
+        place.posts[post.ts] = post
+        return {"message_ts": post.ts}
+
+    def m_chat_update(self, workspace: Workspace, args: Json) -> Json:
+        post = self.own(workspace, args)
+        if post.state == "streaming":
+            raise ApiError("streaming_state_conflict")
+        self._fill(post, args)
+        post.markdown, post.tasks, post.plan = "", {}, ""
+        post.edits += 1
+        return {"channel": post.channel, "ts": post.ts, "text": post.text, "message": {"ts": post.ts}}
+
+    def m_chat_delete(self, workspace: Workspace, args: Json) -> Json:
+        post = self.own(workspace, args)
+        del self.place(workspace, args).posts[post.ts]
+        return {"channel": post.channel, "ts": post.ts}
+
+    def _fill(self, post: Post, args: Json) -> None:
+        metadata = args.get("metadata")
+        if metadata and not (metadata.get("event_type") and isinstance(metadata.get("event_payload"), dict)):
+            raise ApiError("metadata_must_be_sent_with_type_and_payload")
+        blocks = checked(args.get("blocks") or ())
+        if args.get("markdown_text"):
+            blocks = checked([{"type": "markdown", "text": args["markdown_text"]}])
+        text = str(args.get("text") or "")
+        if not (text or blocks):
+            raise ApiError("no_text")
+        post.text, post.blocks, post.metadata = text, blocks, metadata or post.metadata
+
+    # ------------------------------------------------------------ streams
+
+    def m_chat_startStream(self, workspace: Workspace, args: Json) -> Json:
+        place = self.place(workspace, args)
+        if not args.get("thread_ts"):
+            raise ApiError("invalid_arguments")
+        if place.kind != "im" and not args.get("recipient_user_id"):
+            raise ApiError("missing_recipient_user_id")
+        if place.kind != "im" and not args.get("recipient_team_id"):
+            raise ApiError("missing_recipient_team_id")
+        if not place.member:
+            raise ApiError("not_in_channel")
+        post = Post(self.ts(), place.id, workspace.bot, state="streaming", bot_id=workspace.bot_id)
+        post.thread_ts, post.metadata = args["thread_ts"], args.get("metadata")
+        self._feed(post, args)
+        place.posts[post.ts] = post
+        place.status.pop(post.thread_ts, None)
+        return {"channel": place.id, "ts": post.ts}
+
+    def m_chat_appendStream(self, workspace: Workspace, args: Json) -> Json:
+        post = self.own(workspace, args, streaming=True)
+        self._feed(post, args)
+        return {"channel": post.channel, "ts": post.ts}
+
+    def m_chat_stopStream(self, workspace: Workspace, args: Json) -> Json:
+        post = self.own(workspace, args, streaming=True)
+        self._feed(post, args)
+        post.blocks = checked(args.get("blocks") or ())
+        post.state, post.metadata = "stopped", args.get("metadata") or post.metadata
+        post.text = post.markdown
+        post.notified = pings(post.markdown)
+        return {"channel": post.channel, "ts": post.ts, "message": self.message(workspace.team, post)}
+
+    def _feed(self, post: Post, args: Json) -> None:
+        chunks = list(args.get("chunks") or ())
+        if args.get("markdown_text"):
+            chunks.append({"type": "markdown_text", "text": args["markdown_text"]})
+        markdown = post.markdown + "".join(chunk["text"] for chunk in chunks if chunk["type"] == "markdown_text")
+        if len(markdown) > MARKDOWN:
+            raise ApiError("msg_too_long")
+        for chunk in chunks:
+            match chunk["type"]:
+                case "task_update":
+                    if chunk["status"] not in TASKS or not chunk["title"]:
+                        raise ApiError("invalid_chunks")
+                    post.tasks[chunk["id"]] = chunk
+                case "plan_update":
+                    post.plan = chunk["title"]
+                case "markdown_text":
+                    pass
+                case _:
+                    raise ApiError("invalid_chunks")
+        post.markdown = markdown
+
+    # ------------------------------------------------------------ reading
+
+    def m_conversations_replies(self, workspace: Workspace, args: Json) -> Json:
+        place = self.place(workspace, args)
+        root = str(args.get("ts"))
+        posts = [p for p in place.posts.values() if root in (p.ts, p.thread_ts) and not p.only_for]
+        if not posts:
+            raise ApiError("thread_not_found")
+        return self._page(workspace, posts, args)
+
+    def m_conversations_history(self, workspace: Workspace, args: Json) -> Json:
+        posts = [p for p in self.place(workspace, args).posts.values() if not (p.thread_ts or p.only_for)]
+        return self._page(workspace, posts, args, newest_first=True)
+
+    def _page(self, workspace: Workspace, posts: list[Post], args: Json, *, newest_first: bool = False) -> Json:
+        """A page by cursor: from the oldest in a thread, from the newest in a channel, as Slack does."""
+        inclusive = str(args.get("inclusive", "0")).lower() in ("1", "true")
+        oldest, latest = float(args.get("oldest") or 0), float(args.get("latest") or 1e12)
+        kept = [p for p in posts if oldest < float(p.ts) < latest or (inclusive and float(p.ts) in (oldest, latest))]
+        kept.sort(key=lambda p: float(p.ts), reverse=newest_first)
+        start, size = int(args.get("cursor") or 0), min(int(args.get("limit") or 100), 999)
+        wanted = str(args.get("include_all_metadata", "0")).lower() in ("1", "true")
+        end = start + size
+        cursor = str(end) if end < len(kept) else ""
+        return {
+            "messages": [self.message(workspace.team, p, metadata=wanted) for p in kept[start:end]],
+            "has_more": bool(cursor),
+            "response_metadata": {"next_cursor": cursor},
+        }
+
+    def message(self, team: str, post: Post, *, metadata: bool = True) -> Json:
+        """The message object as history and responses carry it."""
+        made: Json = {"type": "message", "ts": post.ts, "user": post.user, "text": post.text, "team": team}
+        replies = [p for p in self.conversation(post.channel, team).posts.values() if p.thread_ts == post.ts]
+        if replies:
+            made |= {"reply_count": len(replies), "latest_reply": replies[-1].ts, "thread_ts": post.ts}
+        if post.thread_ts:
+            made["thread_ts"] = post.thread_ts
+        if post.bot_id:
+            made |= {"bot_id": post.bot_id}
+        if post.blocks:
+            made["blocks"] = post.blocks
+        if post.attachments:
+            made["attachments"] = post.attachments
+        if post.files:
+            made |= {"files": [self.file(self.files[f]) for f in post.files], "subtype": "file_share"}
+        if metadata and post.metadata:
+            made["metadata"] = post.metadata
+        return made
+
+    def m_users_conversations(self, workspace: Workspace, args: Json) -> Json:
+        kinds = {"public_channel": "channel", "private_channel": "group", "im": "im", "mpim": "mpim"}
+        wanted = {kinds[kind] for kind in str(args.get("types") or "public_channel").split(",")}
+        found = [c for (t, _), c in self.conversations.items() if t == workspace.team and c.kind in wanted and c.member]
+        start, size = int(args.get("cursor") or 0), int(args.get("limit") or 100)
+        cursor = str(start + size) if start + size < len(found) else ""
+        channels = [{"id": c.id, "is_im": c.kind == "im", "is_mpim": c.kind == "mpim"} for c in found]
+        return {"channels": channels[start : start + size], "response_metadata": {"next_cursor": cursor}}
+
+    def m_users_info(self, workspace: Workspace, args: Json) -> Json:
+        if args.get("user") not in self.people:
+            raise ApiError("user_not_found")
+        return {"user": self.people[args["user"]]}
+
+    # ------------------------------------------------------------ signs
+
+    def m_reactions_add(self, workspace: Workspace, args: Json) -> Json:
+        post = self.place(workspace, args).posts.get(str(args.get("timestamp")))
+        if post is None:
+            raise ApiError("message_not_found")
+        users = post.reactions.setdefault(args["name"], [])
+        if workspace.bot in users:
+            raise ApiError("already_reacted")
+        users.append(workspace.bot)
+        return {}
+
+    def m_assistant_threads_setStatus(self, workspace: Workspace, args: Json) -> Json:
+        place = self.place(workspace, args, "channel_id")
+        if not args.get("thread_ts"):
+            raise ApiError("invalid_thread_ts")
+        place.status[args["thread_ts"]] = str(args["status"])
+        return {}
+
+    def m_assistant_threads_setTitle(self, workspace: Workspace, args: Json) -> Json:
+        self.place(workspace, args, "channel_id")
+        self.titles[args["thread_ts"]] = args["title"]
+        return {}
+
+    def m_assistant_threads_setSuggestedPrompts(self, workspace: Workspace, args: Json) -> Json:
+        self.place(workspace, args, "channel_id")
+        if not 1 <= len(args["prompts"]) <= 4:
+            raise ApiError("invalid_arguments")
+        self.prompts.append(args)
+        return {}
+
+    # ------------------------------------------------------------ files
+
+    def file(self, stored: Any) -> Json:
+        """The file object."""
+        url = f"{self.base_url}/files-pri/{stored.team}-{stored.id}/download/{stored.name}"
+        return {
+            "id": stored.id,
+            "name": stored.name,
+            "title": stored.name,
+            "mimetype": stored.mime,
+            "size": stored.size,
+            "mode": stored.mode,
+            "is_external": stored.mode == "external",
+            "url_private": url,
+            "url_private_download": url,
+            "file_access": "visible",
+            "shares": {"public": {"C": [{}]}} if stored.shared else {},
+        }
+
+    def m_files_info(self, workspace: Workspace, args: Json) -> Json:
+        stored = self.files.get(str(args.get("file")))
+        if stored is None or stored.team != workspace.team:
+            raise ApiError("file_not_found")
+        return {"file": self.file(stored)}
+
+    def m_files_getUploadURLExternal(self, workspace: Workspace, args: Json) -> Json:
+        stored = self.keep(args["filename"], b"", "application/octet-stream", workspace.team, int(args["length"]))
+        return {"upload_url": f"{self.base_url}/upload/v1/{stored.id}", "file_id": stored.id}
+
+    def m_files_completeUploadExternal(self, workspace: Workspace, args: Json) -> Json:
+        place = self.place(workspace, args, "channel_id")
+        for entry in args["files"]:
+            stored = self.files.get(entry["id"])
+            if stored is None or len(stored.data) != stored.size or stored.shared:
+                raise ApiError("file_not_found")
+            stored.shared = True
+            post = Post(self.ts(), place.id, workspace.bot, str(args.get("initial_comment") or ""))
+            post.bot_id, post.files, post.thread_ts = workspace.bot_id, [stored.id], str(args.get("thread_ts") or "")
+            place.posts[post.ts] = post
+        return {"files": [{"id": entry["id"], "title": entry.get("title")} for entry in args["files"]]}

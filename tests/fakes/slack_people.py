@@ -1,0 +1,184 @@
+"""What people do in the fake Slack: each act is stored as a message and told to the app as Slack tells it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from tests.fakes.server import Json
+from tests.fakes.slack_methods import Methods
+from tests.fakes.slack_world import JANE, OPS, TEAM, Post, Shown
+
+
+class People(Methods):
+    """Acts give what they made; `deliver` is the server's."""
+
+    def deliver(self, kind: str, payload: Json, *, accepts: bool = False) -> str:
+        """Put an envelope on its way; gives its key (the event's or the trigger's id)."""
+        raise NotImplementedError
+
+    def event(self, event: Json, team: str = TEAM, event_id: str = "") -> str:
+        """An event of the Events API."""
+        workspace = self.workspaces[team]
+        payload = {
+            "token": "x",
+            "team_id": team,
+            "context_team_id": team,
+            "api_app_id": "A0FAWN",
+            "event": {"event_ts": event.get("ts") or self.ts(), **event},
+            "type": "event_callback",
+            "event_id": event_id or f"Ev{uuid.uuid4().hex[:9].upper()}",
+            "event_time": int(float(event.get("ts") or self.ts())),
+            "authorizations": [{"enterprise_id": None, "team_id": team, "user_id": workspace.bot, "is_bot": True}],
+            "is_ext_shared_channel": False,
+        }
+        return self.deliver("events_api", payload)
+
+    def send(
+        self,
+        text: str,
+        channel: str = OPS,
+        user: str = JANE,
+        thread: str = "",
+        team: str = TEAM,
+        *,
+        files: dict[str, bytes] | None = None,
+        mime: str = "application/octet-stream",
+        twice: bool = True,
+        at: float = 0.0,
+        silent: bool = False,
+        **more: Any,
+    ) -> str:
+        """Write; gives the message's ts. A mention of the bot in a channel is told as `app_mention` and `message`
+        (`twice`); `at` is a unix time in the past; `silent`: stored, told to nobody; `more` are fields of the event."""
+        place = self.conversation(channel, team)
+        post = Post(self.ts(at), channel, user, text, thread_ts=thread)
+        if user not in self.people:
+            self.person(user, team=team)
+        post.attachments = more.get("attachments", [])
+        for name, data in (files or {}).items():
+            post.files.append(self.keep(name, data, mime, team).id)
+        place.posts[post.ts] = post
+        if silent:
+            return post.ts
+        base: Json = {"user": user, "text": text, "ts": post.ts, "channel": channel, "team": team}
+        base |= {"client_msg_id": str(uuid.uuid4())} | ({"thread_ts": thread} if thread else {})
+        if post.files:
+            base |= {"files": [self.file(self.files[f]) for f in post.files], "upload": False}
+        base |= more
+        if f"<@{self.workspaces[team].bot}" in text and place.kind != "im":
+            self.event({"type": "app_mention", **base}, team)
+            if not twice:
+                return post.ts
+        subtype = {"subtype": "file_share"} if post.files else {}
+        self.event({"type": "message", "channel_type": place.kind, **subtype, **base}, team)
+        return post.ts
+
+    def edit(self, ts: str, text: str, channel: str = OPS, team: str = TEAM) -> None:
+        """Change one's message."""
+        post = self.conversation(channel, team).posts[ts]
+        before = self.message(team, post)
+        post.text = text
+        now = {**self.message(team, post), "edited": {"user": post.user, "ts": self.ts()}}
+        self._changed("message_changed", channel, team, message=now, previous_message=before)
+
+    def remove(self, ts: str, channel: str = OPS, team: str = TEAM) -> None:
+        """Delete a message (a person's, which the app is told, or the bot's)."""
+        post = self.conversation(channel, team).posts.pop(ts)
+        self._changed("message_deleted", channel, team, deleted_ts=ts, previous_message=self.message(team, post))
+
+    def _changed(self, subtype: str, channel: str, team: str, **more: Any) -> None:
+        kind = self.conversation(channel, team).kind
+        event = {"type": "message", "subtype": subtype, "channel": channel, "channel_type": kind, "hidden": True}
+        self.event({**event, "ts": self.ts(), **more}, team)
+
+    def react(self, ts: str, name: str = "x", channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
+        post = self.conversation(channel, team).posts[ts]
+        post.reactions.setdefault(name, []).append(user)
+        item = {"type": "message", "channel": channel, "ts": ts}
+        self.event(
+            {"type": "reaction_added", "user": user, "reaction": name, "item": item, "item_user": post.user}, team
+        )
+
+    def press_stop(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
+        """The native stop button under a stream: Slack ends the stream and says so."""
+        post = self.conversation(channel, team).posts[ts]
+        post.state = "stopped"
+        event = {"type": "agent_session_stopped", "channel": channel, "thread_ts": post.thread_ts, "user": user}
+        self.event({**event, "streaming_message_ts": [ts]}, team)
+
+    def expire(self, ts: str, channel: str = OPS, team: str = TEAM) -> None:
+        """Slack ends a stream by itself, as it does after some minutes."""
+        self.conversation(channel, team).posts[ts].state = "stopped"
+
+    def open_chat(self, user: str = JANE, thread: str = "", team: str = TEAM) -> str:
+        """Open the assistant's pane; gives the thread that it begins (or goes on in)."""
+        channel, ts = f"D{user}", thread or self.ts()
+        self.conversation(channel, team)
+        started = {"user_id": user, "channel_id": channel, "thread_ts": ts, "context": {}}
+        self.event({"type": "assistant_thread_started", "assistant_thread": started}, team)
+        return ts
+
+    # ------------------------------------------------------------ interactions
+
+    def _interaction(self, channel: str, user: str, team: str, **more: Any) -> Json:
+        path = f"{team}/{len(self.responses)}/{uuid.uuid4().hex}"
+        self.responses[path] = {"channel": channel, "user": user, "team": team, "uses": 5, **more}
+        return {
+            "token": "x",
+            "api_app_id": "A0FAWN",
+            "trigger_id": f"1.2.{uuid.uuid4().hex}",
+            "response_url": f"{self.base_url}/commands/{path}",
+            "is_enterprise_install": False,
+        }
+
+    def slash(
+        self, text: str = "", channel: str = OPS, user: str = JANE, team: str = TEAM, command: str = "/fawn"
+    ) -> str:
+        """Use a slash command; gives its key."""
+        kind = self.conversation(channel, team).kind
+        payload = self._interaction(channel, user, team) | {
+            "team_id": team,
+            "team_domain": "acme",
+            "channel_id": channel,
+            "channel_name": "directmessage" if kind == "im" else "ops",
+            "user_id": user,
+            "user_name": self.person(user)["name"],
+            "command": command,
+            "text": text,
+            "is_enterprise_install": "false",
+        }
+        return self.deliver("slash_commands", payload, accepts=True)
+
+    def _interactive(self, kind: str, post: Post, user: str, team: str) -> Json:
+        channel = {"id": post.channel, "name": "directmessage" if post.channel.startswith("D") else "ops"}
+        return self._interaction(post.channel, user, team, ts=post.ts) | {
+            "type": kind,
+            "user": {"id": user, "username": self.person(user)["name"], "name": "jane", "team_id": team},
+            "team": {"id": team, "domain": "acme"},
+            "enterprise": None,
+            "channel": channel,
+            "message": self.message(team, post),
+            "container": {"type": "message", "message_ts": post.ts, "channel_id": post.channel, "is_ephemeral": False},
+        }
+
+    def click(self, label: str, shown: Shown, channel: str = OPS, user: str = JANE, team: str = TEAM) -> str:
+        """Press a button or choose an option; gives the interaction's key."""
+        _, block_id, action_id, value = next(b for b in shown.buttons if b[0] == label)
+        post = self.conversation(channel, team).posts[shown.ts]
+        payload = self._interactive("block_actions", post, user, team)
+        text = {"type": "plain_text", "text": label, "emoji": True}
+        action: Json = {"block_id": block_id, "action_id": action_id, "action_ts": self.ts()}
+        elements = [e for block in post.blocks if block["type"] == "actions" for e in block["elements"]]
+        if next(e["type"] for e in elements if e["action_id"] == action_id) == "static_select":
+            action |= {"type": "static_select", "selected_option": {"text": text, "value": value}}
+        else:
+            action |= {"type": "button", "text": text, "value": value}
+        return self.deliver("interactive", payload | {"actions": [action]}, accepts=True)
+
+    def shortcut(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM, name: str = "ask_fawn") -> str:
+        """Use the message shortcut on a message; gives the interaction's key."""
+        post = self.conversation(channel, team).posts[ts]
+        payload = self._interactive("message_action", post, user, team)
+        payload |= {"callback_id": name, "message_ts": ts, "action_ts": self.ts()}
+        return self.deliver("interactive", payload, accepts=True)

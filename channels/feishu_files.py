@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import PurePath
 from typing import BinaryIO
@@ -65,7 +66,7 @@ async def _put(calls: Calls, file: OutFile, path: str, field: str, words: dict[s
     try:
         form = aiohttp.FormData(words, quote_fields=False)
         form.add_field(
-            field, handle, filename=f"file{PurePath(file.name).suffix}", content_type="application/octet-stream"
+            field, handle, filename=re.sub(r'[\x00-\x1f"\\/]', "_", file.name), content_type="application/octet-stream"
         )
         return await calls("POST", f"im/v1/{path}", form=form)
     except Unknown as error:  # nobody sees an upload: it may be done twice
@@ -77,6 +78,8 @@ async def _put(calls: Calls, file: OutFile, path: str, field: str, words: dict[s
 async def fetch(calls: Calls, attachment: Attachment) -> AsyncIterator[bytes]:
     """The bytes of an attachment."""
     over = f"exceeds the {DOWNLOAD >> 20} MB download limit"
+    if (attachment.size or 0) > DOWNLOAD:
+        raise Refused(over)
     message, key, kind = attachment.ref.split("/")
     got = 0
     try:

@@ -6,13 +6,15 @@
         feishu.fault("flood", "card.write", seconds=2)
         feishu.visible(GROUP, root)                # what the bot said in that topic
 
-Point a client at `feishu.base_url` with `APP` and `SECRET`. As its own process: `python -m tests.fakes.feishu --port N`.
+Point a client at `feishu.base_url` with `APP` and `SECRET`. As its own process: `python -m tests.fakes.feishu
+--port N`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import itertools
 import re
 import time
@@ -80,7 +82,7 @@ class Pushed:
 
 
 class FakeFeishu(LocalServer, People):
-    """The server; state in `feishu_world`, people in `feishu_people`, REST in `feishu_rest`, frames in `feishu_frames`."""
+    """The server; the state is in `feishu_world`, people in `feishu_people`, REST methods in `feishu_rest`."""
 
     patience = 1.0  # seconds for an acknowledgement; the real one waits 3
     retries = (0.3, 0.6, 1.0, 2.0, 4.0)  # …and pushes again after 15 s, 5 min, 1 h, 6 h
@@ -257,8 +259,8 @@ class FakeFeishu(LocalServer, People):
         text = str(body.get("content") or body.get("data") or body.get("card") or "")
         for verb, pattern, name, python in ROUTES:
             if verb == method and (known := re.fullmatch(pattern, path)):
-                run = getattr(self, f"m_{python}")
-                return name, lambda: run(body=body, files=files, query=query, **known.groupdict()), text
+                whole = {"body": body, "files": files, "query": query, **known.groupdict()}
+                return name, functools.partial(getattr(self, f"m_{python}"), **whole), text
         return "unknown", lambda: _refuse(404, "404 page not found"), text
 
     def _place(self, path: str, body: Json) -> str:

@@ -1,6 +1,6 @@
 """The frames of the long connection: nine fields of protobuf, written and read by hand.
 
-    1 SeqID, 2 LogID, 3 service, 4 method (0 control, 1 data), 5 repeated {1 key, 2 value}, 8 payload
+1 SeqID, 2 LogID, 3 service, 4 method (0 control, 1 data), 5 repeated {1 key, 2 value}, 8 payload
 """
 
 from __future__ import annotations

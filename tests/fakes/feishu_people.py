@@ -47,8 +47,8 @@ class People(Methods):
         silent: bool = False,
         event_id: str = "",
     ) -> Said:
-        """A person posts. `parent` is the message it answers (in its topic, where there is one or `in_thread`); `silent`:
-        nobody tells the bot."""
+        """A person posts. `parent` is the message it answers (in its topic, where there is one or `in_thread`);
+        `silent`: nobody tells the bot."""
         place: Json = {}
         if parent:
             answered = self.messages[parent]
@@ -115,7 +115,7 @@ class People(Methods):
     def recall(self, message_id: str) -> None:
         said = self.messages[message_id]
         said.deleted = True
-        event = {"message_id": said.id, "chat_id": said.chat, "recall_time": str(self.now()), "recall_type": "message_owner"}
+        event = {"message_id": said.id, "chat_id": said.chat, "recall_time": str(self.now()), "recall_type": "owner"}
         self.deliver(self.event("im.message.recalled_v1", event))
 
     def react(self, message_id: str, emoji: str = "CrossMark", person: str = JANE) -> str:

@@ -243,7 +243,7 @@ class Methods(World):
     # ------------------------------------------------------------ files
 
     def m_file(self, body: Json, files: Files, **_: Any) -> Json:
-        name, data = files.get("file", ("", b""))
+        _, data = files.get("file", ("", b""))
         if not data:
             raise Refusal(234010, "File's size can't be 0.")
         if len(data) > UPLOAD:

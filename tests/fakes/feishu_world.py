@@ -153,7 +153,8 @@ class World:
         return [
             said
             for said in self.messages.values()
-            if said.sender == APP and said.chat == chat and not said.deleted and (said.root if said.thread else "") == root
+            if (said.sender, said.chat, said.deleted) == (APP, chat, False)
+            and (said.root if said.thread else "") == root
         ]
 
     def visible(self, chat: str = DIRECT, root: str = "") -> list[str]:

@@ -68,7 +68,7 @@ def defused(text: str) -> str:
     Slack reads tokens in Markdown too, shows entities as their characters and does not read those again. Other angle
     brackets, quotes and entities stay, because code shows them as they are.
     """
-    return re.sub(r"&(?=(?:lt|gt|amp|#\w+);)", "&amp;", re.sub(r"<(?=[@#!])", "&lt;", text))
+    return re.sub(r"<(?=[@#!])", "&lt;", re.sub(r"&(?=(?:lt|gt|amp|#\w+);)", "&amp;", text))
 
 
 def settled(text: str) -> str:

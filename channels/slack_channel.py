@@ -160,9 +160,9 @@ class Slack:
         entry = {"id": file_id, "title": name}
         try:
             await team.calls("files.completeUploadExternal", files=[entry], **where, **said)
-        except Unknown:
+        except Unknown as error:
             if not (await team.calls("files.info", file=file_id))["file"].get("shares"):
-                raise
+                raise TryLater(str(error)) from None
 
     async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
         over = f"exceeds the {SIZE >> 20} MB download limit"

@@ -13,6 +13,7 @@ from channels import slack
 from channels.base import Channel
 from tests.channels.box import Box, Service
 from tests.channels.rig import Call
+from tests.fakes.server import until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Shown
 
 DIRECT = f"D{JANE}"
@@ -90,8 +91,25 @@ class SlackRig:
 
     name = "slack"
     can = frozenset(
-        "edits redelivery catch_up topics follow_up buttons uploads downloads amend withdraw reactions earlier mentions"
-        " once wire socket apology".split()
+        [
+            "edits",
+            "redelivery",
+            "catch_up",
+            "topics",
+            "follow_up",
+            "buttons",
+            "uploads",
+            "downloads",
+            "amend",
+            "withdraw",
+            "reactions",
+            "earlier",
+            "mentions",
+            "once",
+            "wire",
+            "socket",
+            "apology",
+        ]
     )
 
     def __init__(self, server: FakeSlack, settings: slack.Settings) -> None:
@@ -126,6 +144,7 @@ class SlackRig:
 
     async def back(self) -> None:
         await self._service.begin()
+        await until(lambda: self.server.sockets, what="the event socket")
 
     # ------------------------------------------------------------ people
 

@@ -83,6 +83,8 @@ class NetworkRules:
             found |= {name: here, name.lower(): here}
         found |= {name: ",".join(OWN) for name in ("NO_PROXY", "no_proxy")}
         found |= {"NODE_USE_ENV_PROXY": "1"}  # fetch() of Node 24 and later takes the proxy then
+        if not self.enabled:
+            found["PIP_RETRIES"] = "1"  # each is said, and in vain
         if self.ca_file and self.enabled:
             names = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
             found |= dict.fromkeys((*names, "NODE_EXTRA_CA_CERTS"), f"{INSIDE}/{CA_FILE}")

@@ -20,6 +20,7 @@ from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.docker import Docker
 from sandbox.docker_engine import Engine, Missing
 from sandbox.docker_spec import DockerSettings
+from sandbox.egress import Egress
 
 IMAGE = "fawn-sandbox:test"
 HOST = "unix:///var/run/docker.sock"
@@ -101,10 +102,10 @@ def docker_settings(folder: Path, **more: Any) -> DockerSettings:
 
 
 @asynccontextmanager
-async def docker_provider(settings: DockerSettings) -> AsyncIterator[Docker]:
+async def docker_provider(settings: DockerSettings, egress: Egress | None = None) -> AsyncIterator[Docker]:
     """A provider; at the end none of its containers is left, and nobody else's is touched."""
     need_docker()
-    made = Docker(settings)
+    made = Docker(settings, egress)
     try:
         yield made
     finally:

@@ -37,9 +37,9 @@ class Settings:
         default="thread", metadata={"help": "a mention opens a `thread` of its own, or gets a `reply` in the channel"}
     )
     per_channel: float = field(
-        default=0.8, metadata={"help": "calls a second into one channel or thread", "least": 0.01}
+        default=0.7, metadata={"help": "calls a second into one channel or thread", "least": 0.01}
     )
-    burst: int = field(default=2, metadata={"help": "calls at once into one channel or thread", "least": 1})
+    burst: int = field(default=3, metadata={"help": "calls at once into one channel or thread", "least": 1})
     overall: float = field(default=45.0, metadata={"help": "calls a second in all", "least": 1})
     standby_seconds: float = field(
         default=15.0,

@@ -105,8 +105,8 @@ class Discord:
         limit = min(earlier, 100)
         found = await self._calls("GET", f"/channels/{room}/messages?before={message.id}&limit={limit}")
         found.sort(key=lambda each: int(each["id"]))
-        if thread.topic and (starter := await self._starter(thread)):
-            found = [starter, *found[-(limit - 1) :]] if limit > 1 else [starter]
+        if thread.topic and len(found) < limit and (starter := await self._starter(thread)):
+            found.insert(0, starter)
         quotes = [quote for each in found if (quote := self._quote(each, thread))]
         return replace(message, quotes=(*quotes, *message.quotes))
 

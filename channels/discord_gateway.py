@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 SLOWEST = 10.0  # seconds between two tries while Discord cannot be reached
 STUBBORN = 30.0  # …while it refuses us: only 1,000 sessions a day may be begun
 PATIENCE = 20.0  # seconds the SDK may try to take up a lost session
+CLOSING = 2.0  # seconds for a close that is answered
 LATE = 5.0  # seconds that an answer to a heartbeat may be late
 
 REJECTED = "Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot."
@@ -73,6 +74,17 @@ class Client(discord.Client):
             self._lost()
 
 
+async def _end(client: Client, task: asyncio.Task[None]) -> None:
+    """Close the connection politely, but not for long: the other side may be gone. The SDK's thread ends with it."""
+    closing = asyncio.create_task(client.close(), name="discord close")
+    await asyncio.wait({closing}, timeout=CLOSING)
+    if not closing.done():
+        closing.cancel()
+        await client.http.close()
+    task.cancel()
+    await asyncio.wait({closing, task})
+
+
 class Gateway:
     """One bot's connection for events. `take` gets every dispatched event as {"t": name, "d": data}, in order."""
 
@@ -108,9 +120,7 @@ class Gateway:
             try:
                 await self._watch(client, task)
             finally:
-                task.cancel()
-                await asyncio.wait({task})
-                await client.close()
+                await _end(client, task)
             await asyncio.sleep(self._trouble(None if task.cancelled() else task.exception()))
 
     async def _watch(self, client: Client, task: asyncio.Task[None]) -> None:

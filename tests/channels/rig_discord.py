@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -120,7 +121,7 @@ class DiscordRig:
         async with FakeDiscord() as server:
             server.heartbeat = 0.5
             plain = Settings(token=Secret(TOKEN), base_url=server.api_url, gateway_url=server.gateway_url)
-            rig = cls(server, replace(plain, **settings))
+            rig = cls(server, replace(plain, **{"per_channel": 4.0, **settings}))
             await rig.back()
             try:
                 yield rig
@@ -132,7 +133,9 @@ class DiscordRig:
 
     async def back(self) -> None:
         self._stack = AsyncExitStack()
-        self.channel = await self._stack.enter_async_context(discord.connect(self._settings))
+        with warnings.catch_warnings():  # discord.py imports audioop, for voice
+            warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
+            self.channel = await self._stack.enter_async_context(discord.connect(self._settings))
         await self._stack.enter_async_context(listening(self.channel, self.box))
         await until(lambda: self.channel.readiness().health is Health.READY)
 
@@ -158,7 +161,7 @@ class DiscordRig:
         self._last = room, self.server.say(text, room, mention=mention)["id"]
 
     def redeliver(self) -> None:
-        self.server.redeliver(self._last[1], self._last[0])
+        self.server.redeliver()
 
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         self.server.say(caption, files=[(name, data)])

@@ -202,7 +202,8 @@ async def read(request: web.Request) -> tuple[Any, Files]:
         return (orjson.loads(raw) if raw else {}), {}
     form = await request.post()
     files = {name: (part.filename, part.file.read()) for name, part in form.items() if isinstance(part, web.FileField)}
-    return orjson.loads(str(form.get("payload_json") or "{}")), files
+    body = form.get("payload_json") or "{}"  # bytes where the part has a content type
+    return orjson.loads(bytes(body) if isinstance(body, (bytes, bytearray)) else str(body)), files
 
 
 def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -186,7 +186,7 @@ class Gateway(World):
         """Sessions cannot be resumed any more."""
         self.sessions.clear()
 
-    def tell(self, op: int, data: object = None) -> None:
+    def order(self, op: int, data: object = None) -> None:
         """Op 7: connect again; op 9: the session is invalid (true: it may be resumed)."""
         for connection in self.connections:
             self._send(connection, frame(op, data))

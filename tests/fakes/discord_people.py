@@ -12,6 +12,8 @@ from tests.fakes.server import Json
 class People(Rest):
     """The users' side. `channel` is a channel, a thread or (default) Jane's direct chat."""
 
+    _told: tuple[str, Json]
+
     def room(self, channel: str = "") -> Room:
         return self.rooms[channel] if channel else self.direct()
 
@@ -58,12 +60,17 @@ class People(Rest):
             made["poll"] = {"question": {"text": "?"}, "answers": answers, "allow_multiselect": False}
             made["poll"] |= {"expiry": None, "layout_type": 1}
         if not quiet:
-            self.push("MESSAGE_CREATE", self.event(made))
+            self.tell("MESSAGE_CREATE", self.event(made))
         return made
 
-    def redeliver(self, message: str, channel: str = "") -> None:
-        """The same message is told once more."""
-        self.push("MESSAGE_CREATE", self.event(self.room(channel).messages[message]))
+    def tell(self, event: str, data: Json) -> None:
+        """Send the event of an act; it can be told again."""
+        self._told = (event, data)
+        self.push(event, data)
+
+    def redeliver(self) -> None:
+        """The event of the last act is told once more."""
+        self.push(*self._told)
 
     def amend(self, message: str, text: str, channel: str = "", *, preview: bool = False) -> None:
         """Its author edits a message; or (`preview`) Discord only adds a link preview to it."""
@@ -72,7 +79,7 @@ class People(Rest):
             found["embeds"] = [{"type": "link", "url": "https://example.com"}]
         else:
             found |= {"content": text, "edited_timestamp": stamp()}
-        self.push("MESSAGE_UPDATE", self.event(found))
+        self.tell("MESSAGE_UPDATE", self.event(found))
 
     def withdraw(self, message: str, channel: str = "") -> None:
         """A message is deleted."""
@@ -86,7 +93,7 @@ class People(Rest):
         told |= {"emoji": {"id": None, "name": emoji}, "message_author_id": room.messages[message]["author"]["id"]}
         if room.guild:
             told |= {"guild_id": room.guild, "member": MEMBER | {"user": self.people[user]}}
-        self.push("MESSAGE_REACTION_ADD", told)
+        self.tell("MESSAGE_REACTION_ADD", told)
 
     def archive(self, thread: str, *, locked: bool = False) -> None:
         """Nobody wrote for a day."""
@@ -144,7 +151,7 @@ class People(Rest):
         else:
             event["user"] = self.person(user)
         self.interactions[token] = {"event": event, "at": time.monotonic(), "answers": [], "whispers": []}
-        self.push("INTERACTION_CREATE", event)
+        self.tell("INTERACTION_CREATE", event)
         return token
 
     def expire(self, token: str) -> None:

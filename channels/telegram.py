@@ -7,13 +7,13 @@ This file is what a configuration needs; the SDK is imported when the channel is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
-from channels.base import Channel
+from channels.base import Channel, Refused
 
 if TYPE_CHECKING:
     from channels.telegram_channel import Telegram
@@ -44,7 +44,9 @@ class Settings:
 
 @asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Channel]:
-    """The channel. It opens no connection yet: `listen` does, and keeps trying."""
+    """The channel. It opens no connection yet: `listen` does, and keeps trying. Raises Refused for a proxy of a kind
+    that it cannot use."""
+    _check(settings)
 
     def load() -> type[Telegram]:
         from channels.telegram_channel import Telegram
@@ -57,3 +59,21 @@ async def connect(settings: Settings) -> AsyncIterator[Channel]:
         yield channel
     finally:
         await channel.close()
+
+
+async def probe(settings: Settings) -> str:
+    """One look at the account: a sentence, or Refused with what to do."""
+    _check(settings)
+
+    def load() -> Callable[[Settings], Awaitable[str]]:
+        from channels.telegram_probe import look
+
+        return look
+
+    return await (await asyncio.to_thread(load))(settings)
+
+
+def _check(settings: Settings) -> None:
+    if settings.proxy and not settings.proxy.lower().startswith(("http://", "https://")):
+        kind = settings.proxy.partition("://")[0] if "://" in settings.proxy else "unnamed"
+        raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")

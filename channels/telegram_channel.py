@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import PurePath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -84,6 +84,11 @@ class Telegram:
         """Stop every reply and hang up."""
         await asyncio.gather(*(writer.close() for writer in list(self._writers)))
         await self._request.shutdown()
+
+    async def whoami(self) -> dict[str, Any]:
+        """The bot's own account. Raises TelegramError."""
+        user: dict[str, Any] = await self._api.call("getMe", {})
+        return user
 
     async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         await self._poll.run(receive)

@@ -11,12 +11,13 @@ import orjson
 import telegram
 from telegram import MessageEntity as Entity
 
-from agent.conversation import Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import command_text
 from channels.markdown import utf16
 
 NAME = "telegram"
-UPDATES = ("message", "edited_message", "callback_query")  # what we ask the server for
+UPDATES = ("message", "edited_message", "callback_query", "message_reaction")  # what we ask the server for
+STOP = frozenset("❌👎")  # reactions that ask to stop; Telegram offers no cross, so its nearest counts too
 LONG = 4000  # UTF-16 units: from here on the person's app may have split the text (it does at 4,096)
 
 _UNSUPPORTED = {  # the field of a message → what a person calls it
@@ -53,6 +54,8 @@ def read(raw: Mapping[str, Any], me: Me) -> Message | Unreadable | None:
             return _edit(update.edited_message, me, update.update_id)
         if update.callback_query:
             return _click(update.callback_query, me)
+        if update.message_reaction:
+            return _stop(update.message_reaction, me, update.update_id)
     except Exception as error:  # noqa: BLE001 — the boundary of one update: its shape is not ours, others must go on
         key = f"{NAME}:{me.id}:update:{raw.get('update_id')}"
         return Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
@@ -116,10 +119,7 @@ def _click(query: telegram.CallbackQuery, me: Me) -> Message | None:
     """A pressed button of ours; its data is "<ask id>|<option index>", its label the option."""
     if not query.message or not query.data:
         return None  # older than Telegram remembers, or a game
-    ask, _, _ = query.data.rpartition("|")
-    markup = query.message.reply_markup if isinstance(query.message, telegram.Message) else None
-    buttons = [button for row in markup.inline_keyboard for button in row] if markup else []
-    label = next((button.text for button in buttons if button.callback_data == query.data), "")
+    ask, _, index = query.data.rpartition("|")
     author = Author(str(query.from_user.id), query.from_user.full_name)
     chat = query.message.chat
     return Message(
@@ -127,11 +127,44 @@ def _click(query: telegram.CallbackQuery, me: Me) -> Message | None:
         key=f"{NAME}:{me.id}:click:{query.id}",
         id=str(query.message.message_id),
         author=author,
-        text=label or query.data,
+        text=_option(query.message, query.data, index) or query.data,
         time=query.message.date.timestamp(),
         kind=Kind.CLICK,
         target=ask,
         private=chat.type == "private",
+    )
+
+
+def _option(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:
+    """The option of a button: its label, or the line of the message where it is written out in full."""
+    if not isinstance(message, telegram.Message) or not message.reply_markup:
+        return ""
+    buttons = [button for row in message.reply_markup.inline_keyboard for button in row]
+    label = next((button.text for button in buttons if button.callback_data == data), "")
+    if not label.endswith("…") or not index.isdecimal():
+        return label
+    begin = f"{int(index) + 1}. "
+    lines = [line.removeprefix(begin) for line in (message.text or "").splitlines() if line.startswith(begin)]
+    return next((line for line in reversed(lines) if line.startswith(label[:-1])), label)
+
+
+def _stop(change: telegram.MessageReactionUpdated, me: Me, update_id: int) -> Message | None:
+    """A new ❌ on a message. Which topic it is in, and whether it is the bot's, only the inbox knows."""
+    old, new = ({getattr(mark, "emoji", "") for mark in marks} for marks in (change.old_reaction, change.new_reaction))
+    if change.user is None or change.user.is_bot or not STOP & (new - old):
+        return None
+    return Message(
+        thread=Thread(NAME, str(me.id), str(change.chat.id), ANYWHERE),
+        key=f"{NAME}:{me.id}:reaction:{update_id}",
+        id=str(change.message_id),
+        author=Author(str(change.user.id), change.user.full_name),
+        text="stop",
+        time=change.date.timestamp(),
+        kind=Kind.COMMAND,
+        reply_to=str(change.message_id),
+        to_bot=True,
+        private=change.chat.type == "private",
+        addressed=False,
     )
 
 

@@ -16,15 +16,17 @@ import pyromark
 
 from channels.markdown import utf16
 
-Entity = dict[str, str | int]  # a MessageEntity (core.telegram.org/bots/api#messageentity)
+Entity = dict[str, Any]  # a MessageEntity (core.telegram.org/bots/api#messageentity)
 
 MOST = 100  # entities that Telegram shows in a message; it ignores the rest
 WIDE = 100  # columns from which padding a table helps nobody
 
 _OPTIONS = pyromark.Options.ENABLE_TABLES | pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_TASKLISTS
 _MARKUP = re.compile(r"[\\`*_~\[<&|]|^[ \t]*(?:[#>+=-]|\d+[.)])|^(?: {4}|\t)", re.M)
-_URL = re.compile(r"(?:https?|tg|mailto|tel):\S+", re.I)
+_URL = re.compile(r"(?!tg:(?://)?user)(?:https?|tg|mailto|tel):\S+", re.I)  # a link to a person is a mention
 _BREAK = re.compile(r"<br\s*/?>", re.I)
+_NAME = re.compile(r"(?<!\w)@(?=[A-Za-z0-9_]{2})")
+_THIN = "\u200b"
 _INLINE = {"Strong": "bold", "Emphasis": "italic", "Strikethrough": "strikethrough"}
 
 
@@ -40,6 +42,33 @@ def convert(markdown: str) -> tuple[str, list[Entity]]:
     if len(entities) > MOST:
         entities = sorted(entities, key=lambda entity: entity["type"] not in ("pre", "text_link"))[:MOST]
     return "".join(walk.out), entities
+
+
+def quiet(text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
+    """The same for the eye, with no "@name" that the server would make a mention: a space without width in each.
+
+    Code stays as it is: there the server looks for none (td/telegram/MessageEntity.cpp, find_entities).
+    """
+    if "@" not in text:
+        return text, entities
+    code = [_span(entity) for entity in entities if entity["type"] in ("code", "pre")]
+    marks = [(match.end(), utf16(text[: match.end()])) for match in _NAME.finditer(text)]
+    marks = [(at, units) for at, units in marks if not any(start < units <= end for start, end in code)]
+    for at, _ in reversed(marks):
+        text = f"{text[:at]}{_THIN}{text[at:]}"
+
+    def moved(at: int) -> int:
+        return at + sum(units <= at for _, units in marks)
+
+    return text, [
+        {**entity, "offset": moved(start), "length": moved(end) - moved(start)}
+        for entity, (start, end) in ((entity, _span(entity)) for entity in entities)
+    ]
+
+
+def _span(entity: Entity) -> tuple[int, int]:
+    start = int(entity["offset"])
+    return start, start + int(entity["length"])
 
 
 @dataclass(slots=True)

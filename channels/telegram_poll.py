@@ -21,14 +21,20 @@ log = logging.getLogger(__name__)
 
 MARGIN = 15.0  # seconds that a poll may be late before the channel is not ready
 SLOWEST = 10.0  # seconds between two tries while the server cannot be reached
+SETTLED = 5.0  # seconds of peace after which this poller insists when another one comes
+STANDBY = 4.0  # seconds between two looks whether the other one is gone
+TRIAL = 2  # seconds that such a look takes, if nobody ends it
 
 REJECTED = "Telegram rejects the bot's token: take the right one from @BotFather."
-CONFLICT = "Another program polls Telegram with the same token: stop it, only one may."
+CONFLICT = (
+    "Another program answers for this bot with the same token: standing by until it is gone. Only one of them works."
+)
 NOT_STORED = (
     "I can't store messages at the moment, so I have not taken yours yet. It is not lost: I will take it by itself as"
     " soon as I can."
 )
-NOT_YOURS = "This is not yours to answer, or it is answered already."
+NOT_YOURS = "This is not yours to answer."
+ANSWERED = "This is answered already."
 
 
 class Poll:
@@ -46,6 +52,8 @@ class Poll:
         self._detail = ""
         self._last = 0.0  # time.monotonic() of the last successful poll
         self._failures = 0  # polls in a row
+        self._settled = 0.0  # time.monotonic() since when nobody else polls
+        self._standby = False  # somebody else does
         self._stalls = 0  # batches in a row that could not be stored
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
         self._commands: list[dict[str, str]] = []
@@ -70,12 +78,15 @@ class Poll:
             while True:
                 try:
                     me = self._me or await self._hello()
-                    updates = await self._ask()
+                    updates = await (self._look() if self._standby else self._ask())
                 except TelegramError as error:
                     await asyncio.sleep(self._trouble(error))
                     continue
+                self._last = time.monotonic()
+                if self._health is not Health.READY:
+                    self._settled = self._last
                 self._became(Health.READY)
-                self._failures, self._last = 0, time.monotonic()
+                self._failures, self._standby = 0, False
                 if updates:
                     await self._take(updates, me, receive)
 
@@ -91,10 +102,23 @@ class Poll:
 
     async def _ask(self) -> list[dict[str, Any]]:
         """The updates after the confirmed ones. The first poll, and one after trouble, does not wait: is it well?"""
-        wait = int(self._seconds) if self._health is Health.READY and not self._failures else 0
+        return await self._get(int(self._seconds) if self._health is Health.READY and not self._failures else 0)
+
+    async def _get(self, wait: int) -> list[dict[str, Any]]:
         arguments = {"offset": self._offset, "timeout": wait, "allowed_updates": UPDATES}
         updates: list[dict[str, Any]] = await self._api.call("getUpdates", arguments, silence=wait + 10.0)
         return updates
+
+    async def _look(self) -> list[dict[str, Any]]:
+        """Standing by: whether the other poller is gone. It would end our poll at once; what comes before it does is
+        its own, unless it is still there a moment later. Raises Conflict."""
+        await asyncio.sleep(STANDBY * random.uniform(0.7, 1.3))  # noqa: S311 — no secret
+        waiting = await self._get(TRIAL)
+        if waiting:
+            await asyncio.sleep(TRIAL / 2)
+            if waiting[0] not in await self._get(0):
+                raise Conflict("the other took them")
+        return waiting
 
     async def _take(self, updates: list[dict[str, Any]], me: Me, receive: Receive) -> None:
         """Store a batch; only then is it confirmed, by the offset of the next poll."""
@@ -136,7 +160,7 @@ class Poll:
     async def _clicked(self, click: Message, receipt: Receipt) -> None:
         """Show that a click counted, and take the buttons away. One that did not count is told so."""
         counted = receipt is not Receipt.IGNORED
-        words = f"✓ {click.text}"[:200] if counted else NOT_YOURS
+        words = NOT_YOURS if not counted else f"✓ {click.text}"[:200] if receipt is Receipt.ACCEPTED else ANSWERED
         query = click.key.rpartition(":")[2]
         try:
             await self._calls("answerCallbackQuery", callback_query_id=query, text=words)
@@ -165,15 +189,27 @@ class Poll:
             case InvalidToken():
                 self._became(Health.DOWN, REJECTED)
                 return self._pause(self._failures, 30.0)
-            case Conflict():
-                self._became(Health.DOWN, CONFLICT)
-                self._me = None  # or somebody set a webhook: the next hello takes it away
+            case Conflict() if "webhook" in error.message:
+                self._me = None  # the next hello takes it away
                 return self._pause(self._failures)
+            case Conflict():
+                return self._conflict()
             case Flood():
                 return float(error.seconds)
         if self._failures > 1 or self._health is not Health.READY:  # a single hiccup is none
             self._became(Health.DOWN, f"Telegram cannot be reached: {error.message}.")
         return self._pause(self._failures)
+
+    def _conflict(self) -> float:
+        """Another poller came. Who has polled in peace insists, and the other stands by: two that answer would both
+        answer the same message."""
+        now = time.monotonic()
+        insist = self._health is Health.READY and not self._standby and now - self._settled > SETTLED
+        self._settled = now
+        if not insist:
+            self._standby = True
+            self._became(Health.DOWN, CONFLICT)
+        return 0.0
 
     def _pause(self, tries: int, most: float = SLOWEST) -> float:
         """Back-off with jitter, so that many bots do not come back in the same moment."""

@@ -10,7 +10,7 @@ from agent.conversation import Ask, Final, Plan, Step, Thread, View
 from channels.base import Refused
 from channels.markdown import split, utf16
 from channels.telegram_calls import Calls, Same, Typing, Unparsable
-from channels.telegram_markdown import Entity, convert
+from channels.telegram_markdown import Entity, convert, quiet
 from channels.writer import Missing
 
 LIMIT = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
@@ -34,6 +34,7 @@ class Part:
     head: str = ""
     foot: str = ""
     buttons: tuple[tuple[str, str], ...] = ()
+    mention: str = ""  # the person (user id) whom it shall reach
 
 
 class Surface:
@@ -42,9 +43,8 @@ class Surface:
     def __init__(self, calls: Calls, thread: Thread, key: str, to: str, typing: Typing) -> None:
         self._calls = calls
         self._thread = thread
-        self._to = (
-            to if thread.chat.startswith("-") and to.isdecimal() else ""
-        )  # in a private chat it is plain whom one answers
+        self._group = thread.chat.startswith("-")
+        self._to = to if self._group and to.isdecimal() else ""  # in a private chat it is plain whom one answers
         self._typing = typing
         self._draft_id = zlib.crc32(key.encode()) | 1  # not zero
 
@@ -60,7 +60,7 @@ class Surface:
         if not (head or foot or view.text):
             return []
         head, foot = f"{head}\n\n" if head else "", f"\n\n{foot}" if foot else ""
-        chunks = split(view.text, CHUNK - utf16(head) - utf16(foot), utf16) or [""]
+        chunks = split(view.text, CHUNK - self._size(head) - self._size(foot), self._size) or [""]
         parts = [Part(chunk) for chunk in chunks]
         parts[0] = replace(parts[0], head=head)
         parts[-1] = replace(parts[-1], foot=foot)
@@ -69,7 +69,9 @@ class Surface:
     def render_final(self, final: Final) -> list[Part]:
         """The answer; an open question's options are buttons under its last message."""
         buttons, hint = _buttons(final.ask) if final.ask else ((), "")
-        parts = [Part(chunk) for chunk in split(f"{final.text}\n\n{hint}" if hint else final.text, CHUNK, utf16)]
+        parts = [Part(chunk) for chunk in split(f"{final.text}\n\n{hint}" if hint else final.text, CHUNK, self._size)]
+        if parts and self._group and final.mention.isdecimal():
+            parts[0] = replace(parts[0], mention=final.mention)
         if parts and buttons:
             parts[-1] = replace(parts[-1], buttons=buttons)
         return parts
@@ -112,6 +114,10 @@ class Surface:
 
     async def _text(self, method: str, part: Part, **arguments: Any) -> Any:
         text, entities = shown(part)
+        if self._group:
+            text, entities = quiet(text, entities)
+        if part.mention:
+            text, entities = _mentioning(part.mention, await self._name(part.mention), text, entities)
         if method != "sendMessageDraft":
             arguments["link_preview_options"] = {"is_disabled": True}
         if part.buttons:
@@ -124,6 +130,26 @@ class Surface:
             if not entities:
                 raise
             return await self._calls.into(self._thread, method, text=text, **arguments)
+
+    async def _name(self, person: str) -> str:
+        """What a member of the chat is called."""
+        try:
+            member = await self._calls.into(replace(self._thread, topic=""), "getChatMember", user_id=int(person))
+        except Refused:
+            return "Psst"
+        return str(member["user"]["first_name"])[:64] or "Psst"
+
+    def _size(self, text: str) -> int:
+        """UTF-16 units; in a group a name costs one more (`quiet`)."""
+        return utf16(text) + (text.count("@") if self._group else 0)
+
+
+def _mentioning(person: str, name: str, text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
+    """The text with a mention before it. One by user id works for everybody (…/bots/api#messageentity)."""
+    head = f"{name}:\n" if "\n" in text else f"{name}: "
+    mention: Entity = {"type": "text_mention", "offset": 0, "length": utf16(name), "user": {"id": int(person)}}
+    moved = [{**entity, "offset": int(entity["offset"]) + utf16(head)} for entity in entities]
+    return head + text, [mention, *moved]
 
 
 def shown(part: Part) -> tuple[str, list[Entity]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from agent.conversation import Kind, Message, Unreadable
-from channels.base import Channel, Heard, NotStored, Posted, Receipt
+from channels.base import Channel, ChannelError, Heard, NotStored, Posted, Receipt
 from tests.fakes.server import until
+
+log = logging.getLogger(__name__)
 
 
 class Memory:
@@ -35,7 +38,9 @@ class Memory:
 
 @dataclass
 class Box:
-    """An inbox: keeps each key once. `broken` makes it refuse to store, `refuses` gives IGNORED for such messages.
+    """An inbox: keeps each key once, and one click for a question.
+
+    `broken` makes it refuse to store, `refuses` gives IGNORED for such messages.
 
     It is also the `Past` of what it has: each chat with its latest event, each thread with its latest.
     """
@@ -59,11 +64,17 @@ class Box:
                 receipts.append(Receipt.DUPLICATE)
             elif isinstance(event, Message) and self.refuses(event):
                 receipts.append(Receipt.IGNORED)
+            elif isinstance(event, Message) and event.kind is Kind.CLICK and self._answered(event.target):
+                receipts.append(Receipt.DUPLICATE)
             else:
                 self.events.append(event)
                 receipts.append(Receipt.ACCEPTED)
         self.receipts += receipts
         return receipts
+
+    def _answered(self, ask: str) -> bool:
+        """A question is answered by one click."""
+        return any(message.kind is Kind.CLICK and message.target == ask for message in self.messages)
 
     async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
         latest: dict[tuple[str, str], float] = {}
@@ -96,3 +107,45 @@ async def listening(channel: Channel, box: Box) -> AsyncIterator[None]:
             yield
         finally:
             task.cancel()
+
+
+class Service:
+    """What of the service a rig stands on: it keeps a channel going as the supervisor does, and may end and begin."""
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Channel]], box: Box) -> None:
+        self._connect = connect
+        self._box = box
+        self._task: asyncio.Task[None] | None = None
+        self._channel: Channel | None = None
+
+    @property
+    def channel(self) -> Channel:
+        """The channel of now."""
+        assert self._channel, "nothing is connected"
+        return self._channel
+
+    async def begin(self) -> None:
+        """Connect, and listen into the box."""
+        self._channel = None
+        self._task = task = asyncio.create_task(self._run(), name="service")
+        await until(lambda: self._channel or task.done(), what="a channel")
+        if task.done():
+            await task
+
+    async def end(self) -> None:
+        """Leave the channel, cleanly. Raises what it fell over."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            if not self._task.cancelled():
+                self._task.result()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with self._connect() as channel:
+                    self._channel = channel
+                    await channel.listen(self._box.receive, self._box)
+            except (ChannelError, OSError) as error:
+                log.info("service.again reason=%s", error)
+            await asyncio.sleep(0.1)

@@ -16,6 +16,30 @@ Call = Literal["post", "edit", "delete", "upload", "any"]
 append to a stream, too), taking one away, sending a file."""
 
 
+ABILITIES = {
+    "edits": "a reply grows in place",
+    "redelivery": "an event may be delivered more than once",
+    "kept": "the platform keeps events for a bot that is away",
+    "catch_up": "history is read after an absence",
+    "topics": "threads inside a chat; `topic` n > 0 is one in a group, 0 the direct chat",
+    "follow_up": "a message in a thread counts without a mention when the bot takes part there",
+    "buttons": "options of a question are pressed",
+    "uploads": "files out",
+    "downloads": "files in",
+    "amend": "edits of a person's message are told",
+    "withdraw": "deletions of a person's message are told",
+    "reactions": "a reaction on the bot's message asks to stop",
+    "native": "the platform has commands of its own (slash or application commands, a menu)",
+    "earlier": "what stood in a thread before is read as context",
+    "mentions": "a person can be pinged in a group",
+    "once": "a post accepted without an answer shows once (idempotency key, or looked up)",
+    "wire": "a server that can be made to fail",
+    "socket": "events come over a connection that can break or go deaf",
+    "apology": "says in the chat that a message could not be stored",
+}
+"""What a rig may say that its platform can."""
+
+
 class Wire(Protocol):
     """The platform's side of the wire: made to fail, and asked what it got."""
 
@@ -31,7 +55,11 @@ class Wire(Protocol):
         code: int = 500,
         body: str = "",
     ) -> None:
-        """As `tests.fakes.server.Fault`, for one kind of call (in one topic, when one is given)."""
+        """As `tests.fakes.server.Fault`, for one kind of call (in one topic, when one is given; `times` -1: for good).
+
+        `flood` is a 429 with the platform's way to say `seconds`; `error` with a `code` below 500 a refusal for good in
+        the platform's own form, from 500 on a fault of the server, with `body` one of a proxy before it.
+        """
 
     def count(self, call: Call) -> int:
         """How many such calls arrived, failed ones included."""
@@ -53,30 +81,15 @@ class Wire(Protocol):
 
 
 class Rig(Protocol):
-    """A connected channel and its people. What `can` names is demanded of the channel by the contract:
-
-    edits       a reply grows in place
-    redelivery  the platform delivers again what was not acknowledged
-    topics      threads inside a chat; `topic` n > 0 is one in a group, 0 the direct chat
-    follow_up   a message in a thread counts without a mention when the bot takes part there
-    buttons     options of a question are pressed
-    uploads     files out            downloads   files in
-    amend       edits and deletions of a person's message are told
-    reactions   ❌ on the bot's message asks to stop
-    native      the platform has commands of its own (slash or application commands)
-    catch_up    history is read after an absence
-    earlier     what stood in a thread before is read as context
-    mentions    a person can be pinged in a group
-    once        a post accepted without an answer shows once (idempotency key, or looked up)
-    wire        a server that can be made to fail
-    socket      events come over a connection that can break or go deaf
-    apology     says in the chat that a message could not be stored
-    """
+    """A connected channel and its people. What `can` names of ABILITIES is demanded of the channel by the contract."""
 
     name: str
     can: frozenset[str]
-    channel: Channel
     box: Box
+
+    @property
+    def channel(self) -> Channel:
+        """The channel of now: a new one after a restart."""
 
     @property
     def wire(self) -> Wire: ...

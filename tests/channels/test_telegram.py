@@ -7,34 +7,22 @@ import itertools
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Final, Kind, Step, Text, Thread
+from agent.conversation import Ask, Final, Kind, Step, Text
 from channels.base import OutFile, Receipt
 from channels.writer import Writer
+from tests.channels.rig_telegram import FORUM, GROUP, telegram_thread
 from tests.channels.rigs import Memory, TelegramRig, until
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
-GROUP = -100
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[TelegramRig]:
-    async with TelegramRig.start(tmp_path) as made:
-        made.server.chat(42)
-        made.server.chat(GROUP)
-        yield made
-
-
-def edits(rig: TelegramRig, chat: int = 42) -> list[float]:
-    return [call.at for call in rig.server.calls if call.method == "editMessageText" and call.chat == chat]
-
-
-def telegram_thread(chat: int, topic: int = 0) -> Thread:
-    return Thread("telegram", "123456", str(chat), str(topic or ""))
+def rig(telegram_rig: TelegramRig) -> TelegramRig:
+    return telegram_rig
 
 
 async def test_case_15_a_placeholder_first_then_edits_in_place(rig: TelegramRig) -> None:
@@ -61,7 +49,7 @@ async def test_typing_shows_at_once_and_until_something_is_visible(rig: Telegram
 
 
 async def test_case_16_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path) -> None:
-    async with TelegramRig.start(tmp_path, per_group=20.0) as rig:
+    async with TelegramRig.start(tmp_path, per_chat=1.0, per_group=20.0) as rig:
         rig.server.enforce_rates()
         thread = rig.thread(7)
         private = rig.channel.reply(rig.thread(), Memory("r1"))
@@ -72,10 +60,10 @@ async def test_case_16_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path)
             await asyncio.sleep(0.1)
         await group.finish(Final("group"))
         await private.finish(Final("private"))
-        in_group = [c.at for c in rig.server.calls if c.chat == rig.forum and c.text and c.text != "group"]
+        in_group = [c.at for c in rig.server.calls if c.chat == FORUM and c.text and c.text != "group"]
         assert len(in_group) >= 2
         assert all(later - earlier >= 3 for earlier, later in itertools.pairwise(in_group[1:]))
-        assert len(edits(rig)) >= 6
+        assert len(rig.edits()) >= 6
         assert (rig.visible(7), rig.visible()) == (["group"], ["private"])
         assert rig.server.refused() == 0
 
@@ -178,7 +166,7 @@ async def test_drafts_stream_in_private_chats_and_end_in_one_post(tmp_path: Path
         assert rig.visible() == []
         await reply.finish(Final("whole"))
         assert rig.visible() == ["whole"]
-        assert not edits(rig)
+        assert not rig.edits()
         group = rig.channel.reply(rig.thread(7), Memory("r2"))
         group.show(Text("half"))
         await until(lambda: rig.visible(7) == ["half"])

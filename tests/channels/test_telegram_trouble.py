@@ -6,35 +6,21 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from agent.conversation import Attachment, Final, Secret, Text, Thread, Unreadable
+from agent.conversation import Attachment, Final, Secret, Text, Unreadable
 from channels import telegram
 from channels.base import CommandInfo, Gone, Health, OutFile, Refused, TryLater
+from tests.channels.rig_telegram import FORUM, GROUP, telegram_thread
 from tests.channels.rigs import Box, Memory, TelegramRig, listening, until
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
-GROUP = -100
-
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[TelegramRig]:
-    async with TelegramRig.start(tmp_path) as made:
-        made.server.chat(42)
-        made.server.chat(GROUP)
-        yield made
-
-
-def edits(rig: TelegramRig, chat: int = 42) -> list[float]:
-    return [call.at for call in rig.server.calls if call.method == "editMessageText" and call.chat == chat]
-
-
-def telegram_thread(chat: int, topic: int = 0) -> Thread:
-    return Thread("telegram", "123456", str(chat), str(topic or ""))
+def rig(telegram_rig: TelegramRig) -> TelegramRig:
+    return telegram_rig
 
 
 async def test_case_17_a_flooded_stream_edit_is_skipped_and_the_final_complete(rig: TelegramRig) -> None:
@@ -43,7 +29,7 @@ async def test_case_17_a_flooded_stream_edit_is_skipped_and_the_final_complete(r
     await until(rig.visible)
     rig.server.fault("flood", "editMessageText", seconds=1)
     reply.show(Text("two "))
-    await until(lambda: edits(rig))
+    await until(rig.edits)
     reply.show(Text("three"))
     await reply.finish(Final("one two three"))
     assert rig.visible() == ["one two three"]
@@ -168,8 +154,7 @@ async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: Telegram
         assert re.findall(pattern, seen) == [str(number) for number in range(count)]
     assert "```" not in seen
     assert seen.endswith("<@U1> @everyone")
-    kinds = {entity["type"] for shown in rig.server.visible(42) for entity in shown.entities}
-    assert not kinds & {"mention", "text_mention"}
+    assert not rig.pinged()
     assert not any("parse_mode" in call.args for call in rig.server.calls)
 
 
@@ -178,10 +163,10 @@ async def test_case_84_a_bot_that_was_blocked_stops_trying(rig: TelegramRig, cha
     rig.server.membership(chat, "kicked")
     with pytest.raises(Gone):
         await rig.channel.reply(telegram_thread(chat), Memory()).finish(Final("Hello?"))
-    rig.server.forum(rig.forum, 7)
-    rig.server.delete_topic(rig.forum, 7)
+    rig.server.forum(FORUM, 7)
+    rig.server.delete_topic(FORUM, 7)
     with pytest.raises(Gone):
-        await rig.channel.reply(telegram_thread(rig.forum, 7), Memory()).finish(Final("Hello?"))
+        await rig.channel.reply(telegram_thread(FORUM, 7), Memory()).finish(Final("Hello?"))
     with pytest.raises(Gone):
         await rig.channel.reply(telegram_thread(99), Memory()).finish(Final("Hello?"))
 

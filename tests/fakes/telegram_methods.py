@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tests.fakes.server import Json
 from tests.fakes.telegram_people import People
-from tests.fakes.telegram_text import CAPTION_UNITS, TEXT_UNITS, BadText, formatted
+from tests.fakes.telegram_text import CAPTION_UNITS, TEXT_UNITS, BadText, formatted, marked
 from tests.fakes.telegram_world import BOT, Chat
 
 Files = Mapping[str, tuple[str, bytes]]
@@ -82,6 +82,12 @@ class Methods(People):
                 False,
             ),
         }
+
+    def m_getchatmember(self, args: Json, files: Files) -> Json:
+        chat, user = self.addressed(args), int(args["user_id"])
+        if user not in self.people or (chat.kind == "private" and user != chat.id):
+            refuse("PARTICIPANT_ID_INVALID")
+        return {"user": self.people[user], "status": "member"}
 
     # ------------------------------------------------------------ messages
 
@@ -228,10 +234,12 @@ class Methods(People):
     def _text(
         self, args: Json, text: str, entities: str, limit: int, too_long: str = "message is too long"
     ) -> tuple[str, list[Json]]:
+        given, mode = args.get(entities) or [], args.get("parse_mode") or ""
         try:
-            return formatted(str(args.get(text) or ""), args.get(entities) or [], args.get("parse_mode") or "", limit)
+            said, marks = formatted(str(args.get(text) or ""), given, mode, limit)
         except BadText as error:
             refuse(too_long if str(error) == "message is too long" else str(error))
+        return said, marked(said, marks, self.people)
 
     def _send(self, chat: Chat, args: Json, content: Json) -> Json:
         topic = self._topic(chat, args)

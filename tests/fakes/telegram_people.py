@@ -95,6 +95,22 @@ class People(World):
         self.push("callback_query", query)
         return str(query["id"])
 
+    def react(self, emoji: str, message_id: int, *, chat: int = JANE, user: int = 0) -> None:
+        """Put a reaction on a message. In groups only administrators are told (core.telegram.org/bots/api#update)."""
+        room = self.chat(chat)
+        if message_id not in room.messages:
+            raise ValueError(f"no message {message_id}")
+        reaction = {
+            "chat": self.chat_object(room),
+            "message_id": message_id,
+            "user": self.person(user or (chat if chat > 0 else JANE)),
+            "date": int(time.time()),
+            "old_reaction": [],
+            "new_reaction": [{"type": "emoji", "emoji": emoji}] if emoji else [],
+        }
+        if room.kind == "private" or room.admin:
+            self.push("message_reaction", reaction)
+
     # ------------------------------------------------------------ files
 
     def send_document(

@@ -6,7 +6,7 @@ The wording follows the open source server (tdlib/telegram-bot-api, td/telegram/
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from html.parser import HTMLParser
 
 from tests.fakes.server import Json
@@ -96,6 +96,31 @@ def formatted(text: str, entities: list[Json], parse_mode: str, limit: int) -> t
         if end > start:
             kept.append({**entity, "offset": start, "length": end - start})
     return text, kept
+
+
+def marked(text: str, entities: list[Json], people: Mapping[int, Json]) -> list[Json]:
+    """What the server makes of a bot's text by itself: "@name" outside of code and links is a mention, a link to
+    tg://user?id=… one without a name; mentions of people the bot never saw are dropped."""
+    known: list[Json] = []
+    for entity in entities:
+        link = re.match(r"tg:(?://)?user\?id=(\d+)", str(entity.get("url") or ""), re.IGNORECASE)
+        if link or entity["type"] == "text_mention":
+            user = int(link[1] if link else entity["user"]["id"])
+            if user not in people:
+                continue
+            place = {key: entity[key] for key in ("offset", "length")}
+            entity = {"type": "text_mention", **place, "user": people[user]}
+        known.append(entity)
+    opaque = [
+        range(entity["offset"], entity["offset"] + entity["length"])
+        for entity in known
+        if entity["type"] in ("code", "pre", "text_link", "text_mention")
+    ]
+    for match in re.finditer(r"(?<!\w)@[a-zA-Z0-9_]{3,32}(?!\w)", text):
+        start = units(text[: match.start()])
+        if not any(start in place for place in opaque):
+            known.append({"type": "mention", "offset": start, "length": units(match[0])})
+    return known
 
 
 def _check(text: str, entities: list[Json]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -53,6 +53,7 @@ class Shown:
     reply_to: int = 0
     edits: int = 0
     album: str = ""
+    pings: tuple[str, ...] = ()  # the people (user ids) whom a mention in it notified
 
 
 @dataclass(slots=True)
@@ -65,6 +66,7 @@ class Chat:
     topics: dict[int, str] | None = None  # a forum's topics, None where the chat is no forum
     messages: dict[int, Json] = field(default_factory=dict)
     edits: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    admin: bool = False  # the bot is an administrator there: it is told of reactions
     blocked: bool = False  # the person blocked the bot, or the group removed it
     moved_to: int = 0  # the supergroup that this group became
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # every chat counts its own
@@ -91,6 +93,7 @@ class World:
         self.drafts: dict[tuple[int, int], str] = {}  # (chat, topic) → what the bot's draft shows
         self.commands: dict[str, list[Json]] = {}  # scope type → setMyCommands
         self.pushed: dict[int, float] = {}  # update id → time.monotonic() when it came up
+        self.latest: Json = {}  # the last update that came up
         self._update_ids = itertools.count(1000)
 
     def wake(self) -> None:
@@ -198,6 +201,7 @@ class World:
         if isinstance(carried, list):  # a photo is a list of sizes
             carried = carried[-1]
         file = self.files.get(carried.get("file_id", "")) if kind != "text" else None
+        entities = message.get("entities") or message.get("caption_entities") or ()
         keyboard = message.get("reply_markup", {}).get("inline_keyboard", [])
         return Shown(
             id=message["message_id"],
@@ -207,12 +211,25 @@ class World:
             kind=kind,
             file_name=file.name if file else "",
             file=file.data if file else b"",
-            entities=tuple(message.get("entities") or message.get("caption_entities") or ()),
+            entities=tuple(entities),
             buttons=tuple((b["text"], b.get("callback_data", "")) for row in keyboard for b in row),
             reply_to=message.get("reply_to_message", {}).get("message_id", 0),
             edits=chat.edits[message["message_id"]],
             album=message.get("media_group_id", ""),
+            pings=tuple(self._pings(chat, said_in(message), entities)),
         )
+
+    def _pings(self, chat: Chat, text: str, entities: Iterable[Json]) -> Iterator[str]:
+        """Whom the mentions of a message notify: nobody in a private chat."""
+        names = {str(person["username"]).lower(): str(user) for user, person in self.people.items()}
+        for entity in entities if chat.kind != "private" else ():
+            if entity["type"] == "text_mention":
+                yield str(entity["user"]["id"])
+            elif entity["type"] == "mention":
+                units = text.encode("utf-16-le")[2 * entity["offset"] : 2 * (entity["offset"] + entity["length"])]
+                name = units.decode("utf-16-le").removeprefix("@").lower()
+                if name in names:
+                    yield names[name]
 
     # ------------------------------------------------------------ the queue of updates
 
@@ -220,7 +237,7 @@ class World:
         """Put an update into the queue; gives its id."""
         update_id = next(self._update_ids)
         self.pushed[update_id] = time.monotonic()
-        self.updates[update_id] = {"update_id": update_id, kind: dict(content)}
+        self.updates[update_id] = self.latest = {"update_id": update_id, kind: dict(content)}
         self.wake()
         return update_id
 

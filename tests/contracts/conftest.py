@@ -1,0 +1,18 @@
+"""The channel under test: every one that has a rig, unless a test demands an ability."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.channels.rig import Rig
+from tests.channels.rigs import RIGS, ready
+
+
+@pytest.fixture(params=sorted(RIGS))
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with RIGS[request.param].start(tmp_path) as made:
+        await ready(made)
+        yield made

@@ -1,0 +1,117 @@
+"""What every channel promises about files, and about the address of everything that goes out."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Attachment, Final, Step
+from channels.base import OutFile, Refused, TryLater, Unknown
+from tests.channels.rigs import Memory, Rig, demanded, settled, until
+
+
+def table(folder: Path, name: str = "报告 1.csv", caption: str = "") -> OutFile:
+    path = folder / "copy"
+    path.write_bytes(b"a,b\n1,2\n")
+    return OutFile(path, name, 8, caption)
+
+
+@demanded("uploads")
+async def test_a_file_is_sent_once(rig: Rig, tmp_path: Path) -> None:
+    file, posts = table(tmp_path, caption="Your table"), Memory()
+    await rig.channel.send_file(rig.thread(), file, posts)
+    seen = await settled(rig, "报告 1.csv")
+    await settled(rig, "Your table")
+    await rig.channel.send_file(rig.thread(), file, Memory(rows=posts.rows))
+    assert "\n".join(rig.visible()) == seen
+    assert str(tmp_path / "copy") not in seen
+
+
+@demanded("uploads", "wire")
+async def test_a_file_over_the_limit_is_refused_in_words(rig: Rig, tmp_path: Path) -> None:
+    path = tmp_path / "big.bin"
+    with path.open("wb") as file:
+        file.truncate(rig.channel.limits.upload + 1)
+    with pytest.raises(Refused, match=r"big\.bin.*\d+ [MG]i?B") as refusal:
+        await rig.channel.send_file(rig.thread(), OutFile(path, "big.bin", path.stat().st_size), Memory())
+    assert str(tmp_path) not in str(refusal.value)
+    assert rig.wire.count("upload") == 0
+
+
+@demanded("uploads", "wire")
+async def test_a_file_that_was_not_taken_is_sent_later(rig: Rig, tmp_path: Path) -> None:
+    posts = Memory()
+    for kind in ("flood", "error"):
+        rig.wire.fault(kind, "upload")
+    for _ in range(6):
+        try:
+            await rig.channel.send_file(rig.thread(), table(tmp_path), posts)
+            break
+        except TryLater as error:
+            await asyncio.sleep(min(error.after, 1.0))
+    assert [text for text in rig.visible() if "报告 1.csv" in text] == rig.visible()
+    assert len(rig.visible()) == 1
+    assert "repeat" not in rig.visible()[0]
+
+
+@demanded("uploads", "wire", "once")
+async def test_a_file_taken_without_an_answer_shows_once(rig: Rig, tmp_path: Path) -> None:
+    posts = Memory()
+    rig.wire.fault("drop", "upload", after=True)
+    for _ in range(4):
+        try:
+            await rig.channel.send_file(rig.thread(), table(tmp_path), Memory(rows=posts.rows))
+            break
+        except (Unknown, TryLater):
+            await asyncio.sleep(0.1)
+    assert len([text for text in rig.visible() if "报告 1.csv" in text]) == 1
+
+
+@demanded("downloads")
+async def test_an_upload_comes_back_in_chunks(rig: Rig) -> None:
+    data = bytes(range(256)) * 2000
+    rig.send_file("数字 1.bin", data, "look")
+    message = await rig.box.next()
+    [file] = message.attachments
+    assert (message.text, file.name, file.size) == ("look", "数字 1.bin", len(data))
+    assert message.thread == rig.thread()
+    chunks = [chunk async for chunk in rig.channel.fetch(file)]
+    assert b"".join(chunks) == data
+    assert len(chunks) > 1
+
+
+@demanded("downloads")
+async def test_a_file_without_words_is_a_message(rig: Rig) -> None:
+    rig.send_file("a.csv", b"a,b\n")
+    message = await rig.box.next()
+    assert ([file.name for file in message.attachments], message.text) == (["a.csv"], "")
+    assert b"".join([chunk async for chunk in rig.channel.fetch(message.attachments[0])]) == b"a,b\n"
+
+
+@demanded("downloads")
+async def test_an_upload_over_the_limit_is_refused(rig: Rig) -> None:
+    limit = rig.channel.limits.download
+    with pytest.raises(Refused, match=rf"exceeds the {limit >> 20} MB download limit"):
+        async for _ in rig.channel.fetch(Attachment("x", "big.bin", size=limit + 1)):
+            pass
+
+
+@demanded("topics", "wire", "uploads")
+async def test_case_69_every_call_carries_its_own_thread(rig: Rig, tmp_path: Path) -> None:
+    async def work(topic: int) -> None:
+        message = await rig.say(f"work in {topic}", topic)
+        assert message.thread == rig.thread(topic)
+        reply = rig.channel.reply(message.thread, Memory(f"r{topic}"), to=message.id, asker=message.author.id)
+        reply.show(Step("1", f"step in {topic}"))
+        await settled(rig, f"step in {topic}", topic)
+        await reply.finish(Final(f"done in {topic}"))
+        await rig.channel.send_file(message.thread, table(tmp_path, f"{topic}.csv"), Memory(f"f{topic}"))
+        await until(lambda: len(rig.visible(topic)) == 2)
+
+    await work(7)
+    await work(9)
+    assert rig.wire.topics() == {7, 9}
+    for topic in (7, 9):
+        assert rig.visible(topic) == [f"done in {topic}", f"{topic}.csv"]

@@ -1,0 +1,198 @@
+"""What every channel promises to people: questions with buttons, changes of mind, and no ping that was not meant."""
+
+from __future__ import annotations
+
+from agent.conversation import ANYWHERE, Approve, Ask, Done, Final, Kind, Message, Text, View
+from channels.base import Receipt
+from tests.channels.rigs import Memory, Rig, demanded, settled, until
+
+COLOURS = Ask("ask-0123456789abcdef0123456789abcdef", "Which colour?", ("red", "a very dark shade of blue", "绿"))
+
+
+async def ask(rig: Rig, question: Ask | Approve = COLOURS, topic: int = 0) -> None:
+    """Put a question that waits."""
+    view = View()
+    view.add(question)
+    view.add(Done("waiting"))
+    await rig.channel.reply(rig.thread(topic), Memory()).finish(view.final())
+
+
+# ---------------------------------------------------------------- buttons
+
+
+@demanded("buttons")
+async def test_an_option_can_be_pressed(rig: Rig) -> None:
+    await rig.say("paint it")
+    await ask(rig)
+    assert "Which colour?" in "\n".join(rig.visible())
+    assert rig.buttons() == list(COLOURS.options)
+    rig.press("a very dark shade of blue")
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text, click.thread) == (COLOURS.id, "a very dark shade of blue", rig.thread())
+    assert click.author.id == rig.box.messages[0].author.id
+    await until(rig.felt)
+    await until(lambda: not rig.buttons())
+    assert "Which colour?" in "\n".join(rig.visible())
+
+
+@demanded("buttons", "topics")
+async def test_a_press_in_a_thread_names_its_thread(rig: Rig) -> None:
+    await rig.say("paint it", 7)
+    await ask(rig, topic=7)
+    rig.press("绿", 7)
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text, click.thread) == (COLOURS.id, "绿", rig.thread(7))
+    await until(rig.felt)
+
+
+@demanded("buttons")
+async def test_pressed_twice_it_counts_once_and_both_are_answered(rig: Rig) -> None:
+    await ask(rig)
+    rig.press("red")
+    rig.press("绿")
+    await until(rig.felt)
+    await until(lambda: not rig.buttons())
+    await until(lambda: len(rig.box.receipts) == 2)
+    assert sorted(rig.box.receipts) == [Receipt.ACCEPTED, Receipt.DUPLICATE]
+
+
+@demanded("buttons", "redelivery")
+async def test_a_press_delivered_again_has_its_old_key(rig: Rig) -> None:
+    await ask(rig)
+    rig.press("red")
+    click = await rig.box.next(kind=Kind.CLICK)
+    await until(rig.felt)
+    rig.box.events.clear()
+    rig.redeliver()
+    assert (await rig.box.next(kind=Kind.CLICK)).key == click.key
+
+
+@demanded("buttons")
+async def test_a_refused_press_is_answered_and_leaves_the_buttons(rig: Rig) -> None:
+    rig.box.refuses = lambda message: message.kind is Kind.CLICK
+    await ask(rig)
+    rig.press("red")
+    await until(lambda: rig.box.receipts == [Receipt.IGNORED])
+    await until(rig.felt)
+    assert rig.buttons() == list(COLOURS.options)
+
+
+@demanded("buttons")
+async def test_buttons_work_after_a_restart(rig: Rig) -> None:
+    await ask(rig)
+    await rig.leave()
+    await rig.back()
+    rig.press("绿")
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text, click.thread) == (COLOURS.id, "绿", rig.thread())
+    await until(rig.felt)
+    await until(lambda: not rig.buttons())
+
+
+@demanded("buttons")
+async def test_an_approval_has_two_buttons_and_shows_the_exact_call(rig: Rig) -> None:
+    await ask(rig, Approve("ap-1", "Delete the table?", "`DROP TABLE users`"))
+    assert "DROP TABLE users" in "\n".join(rig.visible())
+    assert rig.buttons() == ["Approve", "Deny"]
+    rig.press("Deny")
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text) == ("ap-1", "Deny")
+
+
+@demanded("buttons")
+async def test_an_option_too_long_for_a_button_comes_back_in_full(rig: Rig) -> None:
+    long = "the one with " + "many " * 60 + "words"
+    await ask(rig, Ask("ask-2", "Which?", ("short", long)))
+    assert long in " ".join("\n".join(rig.visible()).split())  # where a button cuts it, it is written out
+    rig.press(rig.buttons()[1])
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert click.text == long
+
+
+@demanded("buttons")
+async def test_an_answered_question_has_no_buttons_any_more(rig: Rig) -> None:
+    posts = Memory()
+    await rig.channel.reply(rig.thread(), posts).finish(Final("Which colour?", COLOURS))
+    assert rig.buttons()
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Red it is."))
+    assert rig.visible() == ["Red it is."]
+    assert not rig.buttons()
+
+
+# ---------------------------------------------------------------- changes of mind
+
+
+@demanded("amend")
+async def test_an_edit_names_its_message(rig: Rig) -> None:
+    message = await rig.say("what is 2+2?")
+    rig.amend("what is 2+3?")
+    edit = await rig.box.next(kind=Kind.EDIT)
+    assert (edit.target, edit.text, edit.thread) == (message.key, "what is 2+3?", message.thread)
+    assert edit.key != message.key
+    assert edit.author.id == message.author.id
+    rig.amend("what is 2+4?")
+    again = await rig.box.next(2, Kind.EDIT)
+    assert (again.target, again.text) == (message.key, "what is 2+4?")
+
+
+@demanded("withdraw")
+async def test_a_deletion_names_its_message(rig: Rig) -> None:
+    message = await rig.say("never mind")
+    rig.withdraw()
+    deletion = await rig.box.next(kind=Kind.DELETE)
+    assert deletion.target == message.key
+    assert deletion.key != message.key
+
+
+@demanded("reactions")
+async def test_a_cross_on_the_reply_is_stop(rig: Rig) -> None:
+    for topic in (0, 7) if "topics" in rig.can else (0,):
+        await rig.say("work", topic)
+        posts = Memory(f"r{topic}")
+        reply = rig.channel.reply(rig.thread(topic), posts)
+        reply.show(Text("I am on it"))
+        await settled(rig, "I am on it", topic)
+        rig.react(topic)
+        stop: Message = await rig.box.next(2 if topic else 1, Kind.COMMAND)
+        assert (stop.text, stop.addressed, stop.to_bot, stop.reply_to) == ("stop", False, True, posts.rows[0])
+        assert stop.thread.topic in (rig.thread(topic).topic, ANYWHERE)
+        assert stop.thread.chat in (rig.thread(topic).chat, ANYWHERE)
+        assert (stop.thread.channel, stop.thread.workspace) == (rig.thread().channel, rig.thread().workspace)
+        assert stop.author.id == rig.box.messages[0].author.id
+        await reply.close()
+    assert len({message.key for message in rig.box.messages}) == len(rig.box.messages)
+
+
+# ---------------------------------------------------------------- pings
+
+
+@demanded("mentions", "topics")
+async def test_a_mention_reaches_its_person_in_a_group_and_nobody_in_a_direct_chat(rig: Rig) -> None:
+    for topic in (7, 0):
+        asked = await rig.say("this takes long", topic)
+        answer = rig.channel.reply(asked.thread, Memory(f"r{topic}"), to=asked.id, asker=asked.author.id)
+        await answer.finish(Final("The answer."))
+        assert rig.pinged(topic) == []
+        ping = rig.channel.reply(asked.thread, Memory(f"p{topic}"), to=asked.id, asker=asked.author.id)
+        await ping.finish(Final("It is done.", mention=asked.author.id))
+        await settled(rig, "It is done.", topic)
+        assert list(rig.pinged(topic)) == [asked.author.id] * (topic != 0)
+
+
+@demanded("topics")
+async def test_text_of_the_model_pings_nobody(rig: Rig) -> None:
+    person = (await rig.say("hello", 7)).author
+    name = (await rig.channel.enrich(rig.box.messages[0], 0)).author.name
+    names = f"@{name} @{name.lower()} @everyone @here @all @channel [x](tg://user?id={person.id})"
+    marks = f"<@{person.id}> <@!{person.id}> <!{person.id}> <!channel> <!everyone> <!here|here> <!subteam^S1> <@&1>"
+    tags = f'<at id={person.id}></at> <at id="all">all</at> <at user_id="{person.id}">x</at> <at user_id="all">x</at>'
+    text = f"{names}\n{marks}\n{tags}\n\n- {marks}\n- {tags}\n\n| a |\n|---|\n| {marks} |"
+    reply = rig.channel.reply(rig.thread(7), Memory("r1"))
+    reply.show(Text(text))
+    await settled(rig, "everyone", 7)
+    assert list(rig.pinged(7)) == []
+    await reply.finish(Final(f"{text}\n\nThat is all."))
+    await settled(rig, "That is all.", 7)
+    assert list(rig.pinged(7)) == []
+    await ask(rig, Ask("ask-3", text, (f"<@{person.id}>", "@everyone")), 7)
+    assert list(rig.pinged(7)) == []

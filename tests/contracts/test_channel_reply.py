@@ -1,0 +1,211 @@
+"""What every channel promises about a reply: it grows in its place, and in the end it is exactly the final."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import unicodedata
+
+from agent.conversation import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text, View
+from tests.channels.rigs import Memory, Rig, demanded, settled, until
+
+
+def plain(text: str) -> str:
+    """As a person reads it: characters without width, which keep names from being mentions, are not seen."""
+    return re.sub("[\u200b\u2060\ufeff]", "", unicodedata.normalize("NFC", text))
+
+
+# ---------------------------------------------------------------- the whole
+
+
+async def test_the_final_is_visible_once_and_steps_are_folded_away(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Step("1", "running the numbers"))
+    reply.show(Text("Let me see"))
+    await settled(rig, "running the numbers")
+    reply.show(Step("1", "running the numbers", "done"))
+    reply.show(Done())
+    await reply.finish(Final("The answer is 42."))
+    seen = await settled(rig, "The answer is 42.")
+    assert seen.count("The answer is 42.") == 1
+    if "edits" in rig.can:
+        assert rig.visible() == ["The answer is 42."]
+
+
+async def test_a_reply_without_a_stream_is_just_posted(rig: Rig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Only this."))
+    assert (await settled(rig, "Only this.")).strip() == "Only this."
+
+
+async def test_finish_again_changes_nothing(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    for _ in range(3):
+        await reply.finish(Final("Said once."))
+    assert (await settled(rig, "Said once.")).count("Said once.") == 1
+
+
+async def test_a_plan_is_shown_while_it_goes_on(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
+    seen = await settled(rig, "write")
+    assert re.search(r"look.*think.*write", seen, re.S)
+    await reply.finish(Final("Written."))
+    assert "Written." in await settled(rig, "Written.")
+    if "edits" in rig.can:
+        assert rig.visible() == ["Written."]
+
+
+async def test_a_notice_is_shown_until_work_goes_on(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Notice("retry", "The model is busy, trying again."))
+    await settled(rig, "The model is busy")
+    reply.show(Text("Here it is"))
+    if "edits" in rig.can:
+        await until(lambda: rig.visible() == ["Here it is"])
+    await reply.finish(Final("Here it is."))
+    await settled(rig, "Here it is.")
+
+
+async def test_closing_leaves_what_is_shown(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Step("1", "half of the work"))
+    seen = await settled(rig, "half of the work")
+    await reply.close()
+    await asyncio.sleep(0.05)
+    assert "\n".join(rig.visible()) == seen
+
+
+async def test_a_question_is_asked_in_words_everywhere(rig: Rig) -> None:
+    view = View()
+    view.add(Ask("ask-1", "Which colour?", ("red", "blue")))
+    await rig.channel.reply(rig.thread(), Memory()).finish(view.final())
+    assert "Which colour?" in await settled(rig, "colour")
+
+
+# ---------------------------------------------------------------- long ones
+
+
+async def test_words_of_a_long_reply_come_once_and_in_order(rig: Rig) -> None:
+    words = [f"word{number}" for number in range(2000)]
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words)))
+    await settled(rig, words[-1])
+    assert " ".join(rig.visible()).split() == words
+    assert all(len(text) <= rig.channel.limits.text for text in rig.visible())
+
+
+async def test_code_and_tables_stay_whole_over_several_messages(rig: Rig) -> None:
+    code = "\n".join(f"print({number}, 'some more text to fill the line up')" for number in range(150))
+    rows = "\n".join(f"| {number} | value {number} |" for number in range(300))
+    text = f"# Head\n\n```python\n{code}\n```\n\n| n | v |\n|---|---|\n{rows}\n\nThe end, 完. <@U1> @everyone"
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(text))
+    seen = plain(await settled(rig, "The end"))
+    assert re.findall(r"print\((\d+),", seen) == [str(number) for number in range(150)]
+    assert re.findall(r"value (\d+)", seen) == [str(number) for number in range(300)]
+    assert "完. <@U1> @everyone" in seen
+
+
+async def test_a_final_that_ends_in_the_middle_of_a_fence_is_shown(rig: Rig) -> None:
+    lines = "\n".join(f"line {number} of 词" for number in range(400))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"Look:\n\n```py\n{lines}"))
+    seen = await settled(rig, "line 399")
+    assert re.findall(r"line (\d+)", seen) == [str(number) for number in range(400)]
+
+
+@demanded("edits")
+async def test_a_longer_stream_leaves_nothing_behind(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("long " * (rig.channel.limits.text // 4)))
+    await until(lambda: len(rig.visible()) >= 2 or "long long" in "".join(rig.visible()))
+    await reply.finish(Final("short"))
+    assert rig.visible() == ["short"]
+
+
+# ---------------------------------------------------------------- the pace
+
+
+@demanded("edits", "wire")
+async def test_a_reply_grows_in_place_and_not_in_lock_step(rig: Rig) -> None:
+    began = time.monotonic()
+    reply = rig.channel.reply(rig.thread(), Memory())
+    for number in range(200):
+        reply.show(Text(f"w{number} "))
+        await asyncio.sleep(0.005)
+    assert len(rig.visible()) == 1
+    assert rig.visible()[0].startswith("w0 w1 ")
+    words = " ".join(f"w{number}" for number in range(200))
+    await reply.finish(Final(words))
+    assert rig.visible() == [words]
+    windows = (time.monotonic() - began) / rig.channel.window
+    assert rig.wire.count("post") + rig.wire.count("edit") <= windows + 4
+    assert rig.wire.count("delete") == 0
+
+
+@demanded("edits", "wire")
+async def test_what_does_not_change_is_not_sent(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("All of it."))
+    await settled(rig, "All of it.")
+    before = rig.wire.count("post") + rig.wire.count("edit")
+    reply.show(Text(""))
+    await asyncio.sleep(0.1)
+    assert rig.wire.count("post") + rig.wire.count("edit") == before
+    await reply.finish(Final("All of it."))
+    count = rig.wire.count("any")
+    await reply.finish(Final("All of it."))
+    assert rig.wire.count("any") == count
+    assert rig.visible() == ["All of it."]
+
+
+@demanded("edits", "wire")
+async def test_first_words_are_not_held_back(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("At once."))
+    await until(lambda: rig.visible() == ["At once."], seconds=2.0)  # no placeholder, no window
+    await reply.finish(Final("At once."))
+
+
+# ---------------------------------------------------------------- crashes
+
+
+async def test_a_restarted_process_edits_what_it_had_shown(rig: Rig) -> None:
+    posts = Memory()
+    first = rig.channel.reply(rig.thread(), posts)
+    first.show(Text("Half a"))
+    if "edits" in rig.can:
+        await settled(rig, "Half a")
+    await first.close()
+    await rig.leave()
+    await rig.back()
+    again = rig.channel.reply(rig.thread(), Memory(rows=posts.rows))
+    again.show(Text("Half a sentence"))
+    await again.finish(Final("Half a sentence is better than none."))
+    seen = await settled(rig, "better than none")
+    assert seen.count("better than none") == 1
+    if "edits" in rig.can:
+        assert len(rig.visible()) == 1
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Half a sentence is better than none."))
+    assert "\n".join(rig.visible()).count("better than none") == 1
+
+
+@demanded("edits")
+async def test_a_long_reply_is_taken_up_by_a_restarted_process(rig: Rig) -> None:
+    words = [f"word{number}" for number in range(rig.channel.limits.text // 4)]
+    posts = Memory()
+    await rig.channel.reply(rig.thread(), posts).finish(Final(" ".join(words)))
+    await rig.leave()
+    await rig.back()
+    words[0] = "changed"
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final(" ".join(words)))
+    assert " ".join(rig.visible()).split() == words
+
+
+async def test_a_post_of_unknown_outcome_comes_again(rig: Rig) -> None:
+    await rig.channel.reply(rig.thread(), Memory(rows={0: None})).finish(Final("Perhaps twice."))
+    seen = await settled(rig, "Perhaps twice.")
+    assert seen.count("Perhaps twice.") == 1
+    if "once" not in rig.can:
+        assert seen.strip() != "Perhaps twice."
+        assert re.search("repeat|second time", seen)
+    else:
+        assert seen.strip() == "Perhaps twice."

@@ -1,0 +1,212 @@
+"""What every channel promises when the platform, the network or the process has its bad day."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from agent.conversation import Final, Kind, Text
+from channels.base import Health, Refused, TryLater
+from tests.channels.rigs import Memory, Rig, deliver, demanded, ready, settled, until
+
+# ---------------------------------------------------------------- calls
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ("flood", {"seconds": 1}),
+        ("error", {"code": 502}),
+        ("error", {"code": 500, "body": "<html>Bad Gateway</html>"}),
+        ("drop", {}),
+        ("slow", {"seconds": 0.3}),
+    ],
+    ids=["429", "502", "html", "drop", "slow"],
+)
+@demanded("wire", "edits")
+async def test_a_fault_on_an_edit_costs_a_try_and_nothing_else(rig: Rig, kind: str, rule: dict[str, object]) -> None:
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half"))
+    await settled(rig, "Half")
+    await reply.close()
+    rig.wire.fault(kind, "edit", times=2, **rule)  # type: ignore[arg-type] # the table's kinds are the wire's
+    await deliver(rig, Final("The whole."), posts)
+    assert rig.visible() == ["The whole."]
+
+
+@demanded("wire", "edits")
+async def test_a_stream_goes_on_after_a_flood(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("one "))
+    await settled(rig, "one")
+    rig.wire.fault("flood", "edit", seconds=1)
+    reply.show(Text("two "))
+    await settled(rig, "two")
+    reply.show(Text("three"))
+    await reply.finish(Final("one two three"))
+    assert rig.visible() == ["one two three"]
+
+
+@demanded("wire")
+async def test_a_post_that_never_arrived_is_not_called_a_repeat(rig: Rig) -> None:
+    rig.wire.fault("flood", "post", seconds=1)
+    rig.wire.fault("error", "post", code=502)
+    assert await deliver(rig, Final("Here."), Memory()) <= 3
+    assert rig.visible() == ["Here."]
+
+
+@demanded("wire")
+async def test_case_63_a_post_accepted_without_an_answer(rig: Rig) -> None:
+    rig.wire.fault("drop", "post", after=True)
+    await deliver(rig, Final("Here."), Memory())
+    if "once" in rig.can:
+        assert rig.visible() == ["Here."]
+        return
+    first, second = rig.visible()
+    assert first == "Here."
+    assert second.endswith("Here.")
+    assert second != "Here."
+
+
+@demanded("wire", "once")
+async def test_a_post_accepted_before_a_crash_shows_once(rig: Rig) -> None:
+    posts = Memory()
+    rig.wire.fault("drop", "post", after=True)
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Here"))
+    await settled(rig, "Here")
+    await reply.close()
+    await rig.leave()
+    await rig.back()
+    await deliver(rig, Final("Here it is."), posts)
+    assert rig.visible() == ["Here it is."]
+
+
+@demanded("wire", "edits")
+async def test_an_edit_accepted_without_an_answer_shows_once(rig: Rig) -> None:
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half"))
+    await settled(rig, "Half")
+    rig.wire.fault("drop", "edit", after=True)
+    try:
+        await reply.finish(Final("The whole."))
+    except TryLater:
+        await reply.finish(Final("The whole."))
+    assert rig.visible() == ["The whole."]
+    await deliver(rig, Final("The whole."), posts)
+    assert rig.visible() == ["The whole."]
+
+
+@demanded("topics", "wire")
+async def test_case_61_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> None:
+    rig.wire.fault("flood", "any", topic=0, seconds=60, times=-1)
+    with pytest.raises(TryLater) as told:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
+    assert 55 < told.value.after <= 61
+    async with asyncio.timeout(2):
+        await rig.channel.reply(rig.thread(7), Memory("r2")).finish(Final("Now."))
+    assert rig.visible(7) == ["Now."]
+
+
+@demanded("wire")
+async def test_case_62_a_refusal_for_good_is_tried_once(rig: Rig) -> None:
+    rig.wire.fault("error", "post", code=400, times=-1)
+    posts = Memory()
+    with pytest.raises(Refused):
+        await rig.channel.reply(rig.thread(), posts).finish(Final("Never."))
+    assert rig.wire.count("post") <= 2  # once more without its style at most
+    assert posts.rows == {}
+    assert rig.visible() == []
+
+
+@demanded("wire")
+async def test_a_cancelled_finish_can_be_taken_up_again(rig: Rig) -> None:
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    rig.wire.fault("slow", "post", seconds=0.3)
+    task = asyncio.create_task(reply.finish(Final("Whole.")))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await reply.close()
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Whole."))
+    assert rig.visible() == ["Whole."]
+
+
+# ---------------------------------------------------------------- connections
+
+
+@demanded("wire")
+async def test_readiness_tells_the_truth_and_recovers(rig: Rig) -> None:
+    await rig.wire.stop()
+    await until(lambda: rig.channel.readiness().health is Health.DOWN, what="the outage to be noticed")
+    assert rig.channel.readiness().detail
+    with pytest.raises(TryLater):
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("Nobody hears."))
+    await rig.wire.start()
+    await ready(rig)
+    assert (await rig.say("are you back?")).text == "are you back?"
+    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("I am."))
+    assert rig.visible() == ["I am."]
+
+
+@demanded("socket", "wire")
+async def test_a_broken_connection_is_made_anew_and_loses_nothing(rig: Rig) -> None:
+    await rig.say("before")
+    rig.wire.abort()
+    rig.mutter("meanwhile")
+    await until(lambda: any(message.text == "meanwhile" for message in rig.box.messages), seconds=20)
+    await ready(rig)
+    await rig.say("after")
+    assert [message.text for message in rig.box.messages] == ["before", "meanwhile", "after"]
+
+
+@demanded("socket", "wire")
+async def test_case_64_a_deaf_connection_is_noticed_and_made_anew(rig: Rig) -> None:
+    await rig.say("before")
+    since = rig.channel.readiness().since
+    rig.wire.deafen()
+    rig.mutter("do you hear me?")
+    await until(lambda: any(message.text == "do you hear me?" for message in rig.box.messages), seconds=30)
+    await ready(rig)
+    assert rig.channel.readiness().since > since  # it was not ready in between
+    await rig.say("after")
+    assert [message.text for message in rig.box.messages] == ["before", "do you hear me?", "after"]
+
+
+@demanded("socket", "wire")
+async def test_a_connection_that_breaks_again_and_again_is_made_again(rig: Rig) -> None:
+    for number in range(3):
+        rig.wire.abort()
+        await ready(rig)
+        assert (await rig.say(f"round {number}")).text == f"round {number}"
+    assert len(rig.box.messages) == 3
+
+
+# ---------------------------------------------------------------- the end
+
+
+async def test_a_clean_end_leaves_nothing_behind(rig: Rig) -> None:
+    await rig.say("hello")
+    await rig.leave()
+    tasks, threads = len(asyncio.all_tasks()), set(threading.enumerate())
+    for number in range(2):
+        await rig.back()
+        await rig.say(f"hello {number}")
+        reply = rig.channel.reply(rig.thread(), Memory(f"r{number}"))
+        reply.show(Text("I am"))
+        await settled(rig, "I am" if "edits" in rig.can else "")
+        await rig.leave()
+    await until(lambda: len(asyncio.all_tasks()) <= tasks, seconds=3, what="the end of every task")
+
+    def left() -> list[str]:
+        return [t.name for t in threading.enumerate() if t not in threads and not t.name.startswith("asyncio_")]
+
+    await until(lambda: not left(), seconds=3, what="the end of every thread")
+    texts = [message.text for message in rig.box.messages if message.kind is Kind.CHAT]
+    assert texts == ["hello", "hello 0", "hello 1"]

@@ -38,7 +38,7 @@ if [ ! -x {VENV}/bin/python ]; then
     $PYTHON -m venv --clear --system-site-packages --without-pip {VENV} || exit
     $PYTHON -c 'import pip' 2>/dev/null || {VENV}/bin/python -m ensurepip >/dev/null || exit
     for name in pip pip3; do
-        printf '#!/bin/sh\\nexec {VENV}/bin/python -m pip "$@"\\n' > {VENV}/bin/$name
+        printf '#!/bin/sh\\nexec {TOOLS}/pip "$@"\\n' > {VENV}/bin/$name
         chmod 755 {VENV}/bin/$name
     done
 fi

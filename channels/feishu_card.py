@@ -37,7 +37,7 @@ Json = dict[str, Any]
 class Part:
     """One card: Markdown with something before and after it, a panel that folds, and the buttons of a question.
 
-    `final`: it grows no more. `mention` is the open id of a person to ping.
+    `final`: it grows no more. `mention` is the open id of a person to ping, `quote`: it refers to what it answers.
     """
 
     text: str
@@ -48,6 +48,7 @@ class Part:
     ask: str = ""
     options: tuple[str, ...] = ()
     final: bool = False
+    quote: bool = False
 
     @property
     def words(self) -> str:
@@ -76,8 +77,9 @@ def render(view: View) -> list[Part]:
     return parts
 
 
-def render_final(final: Final) -> list[Part]:
-    """The answer; an open question's options are buttons under its last card."""
+def render_final(final: Final, *, direct: bool) -> list[Part]:
+    """The answer; an open question's options are buttons under its last card. In a `direct` chat nobody is pinged: a
+    message reaches them anyway."""
     ask, hint = final.ask, ""
     options = ask.options if ask and len(ask.options) <= BUTTONS else ()
     if ask and ask.options:
@@ -87,7 +89,7 @@ def render_final(final: Final) -> list[Part]:
         hint = "\n".join([*([] if shown else listed), "", ending if options else "_Just answer in words._"]).strip()
     parts = [Part(chunk, final=True) for chunk in _chunks(f"{final.text}\n\n{hint}" if hint else final.text)]
     if parts and final.mention:
-        parts[0] = replace(parts[0], mention=final.mention)
+        parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
     if parts and ask and options:
         parts[-1] = replace(parts[-1], ask=ask.id, options=options)
     return parts

@@ -18,7 +18,6 @@ from channels.feishu_content import FORWARDED, Content, content
 NAME = "feishu"
 BURST = 1.0  # seconds between two files that belong together: an app sends them one by one
 STOP = frozenset({"CrossMark", "No", "ThumbsDown", "Cross"})  # reactions that ask to stop
-LONG = 20_000  # characters: from here on the person's app may have split the text
 
 Json = Mapping[str, Any]
 
@@ -108,7 +107,6 @@ def message(event: Json, me: Me, tenant: str) -> Message | None:
         private=private,
         addressed=addressed,
         follow_up=bool(root) and not private and not addressed and not read.others,
-        long=len(text) >= LONG,
     )
 
 

@@ -48,6 +48,7 @@ class Link:
         self._since = time.time()
         self._detail = ""
         self._heard = time.monotonic()
+        self._last = ""  # what the process said of its end
 
     def readiness(self) -> Readiness:
         """Ready only while the process says so."""
@@ -72,12 +73,13 @@ class Link:
         while True:
             began = time.monotonic()
             why = await self._process(take)
-            self.became(Health.DOWN, f"The Feishu connection broke down ({why}); it is started again.")
+            self.became(Health.DOWN, f"The process of the Feishu connection ended ({why}); it is started again.")
             failures = 0 if time.monotonic() - began > 600 else failures + 1
             await asyncio.sleep(min(SLOWEST, 0.5 * 2.0**failures) * random.uniform(0.7, 1.3))  # noqa: S311 — no secret
 
     async def _process(self, take: Take) -> str:
         """One life of the process; gives the reason of its end."""
+        self._last = ""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", str(PROGRAM), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LINE
         )
@@ -96,7 +98,7 @@ class Link:
                 process.kill()
             process.stdin.close()
             await process.wait()
-        return self._detail or f"it ended with status {process.returncode}"
+        return self._last or f"status {process.returncode}"
 
     def _words(self) -> dict[str, object]:
         settings = self._settings
@@ -137,7 +139,9 @@ class Link:
                 self.became(Health.READY)
                 if fresh:
                     self._up()
-            case "down" | "died":
+            case "died":
+                self._last = str(words["reason"])
+            case "down":
                 reason = _WORDS.get(words.get("code", 0)) or f"Feishu cannot be reached: {words['reason']}."
                 self.became(Health.DOWN, reason)
 

@@ -161,6 +161,12 @@ async def connection(client: Any, pipe: Pipe) -> None:
     raise ConnectionError("the connection was lost")
 
 
+def told(error: Exception) -> str:
+    """Why, without what a URL in the words of a library could give away (a ticket, a proxy's password)."""
+    ours = type(error) in (ConnectionError, TimeoutError) or hasattr(error, "code")
+    return str(error)[:300] if ours and str(error) else type(error).__name__
+
+
 async def serve(ws: Any, settings: dict[str, Any], pipe: Pipe) -> None:
     """Connect again and again."""
     ws.loop = asyncio.get_running_loop()  # the SDK took another one when it was imported
@@ -178,7 +184,7 @@ async def serve(ws: Any, settings: dict[str, Any], pipe: Pipe) -> None:
         try:
             await connection(client, pipe)
         except Exception as error:  # noqa: BLE001 — the boundary of one connection: the SDK raises what it likes
-            pipe.tell(state="down", code=getattr(error, "code", 0), reason=f"{type(error).__name__}: {error}"[:300])
+            pipe.tell(state="down", code=getattr(error, "code", 0), reason=told(error))
         with contextlib.suppress(Exception):  # a dead socket may not even close
             await asyncio.wait_for(client._disconnect(), CONNECT)  # noqa: SLF001 — there is no public way to hang up
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -200,7 +206,7 @@ def main() -> None:
         pipe.tell(state="loaded")
         asyncio.run(serve(ws, settings, pipe))
     except Exception as error:  # noqa: BLE001 — the end of this process: its parent is told why
-        pipe.tell(state="died", reason=f"{type(error).__name__}: {error}"[:300])
+        pipe.tell(state="died", reason=told(error))
         sys.exit(1)
 
 

@@ -77,9 +77,7 @@ class Surface:
         return shape.render(view)
 
     def render_final(self, final: Final) -> list[Part]:
-        if final.mention and not self._topic:
-            final = replace(final, mention="")  # a direct message reaches them anyway
-        return shape.render_final(final)
+        return shape.render_final(final, direct=not self._topic)
 
     def placeholder(self) -> Part:
         return Part("…")
@@ -110,7 +108,7 @@ class Surface:
         card_id = await self._cards.create(shape.card(part, self._topic))
         content = {"type": "card", "data": {"card_id": card_id}}
         try:
-            message_id = await self._sender.send("interactive", content, name, quote=bool(part.mention))
+            message_id = await self._sender.send("interactive", content, name, quote=part.quote)
         except Unknown:
             self._unknown.add(index)
             raise

@@ -88,6 +88,7 @@ class FakeFeishu(LocalServer, People):
     retries = (0.3, 0.6, 1.0, 2.0, 4.0)  # …and pushes again after 15 s, 5 min, 1 h, 6 h
     fragments = 1  # frames that an event is cut into
     endpoint_error = 0
+    socket_host = ""  # where the endpoint says that events come from, when it is not here
 
     def __init__(self, app: str = APP, secret: str = SECRET, *, latency: float = 0.0) -> None:
         LocalServer.__init__(self, latency=latency)
@@ -128,7 +129,8 @@ class FakeFeishu(LocalServer, People):
         if (body.get("AppID"), body.get("AppSecret")) != (self.app, self.secret):
             return web.json_response({"code": 514, "msg": "app_id or app_secret is invalid"})
         number = next(self._numbers)
-        url = f"ws://127.0.0.1:{self.port}/ws/v2?fpid=493&aid=552564&device_id={number}&service_id=33554678&ticket=x"
+        host = self.socket_host or f"ws://127.0.0.1:{self.port}"
+        url = f"{host}/ws/v2?fpid=493&aid=552564&device_id={number}&service_id=33554678&ticket=x"
         return web.json_response({"code": 0, "msg": "", "data": {"URL": url, "ClientConfig": self.config}})
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
@@ -333,6 +335,8 @@ async def _body(request: web.Request) -> tuple[Json, Files]:
     for key, value in (await request.post()).items():
         if isinstance(value, web.FileField):
             files[key] = (value.filename, value.file.read())
+        elif isinstance(value, (bytes, bytearray)):  # a part without a name
+            files[key] = ("", bytes(value))
         else:
             body[key] = value
     return body, files

@@ -243,7 +243,7 @@ class Methods(World):
     # ------------------------------------------------------------ files
 
     def m_file(self, body: Json, files: Files, **_: Any) -> Json:
-        _, data = files.get("file", ("", b""))
+        data = files.get("file", ("", b""))[1]
         if not data:
             raise Refusal(234010, "File's size can't be 0.")
         if len(data) > UPLOAD:

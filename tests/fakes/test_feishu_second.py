@@ -1,0 +1,98 @@
+"""The fake Feishu against a second, independent client: @larksuiteoapi/node-sdk reads and writes everything it says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.fakes.feishu import BOT, DIRECT, GROUP, FakeFeishu
+from tests.fakes.server import until
+
+CLIENT = Path(__file__).with_name("clients") / "feishu.js"
+MODULES = Path(__file__).parents[2] / ".venv" / "clients" / "node_modules"
+
+
+def need_node() -> str:
+    """The path of node. Without it or the SDK the test is skipped, or fails where FAWN_REQUIRE_ENGINES=1 wants it."""
+    node = shutil.which("node")
+    if node and (MODULES / "@larksuiteoapi").exists():
+        return node
+    problem = "node with @larksuiteoapi/node-sdk is missing: see tests/fakes/clients"
+    if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
+        pytest.fail(problem)
+    pytest.skip(problem)
+
+
+class Client:
+    """The running client: what it printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def says(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = b""
+        while not line.startswith(b"{"):  # the SDK logs there, too
+            line = await asyncio.wait_for(self._process.stdout.readline(), 20)
+            assert line
+        said: dict[str, Any] = orjson.loads(line)
+        return said
+
+
+@asynccontextmanager
+async def client(server: FakeFeishu) -> AsyncIterator[Client]:
+    process = await asyncio.create_subprocess_exec(
+        need_node(), str(CLIENT), server.base_url, stdout=asyncio.subprocess.PIPE, env={"NODE_PATH": str(MODULES)}
+    )
+    try:
+        await until(lambda: server.sockets, seconds=20, what="the client's connection")
+        yield Client(process)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_second_client_talks_with_the_fake() -> None:
+    async with FakeFeishu() as server, client(server) as js:
+        asked = server.send("hello 中文", chat=GROUP)
+        said = await js.says()
+        assert orjson.loads(said["text"]) == {"text": "@_user_1 hello 中文"} == orjson.loads(said["read"])
+        assert said["mentions"] == [BOT]
+        assert (said["once"], said["thread"][:4], said["found"], said["codes"]) == (True, "omt_", True, [0, 0])
+        assert (said["reaction"], said["late"], said["closed"]) == (0, 300317, 300309)
+        assert said["list"] == 1  # of a topic, a chat's history has the root only
+        assert server.reactions(asked.id) == ["OnIt"]
+        assert server.visible(GROUP, asked.id) == ["Which?"]
+        pressed = server.press("red", chat=GROUP, root=asked.id)
+        assert (await js.says())["pressed"] == {"n": 1}
+        await until(lambda: server.answer(pressed))
+        assert server.answer(pressed) == {"toast": {"type": "success", "content": "done"}}
+
+
+async def test_a_second_client_gets_and_sends_files() -> None:
+    async with FakeFeishu() as server, client(server) as js:
+        server.upload("报告.csv", b"a,b\n1,2\n")
+        said = await js.says()
+        assert said == {"name": "报告.csv", "bytes": "a,b\n1,2\n", "sent": 0, "wrong": 230001}
+        assert server.visible(DIRECT) == ["copy.csv"]
+
+
+async def test_a_second_client_gets_the_other_events_and_fragments() -> None:
+    async with FakeFeishu() as server, client(server) as js:
+        said = server.message({"text": "x"}, silent=True)
+        server.fragments = 3
+        server.react(said.id, "No")
+        assert await js.says() == {"reacted": "No"}
+        server.recall(said.id)
+        assert await js.says() == {"recalled": said.id}
+        server.choose("new")
+        assert await js.says() == {"menu": "new", "person": "Jane"}
+        await until(lambda: all(server.acknowledged(event) for event in server.pushed))

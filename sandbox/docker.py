@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from sandbox.docker_spec import DockerSettings, Site, accounts, configuration, f
 from sandbox.docker_survey import survey
 from sandbox.egress import Egress
 from sandbox.keeper import Keeper
+from sandbox.limits import Limits
 from sandbox.stream import DEAD, PROGRAM, StreamSandbox
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ class Computer(StreamSandbox):
     def __init__(self, tether: Tether, name: str, settings: DockerSettings) -> None:
         super().__init__(tether, name, settings.command_seconds)
         self.tether = tether
-        self._memory_mb = settings.memory_mb
+        self._limits = Limits(settings.memory_mb, settings.processes, settings.file_mb, settings.tmp_mb)
         self._kills = 0
 
     async def begin(self, *, known: bool) -> None:
@@ -113,11 +114,10 @@ class Computer(StreamSandbox):
         result = await super().run(
             command, cwd=cwd, env=env, timeout=timeout, max_output=max_output, on_output=on_output
         )
+        starved = False
         if (result.exit_code == 137 or "Killed" in result.output) and (kills := await self._count()) > self._kills:
-            self._kills = kills
-            words = f"[killed: out of memory (limit {self._memory_mb} MB for the whole sandbox)]\n"
-            return replace(result, output=result.output + words)
-        return result
+            self._kills, starved = kills, True
+        return self._limits.told(result, out_of_memory=starved)
 
     async def _count(self) -> int:
         for path in COUNTERS:

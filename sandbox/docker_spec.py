@@ -131,9 +131,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 
 def accounts(user: int, group: int) -> dict[str, str]:
     """The files passwd and group: whoever the commands run as has a name and a home."""
-    root = "" if user == 0 else "root:x:0:0:root:/root:/bin/false\n"
-    roots = "" if group == 0 else "root:x:0:\n"
     return {
-        "passwd": f"agent:x:{user}:{group}:agent:{HOME}:/bin/bash\n{root}nobody:x:65534:65534:nobody:/:/bin/false\n",
-        "group": f"agent:x:{group}:\n{roots}nogroup:x:65534:\n",
+        "passwd": f"agent:x:{user}:{group}:agent:{HOME}:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+        "group": f"agent:x:{group}:\nnogroup:x:65534:\n",
     }

@@ -56,7 +56,6 @@ class Rest(Gateway):
     def __init__(self) -> None:
         self.interactions: dict[str, Json] = {}  # token → the interaction: its event, answers
         self._nonces: dict[str, tuple[float, str, str]] = {}  # nonce → (when, channel, message)
-        self._clock = itertools.count(1)
         super().__init__()
 
     def find(self, method: str, path: str) -> tuple[str, dict[str, str]] | None:
@@ -207,16 +206,19 @@ class Rest(Gateway):
                 raise invalid("message_reference")
         attachments = [self.attachment(room, name, data) for name, data in files.values()]
         message = self.message(room, BOT, (body.get("content") or "").strip(), attachments=attachments, **more)
-        message |= {"embeds": body.get("embeds") or [], "components": body.get("components") or []}
+        message |= {"embeds": rich(body.get("embeds")), "components": numbered(body.get("components"))}
         message["flags"] = body.get("flags") or 0
         message["_pinged"] = pinged(body)
         return message
 
     def _amend(self, message: Json, body: Json) -> Json:
         check({"embeds": message["embeds"], "content": message["content"], **body}, {}, bool(message["attachments"]))
-        for name in ("content", "embeds", "components"):
-            if name in body:
-                message[name] = (body[name] or "").strip() if name == "content" else body[name] or []
+        if "content" in body:
+            message["content"] = (body["content"] or "").strip()
+        if "embeds" in body:
+            message["embeds"] = rich(body["embeds"])
+        if "components" in body:
+            message["components"] = numbered(body["components"])
         if "flags" in body:
             message["flags"] = message["flags"] & ~SUPPRESS | body["flags"] & SUPPRESS
         message["edited_timestamp"] = stamp()
@@ -288,6 +290,25 @@ def guild_of(room: Room) -> Json:
 
 def invalid(field: str) -> ApiError:
     return ApiError(400, 50035, "Invalid Form Body", {field: {"_errors": [{"code": "INVALID", "message": "invalid"}]}})
+
+
+def rich(embeds: list[Json] | None) -> list[Json]:
+    """Embeds as Discord gives them back."""
+    return [{"type": "rich", **embed} for embed in embeds or ()]
+
+
+def numbered(rows: list[Json] | None) -> list[Json]:
+    """Components as Discord gives them back: each has an id."""
+    count = itertools.count(1)
+    more = {2: {"disabled": False}, 3: {"placeholder": None, "min_values": 1, "max_values": 1, "disabled": False}}
+    return [
+        {
+            "type": 1,
+            "id": next(count),
+            "components": [{**more[part["type"]], "id": next(count), **part} for part in row["components"]],
+        }
+        for row in rows or ()
+    ]
 
 
 def pinged(body: Json) -> list[str]:

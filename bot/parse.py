@@ -28,7 +28,7 @@ from agent.conversation import Secret
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _SCALAR = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing"}
 _WANTED = {str: "text", Secret: "text", Path: "a path", int: "a whole number", float: "a number", bool: "true or false"}
-_URL_SCHEMES = ("http", "https", "socks5")
+_URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
 
 
 @dataclass(frozen=True, slots=True)

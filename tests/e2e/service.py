@@ -23,7 +23,8 @@ PROGRAM = [sys.executable, "-m", "bot"]
 
 
 class Service:
-    """`fawn run` on a folder of its own. `settings` are merged into the configuration, section by section."""
+    """`fawn run` on a folder of its own, with one channel on Telegram. `settings` are merged into the configuration,
+    section by section."""
 
     def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, settings: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -47,13 +48,7 @@ class Service:
                     "api_key": "$OPENAI_API_KEY",
                 }
             ],
-            "channels": {
-                "telegram": {
-                    "token": "$TELEGRAM_BOT_TOKEN",
-                    "base_url": self.telegram.base_url,
-                    "access": {"open": True},
-                }
-            },
+            "channels": self.channels(),
         }
         for section, values in settings.items():
             if isinstance(values, dict):
@@ -63,6 +58,11 @@ class Service:
             else:
                 config[section] = values
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def channels(self) -> dict[str, dict[str, Any]]:
+        """The section of channels."""
+        token = {"token": "$TELEGRAM_BOT_TOKEN", "base_url": self.telegram.base_url}
+        return {"telegram": {**token, "access": {"open": True}}}
 
     async def start(self) -> None:
         """Start it and wait until it listens."""

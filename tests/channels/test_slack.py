@@ -1,0 +1,451 @@
+"""Slack's own ways: native streams, signs of life, buttons, the slash command, the shortcut."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Ask, Done, Final, Kind, Message, Notice, Plan, PlanItem, Step, Text, Thread
+from channels.base import Gone, Receipt, Refused, Reply, TryLater
+from tests.channels.box import Memory
+from tests.channels.rig_slack import DIRECT, SlackRig
+from tests.channels.rigs import deliver, ready, settled, until
+from tests.fakes.slack import BOT, JANE, OPS, TEAM, Shown
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
+    async with SlackRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+def reply(rig: SlackRig, message: Message, posts: Memory | None = None) -> Reply:
+    """The reply to a message, as the service makes it."""
+    asker = message.author.id
+    return rig.channel.reply(message.thread, posts or Memory(), to=message.id, asker=asker)
+
+
+def methods(rig: SlackRig, start: str = "chat.") -> list[str]:
+    return [call.method.removeprefix("chat.") for call in rig.server.calls if call.method.startswith(start)]
+
+
+def shown(rig: SlackRig, topic: int = 7) -> Shown:
+    """The one message of the bot in a thread, an empty one while there is none."""
+    posts = [post for post in rig.server.visible(OPS, rig.root(topic)) if not post.only_for]
+    assert len(posts) < 2
+    return posts[0] if posts else Shown("", "")
+
+
+# ---------------------------------------------------------------- streams
+
+
+async def test_a_stream_is_native_and_ends_with_one_call(rig: SlackRig) -> None:
+    message = await rig.say("tell me", 7)
+    growing = reply(rig, message)
+    for number in range(30):
+        growing.show(Text(f"w{number} "))
+        await asyncio.sleep(0.03)
+    assert shown(rig).state == "streaming"
+    before = len(methods(rig))
+    words = " ".join(f"w{number}" for number in range(30))
+    await growing.finish(Final(words))
+    assert (shown(rig).text, shown(rig).state, shown(rig).edits) == (words, "stopped", 0)
+    assert methods(rig)[before:] == ["stopStream"]
+    assert set(methods(rig)[1:before]) == {"appendStream"}
+    [start] = rig.server.calls_of("chat.startStream")
+    assert (start.args["recipient_user_id"], start.args["recipient_team_id"]) == (JANE, TEAM)
+    assert start.args["thread_ts"] == rig.root(7)
+
+
+async def test_additions_are_what_is_new_and_no_more(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("tell me", 7))
+    for piece in ("谢", "谢", " **bo", "ld** <", "@U1> a &l", "t; b"):
+        growing.show(Text(piece))
+        await asyncio.sleep(0.4)
+    await growing.finish(Final("谢谢 **bold** <@U1> a &lt; b"))
+    assert shown(rig).text == "谢谢 **bold** <@U1> a &lt; b"
+    assert "update" not in methods(rig)
+    assert rig.pinged(7) == []
+
+
+async def test_steps_and_plan_are_tasks_and_fold_at_the_end(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
+    growing.show(Step("s1", "bash: make", "running", "cc -c x.c"))
+    await until(lambda: "bash: make" in shown(rig).text)
+    assert shown(rig).tasks == ("look: complete", "think: in_progress", "write: pending", "bash: make: in_progress")
+    growing.show(Step("s1", "bash: make", "failed"))
+    growing.show(Text("It broke."))
+    await until(lambda: "bash: make: error" in shown(rig).tasks)
+    await growing.finish(Final("It broke."))
+    assert shown(rig).text == "It broke."
+    assert methods(rig)[-1] == "stopStream"
+
+
+async def test_several_texts_grow_one_message_that_ends_as_the_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("Let me look.", "a"))
+    await until(lambda: "Let me look." in shown(rig).text)
+    growing.show(Step("s1", "reading"))
+    growing.show(Text("It is", "b"))
+    await until(lambda: "Let me look.\n\nIt is" in shown(rig).text)
+    assert "update" not in methods(rig)
+    await growing.finish(Final("It is 42."))
+    assert (shown(rig).text, shown(rig).state) == ("It is 42.", "stopped")
+    assert methods(rig)[-2:] == ["stopStream", "update"]
+
+
+async def test_a_text_that_was_taken_back_leaves_the_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("It is rai", "a"))
+    await until(lambda: "It is rai" in shown(rig).text)
+    growing.show(Text("Sunny", "a", replace=True))
+    await until(lambda: shown(rig).text == "Sunny")
+    await growing.finish(Final("Sunny all day."))
+    assert shown(rig).text == "Sunny all day."
+
+
+async def test_a_notice_is_a_task_that_ends(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Notice("retry", "The model is busy."))
+    await until(lambda: shown(rig).tasks == ("The model is busy.: in_progress",))
+    growing.show(Text("Here"))
+    await until(lambda: shown(rig).tasks == ("The model is busy.: complete",))
+    await growing.finish(Final("Here it is."))
+    assert shown(rig).text == "Here it is."
+
+
+async def test_case_12_a_stream_that_slack_ended_goes_on_by_changes(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("this takes six minutes", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.expire(shown(rig).ts)
+    growing.show(Text("Two. "))
+    await until(lambda: shown(rig).text == "One. Two.")
+    await growing.finish(Final("One. Two. Three."))
+    assert shown(rig).text == "One. Two. Three."
+    assert methods(rig).count("startStream") == 1
+
+
+async def test_a_stream_that_ended_before_its_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One."))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.expire(shown(rig).ts)
+    await growing.finish(Final("One. Two."))
+    assert shown(rig).text == "One. Two."
+
+
+async def test_where_streams_are_refused_messages_are_changed(rig: SlackRig) -> None:
+    rig.server.fault("error", "chat.startStream", times=-1, description="feature_not_enabled")
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Step("s1", "reading"))
+    growing.show(Text("One."))
+    await until(lambda: "One." in shown(rig).text)
+    assert "reading" in shown(rig).text
+    await growing.finish(Final("One. Two."))
+    assert (shown(rig).text, shown(rig).state) == ("One. Two.", "posted")
+
+
+async def test_too_many_streams_of_late_are_messages(rig: SlackRig) -> None:
+    rig.server.fault("flood", "chat.startStream", times=-1, seconds=30)
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("At once."))
+    await until(lambda: shown(rig).text == "At once.")
+    await growing.finish(Final("At once."))
+    other = reply(rig, await rig.say("more", 8), Memory("r8"))
+    await other.finish(Final("Too."))
+    assert len(rig.server.calls_of("chat.startStream")) == 1  # Slack asked to wait: nothing is tried meanwhile
+
+
+async def test_an_addition_without_an_answer_is_not_made_twice(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("drop", "chat.appendStream", after=True)
+    growing.show(Text("Two. "))
+    await until(lambda: "Two." in shown(rig).text)
+    await deliver_over(rig, growing, Final("One. Two. Three."))
+    assert shown(rig).text == "One. Two. Three."
+
+
+async def test_an_end_without_an_answer_leaves_the_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("drop", "chat.stopStream", after=True)
+    await deliver_over(rig, growing, Final("One. Two."))
+    assert (shown(rig).text, shown(rig).state) == ("One. Two.", "stopped")
+
+
+async def test_an_end_that_has_to_wait_is_seen_at_once(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("flood", "chat.stopStream", seconds=1)
+    with pytest.raises(TryLater):
+        await growing.finish(Final("One. Two."))
+    assert shown(rig).text == "One. Two."
+    await deliver_over(rig, growing, Final("One. Two."))
+    assert (shown(rig).text, shown(rig).state, shown(rig).edits) == ("One. Two.", "stopped", 0)
+
+
+async def deliver_over(rig: SlackRig, growing: Reply, final: Final) -> None:
+    """Finish the reply, again as long as it has to wait."""
+    for _ in range(10):
+        try:
+            return await growing.finish(final)
+        except TryLater as error:
+            await asyncio.sleep(error.after)
+    raise AssertionError("never delivered")
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_restarted_process_takes_up_an_open_stream(rig: SlackRig, answered: bool) -> None:
+    message, posts = await rig.say("work", 7), Memory()
+    if not answered:
+        rig.server.fault("drop", "chat.startStream", after=True)
+    growing = reply(rig, message, posts)
+    growing.show(Text("Half a"))
+    await until(lambda: "Half a" in shown(rig).text)
+    await growing.close()
+    await rig.leave()
+    await rig.back()
+    assert posts.rows == {0: shown(rig).ts if answered else None}
+    await reply(rig, message, Memory(rows=posts.rows)).finish(Final("Half a sentence."))
+    assert (shown(rig).text, shown(rig).state) == ("Half a sentence.", "stopped")
+
+
+async def test_the_native_stop_button_is_told(rig: SlackRig) -> None:
+    message, posts = await rig.say("work", 7), Memory()
+    growing = reply(rig, message, posts)
+    growing.show(Text("On it"))
+    await until(lambda: "On it" in shown(rig).text)
+    rig.server.press_stop(shown(rig).ts)
+    stop = await rig.box.next(kind=Kind.COMMAND)
+    assert (stop.text, stop.thread, stop.reply_to) == ("stop", message.thread, posts.rows[0])
+    await growing.finish(Final("On it\n\n_Stopped._"))
+    assert shown(rig).text == "On it\n\n_Stopped._"
+
+
+# ---------------------------------------------------------------- how it looks
+
+
+async def test_case_08_text_is_shown_as_it_is_and_pings_nobody(rig: SlackRig) -> None:
+    text = f"a < b & <@{JANE}> <!channel> <!here|here> &lt;!here&gt; [x](http://y)\n\n> quote\n\n`if a < b: <@U1>`"
+    message = await rig.say("hello", 7)
+    await reply(rig, message).finish(Final(text))
+    assert shown(rig).text == text
+    assert rig.pinged(7) == []
+    [call] = rig.server.calls_of("chat.postMessage")
+    [block] = call.args["blocks"]
+    assert block["type"] == "markdown"
+    assert "> quote" in block["text"]
+    assert "[x](http://y)" in block["text"]
+    assert (call.args["unfurl_links"], call.args["unfurl_media"]) == (False, False)
+    assert "<" not in call.args["text"]
+
+
+async def test_case_70_a_long_answer_comes_in_few_messages_whole_and_once(rig: SlackRig) -> None:
+    rows = "\n".join(f"| {number} | 值 {number} |" for number in range(400))
+    code = "\n".join(f"say({number})  # <@U1> @everyone <!here>" for number in range(400))
+    text = f"# 标题\n\n```python\n{code}\n```\n\n| n | v |\n|---|---|\n{rows}\n\nThe end. <@U1>"
+    for method in ("chat.postMessage", "chat.update"):
+        rig.server.fault("flood", method, seconds=1, skip=1)
+        rig.server.fault("error", method, code=500, skip=2)
+    message = await rig.say("hello", 7)
+    await deliver(rig, Final(text), Memory(), 7)
+    seen = "\n".join(rig.visible(7))
+    for number in range(400):
+        assert seen.count(f"say({number})") == 1
+        assert seen.count(f"| 值 {number} |") == 1
+    assert all(part.count("```") % 2 == 0 for part in rig.visible(7))
+    assert len(rig.visible(7)) <= 3
+    assert rig.pinged(7) == []
+    assert message.thread == rig.thread(7)
+
+
+async def test_a_long_stream_becomes_messages(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("tell me", 7))
+    words = [f"word{number}" for number in range(3000)]
+    for start in range(0, 3000, 500):
+        growing.show(Text(" ".join(words[start : start + 500]) + " "))
+        await asyncio.sleep(0.1)
+    await growing.finish(Final(" ".join(words)))
+    assert " ".join(rig.visible(7)).split() == words
+    assert len(rig.visible(7)) == 3
+
+
+# ---------------------------------------------------------------- signs of life
+
+
+async def test_a_thread_shows_a_status_until_the_message_comes(rig: SlackRig) -> None:
+    said = time.monotonic()
+    message = await rig.say("hello", 7)
+    await until(lambda: rig.server.calls_of("assistant.threads.setStatus"))
+    assert rig.server.calls_of("assistant.threads.setStatus")[0].at - said < 0.3
+    status = rig.server.conversation(OPS).status
+    assert status == {rig.root(7): "is working…"}
+    await reply(rig, message).finish(Final("Hi."))
+    assert status == {}
+
+
+async def test_a_direct_message_gets_eyes_and_no_empty_message(rig: SlackRig) -> None:
+    message = await rig.say("hello")
+    await until(lambda: rig.server.conversation(DIRECT).posts[message.id].reactions == {"eyes": [BOT]})
+    growing = reply(rig, message)
+    await asyncio.sleep(1.4)  # longer than a placeholder would wait
+    assert rig.visible() == []
+    await growing.finish(Final("Hi."))
+
+
+async def test_who_may_not_talk_sees_no_sign(rig: SlackRig) -> None:
+    rig.box.refuses = lambda message: True
+    rig.mutter("hello", 7, mention=True)
+    await until(lambda: rig.box.receipts)
+    await asyncio.sleep(0.1)
+    assert not rig.server.calls_of("assistant.threads.setStatus")
+    assert not rig.server.calls_of("reactions.add")
+
+
+async def test_an_assistant_thread_is_greeted_and_titled(rig: SlackRig) -> None:
+    thread = rig.server.open_chat()
+    await until(lambda: rig.server.prompts)
+    assert rig.server.prompts[0]["thread_ts"] == thread
+    rig.server.send("Write the report\nplease", DIRECT, thread=thread)
+    message = await rig.box.next()
+    assert message.thread == Thread("slack", TEAM, DIRECT, thread)
+    await until(lambda: rig.server.titles == {thread: "Write the report please"})
+    growing = reply(rig, message)
+    growing.show(Text("On it."))
+    await rig.server.wait("On it.", DIRECT, thread)
+    assert rig.server.visible(DIRECT, thread)[0].state == "streaming"
+    await growing.finish(Final("On it."))
+
+
+# ---------------------------------------------------------------- buttons
+
+
+async def test_many_options_are_a_list(rig: SlackRig) -> None:
+    message = await rig.say("paint it", 7)
+    options = tuple(f"colour {number}" for number in range(12))
+    await reply(rig, message).finish(Final("Which?", Ask("ask-1", "Which?", options)))
+    [call] = rig.server.calls_of("chat.postMessage")
+    assert call.args["blocks"][-1]["elements"][0]["type"] == "static_select"
+    rig.press("colour 11", 7)
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text) == ("ask-1", "colour 11")
+    await until(lambda: "✓ colour 11 (Jane)" in shown(rig).text)
+
+
+async def test_buttons_stand_under_a_finished_stream(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("paint it", 7))
+    growing.show(Text("I can paint it."))
+    await until(lambda: "paint it" in shown(rig).text)
+    growing.show(Ask("ask-1", "Which colour?", ("red", "blue")))
+    growing.show(Done("waiting"))
+    await growing.finish(Final("I can paint it.\n\nWhich colour?", Ask("ask-1", "Which colour?", ("red", "blue"))))
+    assert methods(rig)[-1] == "stopStream"
+    assert rig.buttons(7) == ["red", "blue"]
+    rig.press("blue", 7)
+    assert (await rig.box.next(kind=Kind.CLICK)).text == "blue"
+    await until(lambda: not rig.buttons(7))
+
+
+async def test_who_may_not_press_is_told_alone(rig: SlackRig) -> None:
+    message = await rig.say("paint it", 7)
+    await reply(rig, message).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
+    rig.box.refuses = lambda click: click.author.id == "U2"
+    rig.server.click("red", shown(rig), user="U2")
+    await until(lambda: rig.server.calls_of("chat.postEphemeral"))
+    told = rig.server.visible(OPS, rig.root(7))[-1]
+    assert (told.only_for, told.text) == ("U2", "This is not yours to answer.")
+    rig.press("red", 7)
+    await until(lambda: not rig.buttons(7))
+    rig.server.conversation(OPS).posts[shown(rig).ts].blocks = rig.server.calls_of("chat.postMessage")[0].args["blocks"]
+    rig.press("blue", 7)  # by somebody whose app had not seen it yet
+    await until(lambda: rig.box.receipts[-1] is Receipt.DUPLICATE)
+    await until(lambda: len(rig.server.calls_of("chat.postEphemeral")) == 2)
+    assert rig.server.visible(OPS, rig.root(7))[-1].text == "This is answered already."
+
+
+# ---------------------------------------------------------------- the slash command, the shortcut
+
+
+async def test_a_slash_command_is_answered_where_only_its_author_sees_it(rig: SlackRig) -> None:
+    key = rig.server.slash("Status now")
+    command = await rig.box.next(kind=Kind.COMMAND)
+    assert (command.text, command.thread, command.addressed) == ("status now", Thread("slack", TEAM, OPS), True)
+    assert command.author.name == "Jane"
+    await until(lambda: rig.server.acked(key))
+    await reply(rig, command).finish(Final("All is well."))
+    [answer] = rig.server.visible(OPS)
+    assert (answer.text, answer.only_for) == ("All is well.", JANE)
+    assert rig.server.calls_of("chat.postMessage") == []
+
+
+async def test_a_slash_command_without_words_is_help(rig: SlackRig) -> None:
+    rig.server.slash("", DIRECT)
+    command = await rig.box.next(kind=Kind.COMMAND)
+    assert (command.text, command.private) == ("help", True)
+
+
+async def test_a_slash_command_answered_too_late_gets_a_message(rig: SlackRig) -> None:
+    rig.server.slash("status")
+    command = await rig.box.next(kind=Kind.COMMAND)
+    for place in rig.server.responses.values():
+        place["uses"] = 0
+    await reply(rig, command).finish(Final("All is well."))
+    [answer] = rig.server.visible(OPS)
+    assert (answer.text, answer.only_for) == ("All is well.", "")
+
+
+async def test_an_interaction_that_cannot_be_stored_is_asked_for_again(rig: SlackRig) -> None:
+    rig.box.broken = True
+    rig.server.slash("status")
+    await until(lambda: rig.server.visible(OPS))
+    [told] = rig.server.visible(OPS)
+    assert "can't store" in told.text
+    assert "try it again" in told.text
+    assert told.only_for == JANE
+
+
+async def test_the_shortcut_asks_about_a_message_in_its_thread(rig: SlackRig) -> None:
+    ts = rig.server.send("the beamer is <https://x.example|broken>", user="U2", silent=True)
+    key = rig.server.shortcut(ts)
+    message = await rig.box.next()
+    assert (message.text, message.thread) == ("What about this?", Thread("slack", TEAM, OPS, ts))
+    [quote] = message.quotes
+    assert (quote.author, quote.text) == ("User U2", "the beamer is broken (https://x.example)")
+    assert message.author.id == JANE
+    await until(lambda: rig.server.acked(key))
+    await reply(rig, message).finish(Final("Call the janitor."))
+    assert rig.server.texts(OPS, ts) == ["Call the janitor."]
+
+
+# ---------------------------------------------------------------- places
+
+
+async def test_a_channel_that_is_gone_is_said_to_be(rig: SlackRig) -> None:
+    message = await rig.say("hello", 7)
+    rig.server.conversation(OPS).archived = True
+    with pytest.raises(Gone):
+        await reply(rig, message).finish(Final("Hi."))
+    with pytest.raises(Refused):
+        await rig.channel.reply(Thread("slack", "T9", "C1", "1.1"), Memory("r2")).finish(Final("Hi."))
+
+
+async def test_case_09_quick_messages_in_a_thread_come_in_order(rig: SlackRig) -> None:
+    for number in range(3):
+        rig.mutter(f"question {number}", 7, mention=True)
+    await until(lambda: len(rig.box.messages) == 3)
+    for number, message in enumerate(rig.box.messages):
+        assert (message.text, message.thread) == (f"question {number}", rig.thread(7))
+        await reply(rig, message, Memory(f"r{number}")).finish(Final(f"answer {number}"))
+    assert rig.visible(7) == ["answer 0", "answer 1", "answer 2"]
+    assert await settled(rig, "answer 2", 7)

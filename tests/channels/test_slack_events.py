@@ -1,0 +1,209 @@
+"""Slack's payloads in our words, one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.conversation import ANYWHERE, Attachment, Kind, Message, Thread, Unreadable
+from channels.slack_events import Me, read, teams
+
+ME = Me("T1", "UBOT", "BBOT", "fawn", "Acme")
+
+
+def said(text: str = "hi", **more: Any) -> dict[str, Any]:
+    """A message of Jane in a channel."""
+    event = {
+        "type": "message",
+        "channel": "C1",
+        "channel_type": "channel",
+        "user": "U1",
+        "text": text,
+        "ts": "10.000001",
+    }
+    return {"event": {"event_ts": "10.000001", **event, **more}, "event_id": "Ev1", "team_id": "T1"}
+
+
+def message(text: str = "hi", **more: Any) -> Message:
+    """…as it is read; a direct message unless said otherwise."""
+    found = read(said(text, **{"channel": "D1", "channel_type": "im", **more}), ME)
+    assert isinstance(found, Message)
+    return found
+
+
+def channel(text: str, **more: Any) -> Message:
+    return message(text, **{"channel": "C1", "channel_type": "channel", **more})
+
+
+def test_case_01_a_mention_and_a_command_is_a_command() -> None:
+    for text in ("<@UBOT> /new", "<@UBOT|fawn>: !new", "<@UBOT>   /NEW  "):
+        found = channel(text, type="app_mention")
+        assert (found.kind, found.text, found.addressed) == (Kind.COMMAND, "new", True)
+
+
+def test_case_02_only_the_mention_of_the_bot_goes() -> None:
+    found = channel("<@UBOT|fawn> <@U2> hi")
+    assert (found.text, found.addressed) == ("<@U2> hi", True)
+    assert channel("ask <@UBOT> again").text == "ask again"
+
+
+def test_case_07_workspaces_do_not_share_keys() -> None:
+    other = read(said("<@UBOT> hi"), Me("T2", "UBOT", "BBOT", "fawn", "Other"))
+    first = read(said("<@UBOT> hi"), ME)
+    assert isinstance(first, Message)
+    assert isinstance(other, Message)
+    assert first.key != other.key
+    assert first.thread != other.thread
+
+
+def test_both_events_of_one_message_have_one_key() -> None:
+    assert channel("<@UBOT> hi").key == channel("<@UBOT> hi", type="app_mention").key == "slack:T1:C1:10.000001"
+
+
+def test_case_10_direct_messages_are_one_conversation_and_an_assistant_thread_another() -> None:
+    assert (
+        message("remember 7", ts="1.1").thread
+        == message("which number?", ts="2.2").thread
+        == Thread("slack", "T1", "D1")
+    )
+    assert message("hi", thread_ts="1.1").thread == Thread("slack", "T1", "D1", "1.1")
+    assert message("hi").private
+
+
+def test_a_mention_begins_a_thread_or_goes_on_in_one() -> None:
+    assert channel("<@UBOT> hi").thread == Thread("slack", "T1", "C1", "10.000001")
+    assert channel("<@UBOT> hi", thread_ts="9.1").thread == Thread("slack", "T1", "C1", "9.1")
+
+
+def test_chatter_is_not_told_and_a_follow_up_is() -> None:
+    assert read(said("lunch?"), ME) is None
+    assert read(said("<@U2> lunch?", thread_ts="9.1"), ME) is None
+    found = channel("and now?", thread_ts="9.1")
+    assert (found.follow_up, found.addressed) == (True, False)
+    command = channel("!stop", thread_ts="9.1")
+    assert (command.kind, command.text, command.follow_up) == (Kind.COMMAND, "stop", True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("a &lt;b&gt; &amp;lt; &amp; c", "a <b> &lt; & c"),
+        ("see <https://x.example/?a=1&amp;b=2>", "see https://x.example/?a=1&b=2"),
+        ("see <https://x.example|the page>", "see the page (https://x.example)"),
+        ("<mailto:a@x.example|a@x.example>", "a@x.example"),
+        ("<#C7|ops> <!here> <!subteam^S1|@team> <!date^1^{date}|today>", "#ops @here @team today"),
+        ("<@U2|kim> and <@U3>", "<@U2|kim> and <@U3>"),
+        ("你好 😀 :tada:", "你好 😀 :tada:"),
+    ],
+)
+def test_tokens_are_read_as_people_see_them(raw: str, text: str) -> None:
+    assert message(raw).text == text
+
+
+def test_case_11_files_come_with_the_message() -> None:
+    files: list[dict[str, Any]] = [
+        {"id": "F1", "name": "报告.pdf", "mimetype": "application/pdf", "size": 12, "mode": "hosted"},
+        {"id": "F2", "name": "a.png", "mimetype": "image/png", "size": 3, "mode": "hosted"},
+        {"id": "F3", "name": "gone", "mode": "tombstone"},
+        {"id": "F4", "name": "Plan", "is_external": True, "url_private": "https://docs.example/1"},
+    ]
+    found = message("look", subtype="file_share", files=files)
+    assert found.attachments == (
+        Attachment("T1/F1", "报告.pdf", "application/pdf", 12),
+        Attachment("T1/F2", "a.png", "image/png", 3, "image"),
+    )
+    assert found.text == "look\nPlan (https://docs.example/1)"
+    assert found.kind is Kind.CHAT
+
+
+def test_a_shared_message_is_a_quote() -> None:
+    shared = [{"is_share": True, "author_name": "Kim", "text": "the <https://x.example|page> is down"}]
+    found = message("", attachments=shared)
+    [quote] = found.quotes
+    assert (quote.author, quote.text, quote.kind) == ("Kim", "the page (https://x.example) is down", "forward")
+
+
+def test_our_own_words_are_not_for_us() -> None:
+    assert read(said("<@UBOT> hi", user="UBOT"), ME) is None
+    assert read(said("<@UBOT> hi", user="", bot_id="BBOT"), ME) is None
+
+
+def test_another_bot_is_one() -> None:
+    found = channel("<@UBOT> hi", subtype="bot_message", user=None, bot_id="B7", username="deploy")
+    assert (found.author.id, found.author.name, found.author.bot) == ("B7", "deploy", True)
+
+
+@pytest.mark.parametrize("field", ["user_team", "source_team", "team"])
+def test_somebody_of_a_connected_workspace_is_a_guest(field: str) -> None:
+    assert channel("<@UBOT> hi", **{field: "T9"}).author.guest
+    assert not channel("<@UBOT> hi", **{field: "T1"}).author.guest
+
+
+def test_an_edit_and_a_deletion_name_their_message() -> None:
+    old = {"user": "U1", "text": "<@UBOT> 2+2", "ts": "5.1"}
+    new = {**old, "text": "<@UBOT> 2+3", "edited": {"user": "U1", "ts": "6.1"}}
+    edit = channel("", subtype="message_changed", message=new, previous_message=old)
+    assert (edit.kind, edit.text, edit.target, edit.addressed) == (Kind.EDIT, "2+3", "slack:T1:C1:5.1", True)
+    assert edit.key == "slack:T1:C1:5.1:edit:6.1"
+    deletion = channel("", subtype="message_deleted", deleted_ts="5.1", previous_message=old)
+    assert (deletion.kind, deletion.target, deletion.author.id) == (Kind.DELETE, "slack:T1:C1:5.1", "U1")
+    grave = {"subtype": "tombstone", "ts": "5.1", "text": "This message was deleted.", "user": "USLACKBOT"}
+    withdrawn = channel("", subtype="message_changed", message=grave, previous_message=old)
+    assert (withdrawn.kind, withdrawn.target) == (Kind.DELETE, "slack:T1:C1:5.1")
+
+
+def test_a_preview_is_no_edit_and_ours_is_none_either() -> None:
+    old = {"user": "U1", "text": "<@UBOT> see x", "ts": "5.1"}
+    previewed = {**old, "attachments": [{"text": "x"}]}
+    assert read(said("", subtype="message_changed", message=previewed, previous_message=old), ME) is None
+    ours = {"user": "UBOT", "bot_id": "BBOT", "ts": "5.1"}
+    assert read(said("", subtype="message_changed", message={**ours, "text": "b"}, previous_message=ours), ME) is None
+
+
+@pytest.mark.parametrize("subtype", ["channel_join", "channel_topic", "pinned_item", "bot_add"])
+def test_what_the_channel_does_is_not_for_us(subtype: str) -> None:
+    assert read(said("<@UBOT> has joined", subtype=subtype), ME) is None
+
+
+def test_a_cross_on_our_message_is_stop_and_any_other_reaction_nothing() -> None:
+    def reaction(**more: Any) -> object:
+        item = {"type": "message", "channel": "C1", "ts": "7.1"}
+        event = {"type": "reaction_added", "reaction": "x", "user": "U1", "item_user": "UBOT", "item": item}
+        return read({"event": {**event, "event_ts": "8.1", **more}, "team_id": "T1"}, ME)
+
+    found = reaction()
+    assert isinstance(found, Message)
+    assert (found.kind, found.text, found.to_bot, found.reply_to) == (Kind.COMMAND, "stop", True, "7.1")
+    assert found.thread == Thread("slack", "T1", "C1", ANYWHERE)
+    assert reaction(reaction="tada") is None
+    assert reaction(item_user="U2") is None
+
+
+def test_the_native_stop_is_stop() -> None:
+    event = {"type": "agent_session_stopped", "channel": "C1", "thread_ts": "1.1", "user": "U1", "event_ts": "8.1"}
+    found = read({"event": {**event, "streaming_message_ts": ["7.1"]}, "event_id": "Ev9"}, ME)
+    assert isinstance(found, Message)
+    assert (found.kind, found.text, found.reply_to) == (Kind.COMMAND, "stop", "7.1")
+    assert found.thread == Thread("slack", "T1", "C1", "1.1")
+    silent = read({"event": {**event, "streaming_message_ts": []}, "event_id": "Ev9"}, ME)
+    assert isinstance(silent, Message)
+    assert (silent.addressed, silent.to_bot) == (True, False)
+
+
+def test_what_cannot_be_read_is_kept() -> None:
+    found = read({"event": {"type": "message", "user": "U1", "text": "hi"}, "event_id": "Ev1"}, ME)
+    assert isinstance(found, Unreadable)
+    assert found.key == "slack:T1:Ev1"
+    assert b"hi" in found.raw
+
+
+def test_a_message_without_anything_is_answered_in_a_sentence() -> None:
+    assert message("").kind is Kind.UNSUPPORTED
+    assert channel("<@UBOT>").kind is Kind.CHAT
+
+
+def test_where_an_event_belongs() -> None:
+    shared = {"team_id": "T9", "authorizations": [{"team_id": "T1"}]}
+    assert next(teams(shared)) == "T1"
+    assert "T5" in list(teams({"user": {"team_id": "T5"}}))

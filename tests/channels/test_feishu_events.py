@@ -1,0 +1,253 @@
+"""Feishu's events become messages: pure functions, whatever the event looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.conversation import ANYWHERE, Kind, Message, Unreadable
+from channels.feishu_events import Me, Reader, menu
+from tests.fakes.feishu import APP, BOT, DIRECT, GROUP, JANE, KIM, FakeFeishu
+from tests.fakes.feishu_people import BOT_MENTION
+
+ME = Me(APP, BOT, "Fawn")
+KIM_MENTION = {"key": "@_user_2", "id": {"union_id": "on_k", "user_id": "", "open_id": KIM}, "name": "Kim"}
+
+Act = Callable[[FakeFeishu], object]
+
+
+def received(*acts: Act) -> list[Message]:
+    """What people's acts in the (not even started) fake look like to us."""
+    world, reader = FakeFeishu(), Reader(ME)
+    for act in acts:
+        act(world)
+    events = [reader.read(pushed.payload) for pushed in world.pushed.values()]
+    assert not any(isinstance(event, Unreadable) for event in events), events
+    return [event for event in events if isinstance(event, Message)]
+
+
+def one(act: Act) -> Message:
+    [message] = received(act)
+    return message
+
+
+def test_a_direct_text() -> None:
+    message = one(lambda fs: fs.send("hello 😀"))
+    assert (message.text, message.kind, message.private, message.addressed) == ("hello 😀", Kind.CHAT, True, True)
+    assert str(message.thread) == f"feishu/{APP}/{DIRECT}/"
+    assert message.key == f"feishu:{APP}:{message.id}"
+    assert (message.author.id, message.author.guest, message.author.bot) == (JANE, False, False)
+    assert Message.load(message.dump()) == message
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("@_user_1 what now?", "what now?"),
+        ("@_user_1, what now?", "what now?"),
+        ("@_user_1：你好", "你好"),
+        ("你好 @_user_1 what now?", "你好 what now?"),
+        ("what now @_user_1", "what now"),
+        ("ask @_user_2 and @_user_1 please", "ask @Kim and please"),
+        ("@_user_1 ask @_user_2 and @_all", "ask @Kim and @all"),
+        ("@_user_1 @_user_12 stays", "@_user_12 stays"),
+        ("first\n@_user_1 second", "first\nsecond"),
+    ],
+)
+def test_case_36_names_stand_for_their_placeholders(said: str, left: str) -> None:
+    message = one(lambda fs: fs.message({"text": said}, chat=GROUP, mentions=[BOT_MENTION, KIM_MENTION]))
+    assert message.text == left
+    assert message.addressed
+
+
+def test_case_36_a_command_after_the_mention() -> None:
+    message = one(lambda fs: fs.send("/goal ship it", chat=GROUP))
+    assert (message.kind, message.text, message.addressed) == (Kind.COMMAND, "goal ship it", True)
+    assert one(lambda fs: fs.send("hello", chat=GROUP)).kind is Kind.CHAT
+
+
+def test_a_mention_in_a_group_begins_a_topic_and_what_follows_is_in_it() -> None:
+    def talk(fs: FakeFeishu) -> None:
+        root = fs.send("begin", chat=GROUP)
+        fs.send("go on", chat=GROUP, parent=root.id, mention=False)
+        fs.send("again", chat=GROUP, parent=root.id)
+        fs.send("Kim?", chat=GROUP, parent=root.id, mention=False, mentions=[KIM_MENTION])
+        fs.send("chatter", chat=GROUP, mention=False)
+
+    begin, on, again, other, chatter = received(talk)
+    assert begin.thread.topic == begin.id
+    assert {message.thread for message in (on, again, other)} == {begin.thread}
+    assert [message.addressed for message in (begin, on, again, other, chatter)] == [True, False, True, False, False]
+    assert [message.follow_up for message in (begin, on, again, other, chatter)] == [False, True, False, False, False]
+    assert {message.reply_to for message in (begin, on, again)} == {""}  # in a topic everything answers its root
+    assert not begin.private
+
+
+def test_a_reply_that_quotes_and_a_topic_in_a_direct_chat() -> None:
+    def talk(fs: FakeFeishu) -> None:
+        first = fs.send("first")
+        fs.send("about that", parent=first.id, in_thread=False)
+        fs.send("in a topic", parent=first.id)
+
+    first, quoting, inside = received(talk)
+    assert (quoting.thread, quoting.reply_to) == (first.thread, first.id)
+    assert (inside.thread.topic, inside.reply_to) == (first.id, "")
+    assert inside.private
+    assert inside.addressed
+
+
+def test_people_of_other_tenants_are_guests_and_the_bot_is_not_heard() -> None:
+    assert one(lambda fs: fs.send("hello", tenant="elsewhere")).author.guest
+    assert not received(lambda fs: fs.send("my own", sender=BOT))
+
+
+@pytest.mark.parametrize("language", [False, True])
+def test_case_37_a_rich_post_keeps_its_images_in_order(language: bool) -> None:
+    content = {
+        "title": "Report",
+        "content": [
+            [{"tag": "at", "user_id": "@_user_1", "user_name": "Fawn"}, {"tag": "text", "text": " compare "}],
+            [
+                {"tag": "img", "image_key": "img_a"},
+                {"tag": "text", "text": " with "},
+                {"tag": "img", "image_key": "img_b"},
+            ],
+            [{"tag": "a", "text": "here", "href": "https://x.org"}, {"tag": "emotion", "emoji_type": "SMILE"}],
+            [{"tag": "at", "user_id": "@_user_2", "user_name": "Kim"}],
+            [{"tag": "code_block", "language": "PYTHON", "text": "print(1)"}],
+        ],
+    }
+    posted = {"zh_cn": content} if language else content
+    message = one(lambda fs: fs.message(posted, "post", chat=GROUP, mentions=[BOT_MENTION, KIM_MENTION]))
+    first, second = message.attachments
+    lines = message.text.split("\n")
+    assert lines[:2] == ["Report", "compare "]
+    assert lines[2] == f"[image: {first.name}] with [image: {second.name}]"
+    assert lines[3:] == ["here (https://x.org):SMILE:", "@Kim", "```python", "print(1)", "```"]
+    assert [file.ref for file in message.attachments] == [f"{message.id}/img_a/image", f"{message.id}/img_b/image"]
+    assert message.addressed
+    assert first.name != second.name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "attachment"),
+    [("file", "报告.csv", "file"), ("image", "", "image"), ("audio", "", "audio"), ("media", "film.mp4", "video")],
+)
+def test_files_come_as_attachments(kind: str, name: str, attachment: str) -> None:
+    message = one(lambda fs: fs.upload(name, b"x", kind))
+    [file] = message.attachments
+    assert (message.text, file.kind) == ("", attachment)
+    assert file.name == name or (not name and "_" in file.name)
+    assert file.ref.startswith(f"{message.id}/{'img' if kind == 'image' else 'file'}_v3_")
+
+
+def test_case_34_loose_files_within_a_moment_belong_together() -> None:
+    world, reader = FakeFeishu(), Reader(ME)
+    groups: dict[str, str] = {}
+    for name, sender, after in (
+        ("a", JANE, 0),
+        ("b", JANE, 400),
+        ("other", KIM, 500),
+        ("c", JANE, 750),
+        ("d", JANE, 1950),
+    ):
+        said = world.upload(name, b"x", silent=True, sender=sender)
+        said.time = 1_700_000_000_000 + after
+        event = reader.read(orjson.dumps(world.received(said)))
+        assert isinstance(event, Message)
+        groups[name] = event.group
+    assert groups["a"] == groups["b"] == groups["c"] != groups["d"]
+    assert groups["other"] not in (groups["a"], groups["d"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("sticker", "stickers"), ("share_user", "contact cards"), ("hologram", "“hologram” messages")]
+)
+def test_case_86_what_cannot_be_read_is_named(kind: str, words: str) -> None:
+    message = one(lambda fs: fs.message({"file_key": "x"}, kind))
+    assert (message.kind, message.text) == (Kind.UNSUPPORTED, words)
+
+
+def test_edits_recalls_and_reactions() -> None:
+    def talk(fs: FakeFeishu) -> None:
+        said = fs.send("what is 2+2?", chat=GROUP)
+        fs.edit(said.id, "@_user_1 what is 2+3?")
+        fs.recall(said.id)
+        fs.react(said.id, "CrossMark")
+        fs.react(said.id, "THUMBSUP")
+
+    said, edit, gone, stop = received(talk)
+    assert (edit.kind, edit.target, edit.text) == (Kind.EDIT, said.key, "what is 2+3?")
+    assert (gone.kind, gone.target) == (Kind.DELETE, said.key)
+    assert (stop.kind, stop.text, stop.reply_to, stop.to_bot) == (Kind.COMMAND, "stop", said.id, True)
+    assert (stop.thread.chat, stop.thread.topic) == (ANYWHERE, ANYWHERE)
+    assert len({message.key for message in (said, edit, gone, stop)}) == 4
+
+
+def test_a_menu_entry_is_a_command_when_its_key_is_one() -> None:
+    world = FakeFeishu()
+    world.choose("model_demo")
+    [pushed] = world.pushed.values()
+    assert Reader(ME).read(pushed.payload) is None  # its chat has to be asked for
+    message = menu(orjson.loads(pushed.payload), ME, DIRECT, frozenset(["model"]))
+    assert message
+    assert (message.kind, message.text, message.thread.chat, message.author.id) == (
+        Kind.COMMAND,
+        "model demo",
+        DIRECT,
+        JANE,
+    )
+    assert menu(orjson.loads(pushed.payload), ME, DIRECT, frozenset(["stop"])) is None
+
+
+@pytest.mark.parametrize("kind", ["im.chat.updated_v1", "im.message.message_read_v1", "something.new_v9"])
+def test_other_events_are_passed_over(kind: str) -> None:
+    world = FakeFeishu()
+    assert Reader(ME).read(orjson.dumps(world.event(kind, {"x": 1}))) is None
+
+
+def test_an_event_of_another_shape_is_kept_as_unreadable() -> None:
+    world = FakeFeishu()
+    raw = orjson.dumps(world.event("im.message.receive_v1", {"message": {"message_id": 5}}, "ev-1"))
+    event = Reader(ME).read(raw)
+    assert isinstance(event, Unreadable)
+    assert (event.channel, event.key, event.raw) == ("feishu", f"feishu:{APP}:event:ev-1", raw)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+FIELDS = ["message_id", "message_type", "content", "chat_id", "chat_type", "create_time", "mentions", "root_id"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(
+        ["im.message.receive_v1", "im.message.updated_v1", "im.message.recalled_v1", "card.action.trigger"]
+    ),
+    st.dictionaries(st.sampled_from(FIELDS), JSON),
+    JSON,
+    st.sampled_from(["text", "post", "interactive", "file", "image", "sticker"]),
+)
+def test_nothing_makes_the_reader_raise(kind: str, fields: dict[str, Any], content: Any, form: str) -> None:
+    raw = {"message_id": "om_x", "chat_id": "oc_x", "create_time": "1", "message_type": form}
+    raw["content"] = orjson.dumps(content, default=str).decode() if _writable(content) else "{}"
+    event = {"message": {**raw, **fields}, "sender": {"sender_id": {"open_id": JANE}}, "action": content}
+    envelope = FakeFeishu().event(kind, event)
+    if _writable(envelope):
+        read = Reader(ME).read(orjson.dumps(envelope))
+        assert read is None or isinstance(read, (Message, Unreadable))
+
+
+def _writable(value: object) -> bool:
+    try:
+        orjson.dumps(value)
+    except TypeError:  # an integer that is too big, half a surrogate pair
+        return False
+    return True

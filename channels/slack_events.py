@@ -94,6 +94,7 @@ def _message(raw: Json, me: Me) -> Message | None:
     if author is None:
         return None
     channel, ts, root = raw["channel"], raw["ts"], raw.get("thread_ts") or ""
+    root = "" if root == ts else root  # a message with replies under it names itself
     private = _private(raw)
     text, mentioned, others = words(raw.get("text") or "", me)
     files, links = _files(raw, me)

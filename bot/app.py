@@ -310,6 +310,7 @@ def sandbox_settings(config: Config) -> tuple[BubblewrapSettings, DockerSettings
         file_mb=sandbox.file_mb,
         tmp_mb=sandbox.tmp_mb,
         command_seconds=sandbox.command_seconds,
+        live=sandbox.live,
         network=sandbox.network,
         state=state,
     ), DockerSettings(

@@ -16,7 +16,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from sandbox.egress_rules import INSIDE as DOOR
 from sandbox.egress_rules import NetworkRules
 from sandbox.environment import HOME, SYSTEM
 from sandbox.files import make_folders
+from sandbox.keeper import Keeper
 from sandbox.stream import PROGRAM, StreamSandbox
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ OWN_FILES = {
 class BubblewrapSettings:
     """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
     private memory, RLIMIT_DATA), `processes` per sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of
-    that each), `file_mb` the largest file, `command_seconds` the longest command. `state` is a folder of ours for what
-    lives as long as the sandboxes."""
+    that each), `file_mb` the largest file, `command_seconds` the longest command, `live` the sandboxes that may run at
+    once. `state` is a folder of ours for what lives as long as they do."""
 
     skills: Path
     memory_mb: int = 1024
@@ -60,6 +60,7 @@ class BubblewrapSettings:
     file_mb: int = 2048
     tmp_mb: int = 256
     command_seconds: float = 600.0
+    live: int = 100
     network: NetworkRules = field(default_factory=NetworkRules)
     state: Path = Path("data/sandbox")
 
@@ -103,16 +104,6 @@ class _Pipes:
             log.warning("bubblewrap said: %s", self.complaint.strip(), extra={"sandbox": self._name})
 
 
-@dataclass(slots=True)
-class _Live:
-    """A running sandbox and who uses it."""
-
-    sandbox: StreamSandbox
-    folder: Path
-    users: int = 0
-    idle_since: float = field(default_factory=time.monotonic)
-
-
 class Bubblewrap:
     """See `SandboxProvider`."""
 
@@ -122,8 +113,7 @@ class Bubblewrap:
     def __init__(self, settings: BubblewrapSettings, egress: Egress | None = None) -> None:
         self._settings = settings
         self._egress = egress or Egress(settings.network, settings.state / "egress")
-        self._live: dict[str, _Live] = {}
-        self._starting: dict[str, asyncio.Task[_Live]] = {}
+        self._keeper = Keeper(self._start, self._stop, settings.live)
         self._starts = asyncio.Semaphore(STARTS)
         self._options: list[str] | None = None
 
@@ -143,38 +133,10 @@ class Bubblewrap:
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         """See `SandboxProvider.acquire`. Two who come at once get the same sandbox, started once."""
-        live = await self._get(key, folder)
-        try:
-            yield live.sandbox
-        finally:
-            live.users -= 1
-            live.idle_since = time.monotonic()
+        async with self._keeper.acquire(key, folder) as sandbox:
+            yield sandbox
 
-    async def _get(self, key: str, folder: Path) -> _Live:
-        while True:
-            live = self._live.get(key)
-            if live and not live.sandbox.gone:
-                if live.folder != folder:
-                    raise ValueError(f"sandbox {key} is already used with another folder")
-                live.users += 1
-                return live
-            if key not in self._starting:
-                task = self._starting[key] = asyncio.create_task(self._start(key, folder), name=f"sandbox-start:{key}")
-                task.add_done_callback(lambda task: self._started(key, task))
-            task = self._starting[key]
-            try:
-                await asyncio.shield(task)  # one who gives up does not take it from the others
-            except asyncio.CancelledError:
-                if task.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]  # in a task
-                    raise Gone("The sandbox was stopped while it started.") from None
-                raise
-
-    def _started(self, key: str, task: asyncio.Task[_Live]) -> None:
-        del self._starting[key]
-        if not task.cancelled():
-            task.exception()  # seen, also when everybody who waited for it has gone
-
-    async def _start(self, key: str, folder: Path) -> _Live:
+    async def _start(self, key: str, folder: Path) -> StreamSandbox:
         async with self._starts:
             folders = await asyncio.to_thread(self._prepare, folder)
             if door := await self._egress.open(key):
@@ -196,8 +158,11 @@ class Bubblewrap:
             except asyncio.CancelledError:
                 await sandbox.close()
                 raise
-            live = self._live[key] = _Live(sandbox, folder)
-            return live
+            return sandbox
+
+    async def _stop(self, key: str, sandbox: StreamSandbox) -> None:
+        await sandbox.close()
+        await self._egress.close(key)
 
     def _prepare(self, folder: Path) -> dict[str, str]:
         """Make the thread's folders; gives what is to be bound, by name."""
@@ -241,24 +206,19 @@ class Bubblewrap:
 
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`."""
-        before = time.monotonic() - idle
-        keys = [key for key, live in self._live.items() if not live.users and live.idle_since <= before]
+        keys = self._keeper.idle(idle)
         for key in keys:
             await self.destroy(key)
         return keys
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""
-        if task := self._starting.get(key):
-            task.cancel()
-            await asyncio.wait([task])
-        if live := self._live.pop(key, None):
-            await live.sandbox.close()
-        await self._egress.close(key)
+        await self._keeper.drop(key)
 
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
-        await asyncio.gather(*(self.destroy(key) for key in {*self._live, *self._starting}))
+        await self._keeper.close()
+        await self._egress.aclose()
 
 
 async def _options() -> list[str]:

@@ -8,6 +8,7 @@ import re
 import ssl
 import time
 from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
 
 import aiohttp
 
@@ -53,11 +54,18 @@ class People:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._known: dict[str, tuple[Person | None, float]] = {}  # …and until when
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find(self, user: str, team: str) -> Person | None:
         """The person; None when Slack does not tell in time."""
+        if self._known.get(user, (None, 0.0))[1] > time.monotonic() or not user:
+            return self._known.get(user, (None, 0.0))[0]
+        async with self._asking.setdefault(user, asyncio.Lock()):  # who writes twice at once is asked for once
+            return await self._ask(user, team)
+
+    async def _ask(self, user: str, team: str) -> Person | None:
         known, until = self._known.get(user, (None, 0.0))
-        if until > time.monotonic() or not user:
+        if until > time.monotonic():
             return known
         if len(self._known) > 10_000:
             self._known.clear()

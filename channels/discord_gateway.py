@@ -23,20 +23,20 @@ from discord.http import Route
 
 from agent.conversation import Secret
 from channels.base import Health, Readiness
+from channels.discord_words import NO_INTENT, REJECTED
 
 log = logging.getLogger(__name__)
 
 SLOWEST = 10.0  # seconds between two tries while Discord cannot be reached
-STUBBORN = 30.0  # …while it refuses us: only 1,000 sessions a day may be begun
+REFUSED = 30.0  # …while it refuses the token
+STUBBORN = 120.0  # …while it ends our sessions: 1,000 may be begun a day, then Discord takes the token away
+STEADY = 60.0  # seconds a session lives that did not fail
+GREETING = 60.0  # seconds until a connection is ready
 PATIENCE = 20.0  # seconds the SDK may try to take up a lost session
 CLOSING = 2.0  # seconds for a close that is answered
 LATE = 5.0  # seconds that an answer to a heartbeat may be late
 
-REJECTED = "Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot."
-NO_INTENT = (
-    "Discord refuses the Message Content Intent: switch it on at discord.com/developers, page Bot,"
-    " Privileged Gateway Intents."
-)
+LOST = "The connection to Discord is lost; connecting again."
 DEAF = "Discord's gateway does not answer any more; connecting again."
 
 INTENTS = discord.Intents(
@@ -70,7 +70,7 @@ class Client(discord.Client):
     def dispatch(self, event: str, /, *args: Any, **_: Any) -> None:
         if event == "socket_raw_receive":
             self._take(orjson.loads(args[0]))
-        elif event == "disconnect":
+        elif event == "disconnect" and not self.is_closed():
             self._lost()
 
 
@@ -103,6 +103,8 @@ class Gateway:
         self._interval = 0.0  # seconds between heartbeats
         self._acked = 0.0  # time.monotonic() of the last answer to one
         self._lost = 0.0  # …of the loss of the connection, 0 while there is one
+        self._begun = 0.0  # time.monotonic() of the beginning of this client
+        self._ready = 0.0  # …of its first READY
         self._failures = 0
 
     def readiness(self) -> Readiness:
@@ -116,7 +118,7 @@ class Gateway:
         while True:
             client = Client(self._take, self._disconnected, trust, self._proxy)
             task = asyncio.create_task(client.start(self._token.reveal()), name="discord gateway")
-            self._lost = 0.0
+            self._begun, self._ready, self._lost = time.monotonic(), 0.0, 0.0
             try:
                 await self._watch(client, task)
             finally:
@@ -124,11 +126,11 @@ class Gateway:
             await asyncio.sleep(self._trouble(None if task.cancelled() else task.exception()))
 
     async def _watch(self, client: Client, task: asyncio.Task[None]) -> None:
-        """Until the connection ends, or is lost for too long. One that went deaf is closed, so that the SDK resumes."""
+        """Until the connection ends, or takes too long. One that went deaf is closed, so that the SDK resumes."""
         while not task.done():
             await asyncio.wait({task}, timeout=min(1.0, self._interval / 4 or 1.0))
             now = time.monotonic()
-            if self._lost and now - self._lost > PATIENCE:
+            if (self._lost and now - self._lost > PATIENCE) or (not self._ready and now - self._begun > GREETING):
                 return
             if not self._lost and self._late() > 0:
                 self._became(Health.DOWN, DEAF)
@@ -152,39 +154,41 @@ class Gateway:
                 self._acked = time.monotonic()
             case 0:
                 if frame["t"] in ("READY", "RESUMED"):
-                    self._lost, self._failures = 0.0, 0
+                    self._lost = 0.0
+                    self._ready = self._ready or time.monotonic()
                     self._became(Health.READY)
                 self._deliver(frame)
 
     def _disconnected(self) -> None:
-        if not self._lost:
-            self._lost = time.monotonic()
+        self._lost = self._lost or time.monotonic()
         self._interval = 0.0
-        self._became(Health.DOWN, "The connection to Discord is lost; connecting again.")
+        self._became(Health.DOWN, LOST)
 
     # ------------------------------------------------------------ trouble
 
     def _trouble(self, error: BaseException | None) -> float:
         """Take note of an ended connection; gives the seconds to wait."""
-        self._failures += 1
+        self._failures = 1 if self._ready and time.monotonic() - self._ready > STEADY else self._failures + 1
         self._interval = 0.0
+        most = STUBBORN if self._ready else SLOWEST
         match error:
+            case None:
+                words = "Discord does not answer; connecting again."
             case discord.LoginFailure():
-                words, most = REJECTED, STUBBORN
+                words, most = REJECTED, REFUSED
             case discord.PrivilegedIntentsRequired():
                 words, most = NO_INTENT, STUBBORN
-            case discord.ConnectionClosed() if error.code == 4004:
-                words, most = REJECTED, STUBBORN
             case discord.ConnectionClosed():
-                words, most = f"Discord closed the connection ({error.code}).", STUBBORN
+                words = REJECTED if error.code == 4004 else f"Discord closed the connection ({error.code})."
+                most = STUBBORN
             case discord.HTTPException():
-                words, most = f"Discord answered {error.status}.", STUBBORN
-            case _:  # the SDK raises AttributeError when the very first connection fails
-                words, most = f"Discord cannot be reached ({type(error).__name__}).", SLOWEST
-        if not (
-            isinstance(error, (OSError, aiohttp.ClientError, AttributeError, discord.DiscordException)) or error is None
-        ):
-            log.error("discord.ended", exc_info=error)
+                words, most = f"Discord answered {error.status}.", REFUSED
+            case OSError() | aiohttp.ClientError() | AttributeError() | TimeoutError():
+                # AttributeError is what the SDK raises when its very first connection fails.
+                words = f"Discord cannot be reached ({type(error).__name__}); trying again."
+            case _:
+                log.error("discord.ended", exc_info=error)
+                words = f"The connection to Discord failed ({type(error).__name__}); trying again."
         self._became(Health.DOWN, words)
         pause = 0.25 * 2.0 ** min(self._failures, 10)
         return min(most, pause) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
@@ -193,7 +197,9 @@ class Gateway:
         if (health, detail) == (self._health, self._detail):
             return
         self._health, self._detail, self._since = health, detail, time.time()
-        if health is Health.DOWN:
+        if detail == LOST:  # Discord asks for this every now and then
+            log.info("discord.reconnecting")
+        elif health is Health.DOWN:
             log.warning("discord.down reason=%s", detail)
         else:
             log.info("discord.%s", health)

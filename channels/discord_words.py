@@ -1,0 +1,9 @@
+"""What Discord's faults mean to an operator: the same words in the readiness and in `fawn check`."""
+
+from __future__ import annotations
+
+REJECTED = "Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot."
+NO_INTENT = (
+    "Discord refuses the Message Content Intent: switch it on at discord.com/developers, page Bot,"
+    " Privileged Gateway Intents."
+)

@@ -1,0 +1,109 @@
+"""The fake Slack against a second, independent client: @slack/socket-mode and @slack/web-api."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.fakes.server import until
+from tests.fakes.slack import BOT, JANE, OPS, TEAM, FakeSlack
+
+CLIENT = Path(__file__).with_name("clients") / "slack.js"
+MODULES = Path(__file__).parents[2] / ".venv" / "clients" / "node_modules"
+BUTTON = {"type": "button", "action_id": "a", "value": "1", "text": {"type": "plain_text", "text": "One"}}
+
+
+def need_node() -> str:
+    """The path of node. Without it or the SDK the test is skipped, or fails where FAWN_REQUIRE_ENGINES=1 wants it."""
+    node = shutil.which("node")
+    if node and (MODULES / "@slack").exists():
+        return node
+    problem = "node with @slack/socket-mode and @slack/web-api is missing: see tests/fakes/clients"
+    if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
+        pytest.fail(problem)
+    pytest.skip(problem)
+
+
+class Client:
+    """The running client: what it printed."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def says(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = b""
+        while not line.startswith(b"{"):  # the SDK logs there, too
+            line = await asyncio.wait_for(self._process.stdout.readline(), 20)
+            assert line
+        said: dict[str, Any] = orjson.loads(line)
+        return said
+
+
+@asynccontextmanager
+async def client(server: FakeSlack) -> AsyncIterator[Client]:
+    process = await asyncio.create_subprocess_exec(
+        need_node(), str(CLIENT), server.base_url, stdout=asyncio.subprocess.PIPE, env={"NODE_PATH": str(MODULES)}
+    )
+    try:
+        await until(lambda: server.sockets, seconds=20, what="the client's connection")
+        yield Client(process)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_second_client_talks_with_the_fake() -> None:
+    async with FakeSlack() as server, client(server) as js:
+        ts = server.send(f"<@{BOT}> hello 中文", twice=False)
+        said = await js.says()
+        assert said == {
+            "text": f"<@{BOT}> hello 中文",
+            "me": [TEAM, BOT],
+            "thread": [0, 1, 0],
+            "channels": 1,
+            "name": "Jane",
+            "refusals": ["message_not_in_streaming_state", "already_reacted", "no_text"],
+        }
+        posted, streamed, uploaded = server.visible(OPS, ts)
+        assert (posted.text, posted.edits) == ("**js**", 1)
+        assert (streamed.text, streamed.state, streamed.tasks) == ("**stream**", "stopped", ("Look: complete",))
+        assert (uploaded.file_name, uploaded.file) == ("r.csv", b"a,b\n")
+        assert server.conversation(OPS).posts[ts].reactions == {"eyes": [BOT]}
+        assert all(envelope.acks for envelope in server.envelopes.values())
+
+
+async def test_a_second_client_gets_files_commands_and_presses() -> None:
+    async with FakeSlack(redeliver_after=0.3) as server, client(server) as js:
+        server.send("see", f"D{JANE}", files={"a.csv": b"1,2"}, mime="text/csv")
+        assert await js.says() == {"subtype": "file_share", "retry": 0, "file": "1,2", "stranger": 302}
+        server.send("later", f"D{JANE}")
+        assert await js.says() == {"retry": 1}
+        key = server.slash("status now")
+        assert await js.says() == {"command": "/fawn", "words": "status now", "answers": [200]}
+        await until(lambda: server.acked(key))
+        [told] = server.visible(OPS)
+        assert (told.text, told.only_for) == ("well", JANE)
+        ts = server.send("Which?", user=BOT, silent=True)
+        server.conversation(OPS).posts[ts].blocks = [{"type": "actions", "block_id": "b", "elements": [BUTTON]}]
+        server.click("One", server.visible(OPS)[-1])
+        assert await js.says() == {"type": "block_actions", "value": "1", "about": "Which?"}
+        server.shortcut(ts)
+        assert await js.says() == {"type": "message_action", "about": "Which?"}
+
+
+async def test_a_second_client_comes_back_when_it_is_asked_to() -> None:
+    async with FakeSlack() as server, client(server) as js:
+        opens = server.opens
+        server.refresh()
+        await until(lambda: server.opens > opens and server.sockets, seconds=20)
+        server.send("hi", f"D{JANE}")
+        assert await js.says() == {"retry": 0}

@@ -1,0 +1,295 @@
+"""The long connection of Feishu, by the real SDK in its process: what is stored, supervision, proxies, probes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.conversation import Final, Secret
+from channels import feishu, feishu_process
+from channels.base import Channel, Health, Receipt, Refused, TryLater
+from tests.channels.box import Box, Memory, listening
+from tests.channels.rig_feishu import FeishuRig
+from tests.channels.rigs import ready
+from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
+from tests.fakes.feishu_doors import Door, certificate, opened
+from tests.fakes.server import until
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[FeishuRig]:
+    async with FeishuRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+@asynccontextmanager
+async def connected(server: FakeFeishu, **settings: Any) -> AsyncIterator[tuple[Channel, Box]]:
+    """A channel that listens."""
+    given: dict[str, Any] = {"app_id": APP, "app_secret": Secret(SECRET), "domain": server.base_url, **settings}
+    box = Box()
+    async with feishu.connect(feishu.Settings(**given)) as channel, listening(channel, box):
+        yield channel, box
+
+
+def down(channel: Channel) -> str:
+    """What readiness says while it is down."""
+    known = channel.readiness()
+    return known.detail if known.health is Health.DOWN else ""
+
+
+def processes() -> list[int]:
+    """The SDK's processes that are our children."""
+    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, check=False)
+    return [int(line.split()[0]) for line in found.stdout.decode().splitlines() if "feishu_process" in line]
+
+
+# ---------------------------------------------------------------- events
+
+
+async def test_an_event_of_a_type_that_nobody_knows_is_acknowledged_once(rig: FeishuRig) -> None:
+    event = rig.server.deliver(rig.server.event("something.new_v9", {"x": 1}))
+    await until(lambda: rig.server.acknowledged(event))
+    assert len(rig.server.pushed[event].at) == 1
+    assert not rig.box.events
+
+
+async def test_an_event_in_fragments_comes_whole(rig: FeishuRig) -> None:
+    rig.server.fragments = 3
+    text = "语" * 5000
+    assert (await rig.say(text)).text == text
+
+
+async def test_what_is_not_stored_is_not_acknowledged_and_comes_again(rig: FeishuRig) -> None:
+    rig.box.broken = True
+    rig.mutter("keep me")
+    event = list(rig.server.pushed)[-1]
+    await until(lambda: rig.server.pushed[event].answers)
+    assert {answer["code"] for answer in rig.server.pushed[event].answers} == {500}
+    rig.box.broken = False
+    assert (await rig.box.next()).text == "keep me"
+    await until(lambda: rig.server.acknowledged(event))
+
+
+async def test_case_59_a_store_that_is_slow_keeps_the_event_once(rig: FeishuRig) -> None:
+    slow = asyncio.Event()
+    quick = rig.box.receive
+
+    async def receive(batch: Any) -> list[Receipt]:
+        if not slow.is_set():
+            slow.set()
+            await asyncio.sleep(3.0)  # longer than the SDK may wait for
+        return await quick(batch)
+
+    await rig.leave()
+    rig._away = False
+    rig.server.patience = 3.2
+    async with feishu.connect(settings_of(rig)) as channel, asyncio.TaskGroup() as group:
+        task = group.create_task(channel.listen(receive, rig.box), name="listen")
+        rig.mutter("slowly")
+        assert (await rig.box.next()).text == "slowly"
+        event = list(rig.server.pushed)[-1]
+        await until(lambda: rig.server.acknowledged(event), seconds=15)
+        assert rig.server.pushed[event].answers[0]["code"] == 500
+        assert rig.box.receipts == [Receipt.ACCEPTED, Receipt.DUPLICATE]
+        task.cancel()
+
+
+def settings_of(rig: FeishuRig) -> feishu.Settings:
+    return feishu.Settings(app_id=APP, app_secret=Secret(SECRET), domain=rig.server.base_url)
+
+
+# ---------------------------------------------------------------- supervision
+
+
+async def test_the_sdk_is_in_another_process_and_its_modules_never_in_this_one(rig: FeishuRig) -> None:
+    await rig.say("hello")
+    assert not [name for name in sys.modules if name.partition(".")[0] == "lark_oapi"]
+    [pid] = processes()
+    arguments = await asyncio.to_thread(Path(f"/proc/{pid}/cmdline").read_bytes)
+    environment = await asyncio.to_thread(Path(f"/proc/{pid}/environ").read_bytes)
+    assert SECRET.encode() not in arguments + environment
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(feishu_process.__file__).parents[1])!r})\n"
+        f"from channels.feishu_process import load; client = load({whole}).Client\n"
+        "print(client.__module__, len([name for name in sys.modules if name.startswith('lark_oapi.api')]))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    module, count = done.stdout.split()
+    assert module == "lark_oapi.ws.client"
+    assert (int(count) > 1000) is whole
+
+
+async def test_a_process_that_dies_is_started_again(rig: FeishuRig) -> None:
+    for kill in (signal.SIGKILL, signal.SIGTERM):
+        [pid] = processes()
+        os.kill(pid, kill)
+        await until(lambda: down(rig.channel), what="the death to be noticed")
+        assert "ended" in down(rig.channel)
+        await ready(rig)
+        assert (await rig.say(f"after {kill}")).text == f"after {kill}"
+
+
+async def test_case_64_a_process_that_hangs_is_noticed(rig: FeishuRig) -> None:
+    [pid] = processes()
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: "silent" in down(rig.channel), seconds=15)
+    os.kill(pid, signal.SIGCONT)
+    await ready(rig)
+    assert (await rig.say("again")).text == "again"
+
+
+async def test_an_endpoint_that_refuses_while_reconnecting_does_not_end_it(rig: FeishuRig) -> None:
+    rig.server.endpoint_error = 1000040350  # the SDK alone would never try again
+    rig.server.abort()
+    await until(lambda: "too many" in down(rig.channel))
+    rig.server.endpoint_error = 1
+    await until(lambda: "busy" in down(rig.channel))
+    rig.server.endpoint_error = 0
+    await ready(rig)
+    assert (await rig.say("back")).text == "back"
+
+
+async def test_a_clean_end_takes_the_process_along(rig: FeishuRig) -> None:
+    assert processes()
+    await rig.leave()
+    assert not processes()
+
+
+async def test_the_process_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
+    async with FakeFeishu() as server:
+        words = {"app_id": APP, "app_secret": SECRET, "domain": server.base_url, "proxy": "", "ca_file": ""}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", feishu_process.__file__, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(orjson.dumps(words) + b"\n")
+        await until(lambda: server.sockets, seconds=20)
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined] # nobody reads any more
+        await asyncio.wait_for(process.wait(), 20)
+
+
+async def test_a_wrong_secret_is_said_in_words_and_put_right_later(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with FakeFeishu() as server, connected(server, app_secret=Secret("wrongSecretOfTheApp")) as (channel, _):
+        await until(lambda: "secret" in down(channel), seconds=5)
+        assert "developer console" in down(channel)
+        with pytest.raises(TryLater) as told:
+            await channel.reply(FeishuRig(server, feishu.Settings(APP, Secret(SECRET))).thread(), Memory()).finish(
+                Final("x")
+            )
+        assert "wrongSecretOfTheApp" not in f"{caplog.text} {told.value!r} {channel.readiness()}"
+
+
+async def test_a_token_that_is_not_good_any_more_is_replaced(rig: FeishuRig) -> None:
+    tokens = rig.server.token_calls
+    rig.server.expire()
+    replies = [rig.channel.reply(rig.thread(), Memory(f"r{number}")) for number in range(5)]
+    await asyncio.gather(*(reply.finish(Final("Here.")) for reply in replies))
+    assert rig.visible() == ["Here."] * 5
+    assert rig.server.token_calls == tokens + 1
+
+
+async def test_neither_secret_nor_token_is_in_a_log_or_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with FeishuRig.start(tmp_path, proxy="") as rig:
+        await ready(rig)
+        told: list[BaseException] = []
+        for kind in ("drop", "error", "flood"):
+            rig.server.fault(kind, "message.send", times=2)  # type: ignore[arg-type] # one of the fake's kinds
+            with pytest.raises(Exception) as raised:
+                await rig.channel.reply(rig.thread(), Memory()).finish(Final("x"))
+            told.append(raised.value)
+        await rig.wire.stop()
+        await until(lambda: down(rig.channel))
+        said = "\n".join([caplog.text, down(rig.channel), *map(repr, told), repr(settings_of(rig))])
+        assert SECRET not in said
+        assert rig.server.token not in said
+
+
+# ---------------------------------------------------------------- the way there
+
+
+async def test_everything_goes_through_the_proxy(tmp_path: Path) -> None:
+    async with FakeFeishu() as server, opened(Door(server.port), proxy=True) as door:
+        server.socket_host = "ws://127.0.0.1:1"  # nobody is there: only the proxy knows the way
+        way = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{door.port}"}
+        async with connected(server, **way) as (channel, box):
+            await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+            server.upload("a.csv", b"a,b")
+            [file] = (await box.next()).attachments
+            assert b"".join([chunk async for chunk in channel.fetch(file)]) == b"a,b"
+            thread = (await box.next()).thread
+            await channel.reply(thread, Memory()).finish(Final("Through."))
+            assert server.visible(DIRECT) == ["Through."]
+            assert (await feishu.probe(feishu.Settings(APP, Secret(SECRET), **way))).startswith("connected as Fawn")
+        asked = " ".join(door.asked)
+        for part in ("tenant_access_token", "callback/ws/endpoint", "CONNECT 127.0.0.1:1", "resources", "cardkit"):
+            assert part in asked
+
+
+async def test_certificates_of_ones_own_are_trusted_everywhere_and_no_others(tmp_path: Path) -> None:
+    pem, context = await asyncio.to_thread(certificate, tmp_path)
+    async with FakeFeishu() as server, opened(Door(server.port), proxy=False, trust=context) as door:
+        server.socket_host = f"wss://127.0.0.1:{door.port}"
+        domain = f"https://127.0.0.1:{door.port}"
+        async with connected(server, domain=domain, ca_file=str(pem)) as (channel, box):
+            await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+            server.send("hello")
+            thread = (await box.next()).thread
+            await channel.reply(thread, Memory()).finish(Final("Safely."))
+            assert server.visible(DIRECT) == ["Safely."]
+        async with connected(server, domain=domain) as (channel, _):
+            await until(lambda: "cannot reach" in down(channel))
+
+
+# ---------------------------------------------------------------- fawn check
+
+
+async def test_the_probe_says_what_is_wrong() -> None:
+    async with FakeFeishu() as server:
+        good = {"app_id": APP, "app_secret": Secret(SECRET), "domain": server.base_url}
+
+        async def probed(**changes: Any) -> str:
+            try:
+                return await feishu.probe(feishu.Settings(**{**good, **changes}))
+            except Refused as refusal:
+                return f"refused: {refusal}"
+
+        assert await probed() == f"connected as Fawn ({APP})"
+        assert "rejects the app's id or secret" in await probed(app_secret=Secret("wrong"))
+        assert "rejects the app's id or secret" in await probed(app_id="cli_other")
+        assert "Check `domain`" in await probed(domain="http://127.0.0.1:1")
+        assert "Check `domain`" in await probed(domain="nonsense")
+        server.denied.add("card.create")
+        assert "cardkit:card:write" in await probed()
+        server.denied.clear()
+        server.endpoint_error = 1000040343
+        assert "long connection" in await probed()
+        server.endpoint_error = 0
+        server.denied.add("bot")
+        assert "Bot capability" in await probed()
+
+
+def test_both_domains_have_their_addresses() -> None:
+    assert feishu.Settings("cli", Secret("s")).base_url == "https://open.feishu.cn"
+    assert feishu.Settings("cli", Secret("s"), domain="lark").base_url == "https://open.larksuite.com"
+    assert feishu.Settings("cli", Secret("s"), domain="https://open.acme.cn/").base_url == "https://open.acme.cn"

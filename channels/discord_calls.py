@@ -179,7 +179,7 @@ class Calls:
             return Unknown("a gateway gave up waiting (504)")
         if status >= 500 or not told:
             return TryLater(f"Discord answered {status}", 1.0)
-        if status == 401:
+        if status == 401 and code not in _CODES:
             return TryLater("Discord rejects the bot's token", 60.0)
         if status == 413 or code == 40005:
             return Refused("Discord says it is too large")

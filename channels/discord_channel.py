@@ -60,7 +60,7 @@ class Discord:
         self._opens = settings.threads == "thread"
         self._rivals = Rivals(settings.standby_seconds)
         self._places = Places(self._calls)
-        self._rooms = Rooms(self._calls, self._places, self._rivals)
+        self._rooms = Rooms(self._calls, self._places, self._rivals, self._budget)
         self._tokens = Tokens()
         interactions = Interactions(self._calls, self._tokens, self._rivals)
         self._intake = Intake(self._calls, self._places, self._rooms, interactions, self._rivals, self._opens)
@@ -91,7 +91,7 @@ class Discord:
 
     def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
         surface = Surface(self._calls, self._rooms, self._tokens, self._rivals, thread, posts, to)
-        writer = LiveWriter(surface, posts, self._place(thread))
+        writer = LiveWriter(surface, posts, self._place(thread), surface.posted)
         self._writers.add(writer)
         return writer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from channels.discord_places import DIRECT
 from channels.discord_rivals import Rivals
 from channels.discord_rooms import Rooms
 from channels.markdown import split
+from channels.pace import Place
 from channels.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Surface:
         self._thread = thread
         self._key = posts.key
         self._to = to
+        self.posted = asyncio.Event()  # a message took the typing away
         self._tried = {post.index for post in posts.known}  # …before this process, or by an earlier reply
 
     # ------------------------------------------------------------ what is shown
@@ -123,6 +126,7 @@ class Surface:
             await self._calls("PATCH", f"/channels/{answer['channel_id']}/messages/{answer['id']}", _body(part))
         self._rivals.own(answer["id"])
         self._rooms.typed(answer["channel_id"])
+        self.posted.set()
         if index == 0:
             await self._explain()
         return str(answer["id"])
@@ -170,15 +174,21 @@ class LiveWriter(Writer[Part]):
 
     TYPING = 8.5  # seconds: Discord forgets it after ten
 
+    def __init__(self, surface: Surface, posts: Posts, place: Place, posted: asyncio.Event) -> None:
+        self._posted = posted
+        super().__init__(surface, posts, place)
+
     async def _type(self) -> None:
         while not self._ending:
+            self._posted.clear()
             try:
                 await self._surface.typing()
             except Refused:
                 return
             except ChannelError as error:
                 log.debug("discord.typing reason=%s", error)
-            await asyncio.sleep(self.TYPING)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._posted.wait(), self.TYPING)
 
 
 def part_text(part: Part) -> str:

@@ -12,6 +12,7 @@ from channels.base import ChannelError, Gone, Refused
 from channels.discord_calls import Archived, Calls, Exists, Forbidden
 from channels.discord_places import DIRECT, Places
 from channels.discord_rivals import Rivals
+from channels.pace import Budget, Priority
 from channels.writer import Missing
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,9 @@ NO_THREADS = (
 class Rooms:
     """Where the posts of each conversation go."""
 
-    def __init__(self, calls: Calls, places: Places, rivals: Rivals) -> None:
+    def __init__(self, calls: Calls, places: Places, rivals: Rivals, budget: Budget) -> None:
         self._calls = calls
+        self._budget = budget
         self._places = places
         self._rivals = rivals
         self._titles: dict[str, str] = {}  # message → the first words of a thread that may hang on it
@@ -75,7 +77,7 @@ class Rooms:
         there = not thread.topic or thread.topic in self._places.spots
         room = thread.topic if thread.topic and there and not self.barred(thread) else thread.chat
         now = time.monotonic()
-        if self._typing.get(room, 0.0) > now:
+        if self._typing.get(room, 0.0) > now or not self._budget.try_take(f"typing {room}", Priority.STREAM):
             return
         if len(self._typing) > 1000:
             self._typing = {known: until for known, until in self._typing.items() if until > now}
@@ -98,6 +100,7 @@ class Rooms:
             text = self._titles.get(thread.topic)
             if text is None:
                 text = str((await self._calls("GET", where)).get("content") or "")
+            await self._budget.take(f"threads {thread.chat}", Priority.FIRST)
             await self._calls("POST", f"{where}/threads", {"name": title(text), "auto_archive_duration": REST})
         except Exists:
             if first and thread.topic in self._titles and await self._owner(thread.topic) == self._rivals.me:

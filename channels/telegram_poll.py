@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 MARGIN = 15.0  # seconds that a poll may be late before the channel is not ready
 SLOWEST = 10.0  # seconds between two tries while the server cannot be reached
-SETTLED = 5.0  # seconds of peace after which this poller insists when another one comes
-STANDBY = 4.0  # seconds between two looks whether the other one is gone
+SETTLED = 1.5  # seconds of peace after which this poller insists when another one comes
+STANDBY = 4.0  # seconds between two looks whether the other one is gone: more than it needs to settle
 TRIAL = 2  # seconds that such a look takes, if nobody ends it
 
 REJECTED = "Telegram rejects the bot's token: take the right one from @BotFather."
@@ -115,7 +115,7 @@ class Poll:
         await asyncio.sleep(STANDBY * random.uniform(0.7, 1.3))  # noqa: S311 — no secret
         waiting = await self._get(TRIAL)
         if waiting:
-            await asyncio.sleep(TRIAL / 2)
+            await asyncio.sleep(2 * SETTLED)
             if waiting[0] not in await self._get(0):
                 raise Conflict("the other took them")
         return waiting

@@ -12,10 +12,8 @@ from channels.telegram_request import NoAnswer, NotSent
 
 async def look(settings: Settings) -> str:
     """A sentence about the account. Raises Refused with what to do."""
-    channel = Telegram(settings)
-    await channel.open()
     try:
-        name = (await channel.whoami())["username"]
+        name = await _name(settings)
     except InvalidToken:
         raise Refused("Telegram rejects the bot's token: take the right one from @BotFather (`token`)") from None
     except (NotSent, NoAnswer) as error:
@@ -23,6 +21,13 @@ async def look(settings: Settings) -> str:
         raise Refused(f"Telegram cannot be reached: {error.message}; check {through} and the network") from None
     except TelegramError as error:
         raise Refused(f"Telegram did not take the call: {error.message}") from None
+    return f"connected as @{name}"
+
+
+async def _name(settings: Settings) -> str:
+    channel = Telegram(settings)
+    await channel.open()
+    try:
+        return str((await channel.whoami())["username"])
     finally:
         await channel.close()
-    return f"connected as @{name}"

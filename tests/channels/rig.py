@@ -26,6 +26,7 @@ ABILITIES = {
     "buttons": "options of a question are pressed",
     "uploads": "files out",
     "downloads": "files in",
+    "captions": "a file may come with words",
     "amend": "edits of a person's message are told",
     "withdraw": "deletions of a person's message are told",
     "reactions": "a reaction on the bot's message asks to stop",

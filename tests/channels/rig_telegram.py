@@ -77,7 +77,7 @@ class TelegramRig:
     name = "telegram"
     can = frozenset(
         ["edits", "redelivery", "kept", "topics", "buttons", "uploads", "downloads", "amend", "reactions", "native"]
-    ) | {"mentions", "wire", "apology"}
+    ) | {"captions", "mentions", "wire", "apology"}
 
     def __init__(self, server: FakeTelegram, settings: telegram.Settings) -> None:
         self.server = server

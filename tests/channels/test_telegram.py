@@ -106,6 +106,27 @@ async def test_a_group_answer_replies_to_its_asker_and_a_private_one_does_not(ri
     assert [shown.reply_to for shown in rig.server.visible(42)] == [0]
 
 
+async def test_a_person_is_pinged_by_name_in_front_of_the_text(rig: TelegramRig) -> None:
+    asked = rig.server.send("@fawn_bot x", chat=GROUP, user=77)
+    for number, final in enumerate((Final("Done.", mention="77"), Final("**a**\nb", mention="77"))):
+        reply = rig.channel.reply(telegram_thread(GROUP), Memory(f"r{number}"), to=str(asked["message_id"]))
+        await reply.finish(final)
+    first, second = rig.server.visible(GROUP)
+    assert (first.text, first.pings, first.reply_to) == ("User77: Done.", ("77",), asked["message_id"])
+    assert (second.text, second.pings) == ("User77:\na\nb", ("77",))
+    assert [(mark["type"], mark["offset"]) for mark in second.entities] == [("text_mention", 0), ("bold", 8)]
+    await rig.channel.reply(telegram_thread(GROUP), Memory("r3")).finish(Final("Gone.", mention="999"))
+    assert rig.server.visible(GROUP)[-1].text == "Psst: Gone."  # somebody who left the group
+
+
+async def test_a_crowd_of_names_fits_and_pings_nobody(rig: TelegramRig) -> None:
+    rig.server.person(77)
+    await rig.channel.reply(telegram_thread(GROUP), Memory()).finish(Final("@user77 " * 1200))
+    shown = rig.server.visible(GROUP)
+    assert "".join(part.text for part in shown).count("user77") == 1200
+    assert not any(part.pings for part in shown)
+
+
 async def test_link_previews_are_off(rig: TelegramRig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("https://example.org"))
     [call] = rig.server.calls_of("sendMessage")

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.conversation import Kind, Message, Unreadable
+from agent.conversation import ANYWHERE, Kind, Message, Unreadable
 from channels.telegram_events import Me, read
 from tests.fakes.telegram import FakeTelegram
+from tests.fakes.telegram_world import BOT
 
 ME = Me(123456, "fawn_bot")
 GROUP, SUPERGROUP = -100, -1_001_000_000_001
@@ -254,3 +255,38 @@ def test_no_update_whatever_its_shape_raises(data: st.DataObject, field: str) ->
     assert event is None or isinstance(event, (Message, Unreadable))
     if isinstance(event, Message):
         event.dump()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts"), [("", "👎", True), ("👎", "👎", False), ("👎", "", False), ("", "👍", False)]
+)
+def test_a_new_cross_or_thumb_down_is_stop(before: str, after: str, counts: bool) -> None:
+    def act(tg: FakeTelegram) -> None:
+        tg.post(tg.chat(42), BOT, {"text": "working"})
+        tg.react(after, 1)
+        tg.latest["message_reaction"]["old_reaction"] = [{"type": "emoji", "emoji": before}] if before else []
+
+    messages = received(act)
+    assert bool(messages) is counts
+    for message in messages:
+        assert (message.kind, message.text, message.reply_to, message.to_bot) == (Kind.COMMAND, "stop", "1", True)
+        assert (message.thread.chat, message.thread.topic) == ("42", ANYWHERE)
+        assert not message.addressed
+        assert message.author.name == "Jane"
+
+
+def test_a_group_tells_only_its_administrators_of_reactions() -> None:
+    world = FakeTelegram()
+    world.post(world.chat(GROUP), BOT, {"text": "working"})
+    world.react("👎", 1, chat=GROUP)
+    assert not world.updates
+
+
+def test_a_reaction_of_a_channel_or_a_bot_is_nobodys() -> None:
+    def act(tg: FakeTelegram) -> None:
+        tg.post(tg.chat(42), BOT, {"text": "working"})
+        tg.react("👎", 1)
+        tg.latest["message_reaction"]["actor_chat"] = {"id": -1, "type": "channel", "title": "News"}
+        del tg.latest["message_reaction"]["user"]
+
+    assert received(act) == []

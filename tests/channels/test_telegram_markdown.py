@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.telegram_markdown import MOST, convert
+from channels.telegram_markdown import MOST, convert, quiet
 from tests.fakes.telegram_text import formatted
 
 WILD = st.lists(st.sampled_from([*"*_`~[]()<>|#-+>1.!\\\n ab中😀&;/\t", "```", "http://x.y", "| a |\n|---|\n"])).map(
@@ -82,3 +82,19 @@ def test_telegram_takes_whatever_comes_out(markdown: str) -> None:
     formatted(text, [dict(entity) for entity in entities], "", 1 << 20)  # raises BadText for a wrong offset
     if "```" not in markdown and "~~~" not in markdown:  # the words after the opening of a fence are no text
         assert [char for char in text if char in "中😀"] == [char for char in markdown if char in "中😀"]
+
+
+def test_names_are_no_mentions_outside_of_code() -> None:
+    text, entities = quiet(*convert("😀 @jane, **@kim** `@cached` a@b.org [@lee](https://example.org) @ @x"))
+    assert text == "😀 @\u200bjane, @\u200bkim @cached a@b.org @\u200blee @ @x"
+    units = text.encode("utf-16-le")
+    marked = {
+        entity["type"]: units[2 * entity["offset"] : 2 * (entity["offset"] + entity["length"])].decode("utf-16-le")
+        for entity in entities
+    }
+    assert marked == {"bold": "@\u200bkim", "code": "@cached", "text_link": "@\u200blee"}
+
+
+def test_a_link_to_a_person_is_written_out() -> None:
+    for url in ("tg://user?id=42", "TG:user?id=42"):
+        assert convert(f"[Jane]({url})") == (f"Jane ({url})", [])

@@ -191,15 +191,6 @@ async def test_nothing_is_confirmed_before_it_is_stored(rig: TelegramRig) -> Non
     await until(lambda: rig.server.waiting() == 0)
 
 
-async def test_a_second_poller_with_the_same_token_is_named(rig: TelegramRig) -> None:
-    await until(lambda: rig.channel.readiness().health is Health.READY)
-    rig.server.fault("error", "getUpdates", code=409, times=2)
-    rig.server.send("wake the poll")
-    await until(lambda: rig.channel.readiness().health is Health.DOWN)
-    assert "same token" in rig.channel.readiness().detail
-    await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20)
-
-
 async def test_a_wrong_token_is_named() -> None:
     async with FakeTelegram(token="1:OTHER") as server:
         settings = telegram.Settings(token=Secret(TOKEN), base_url=server.base_url)

@@ -157,7 +157,7 @@ async def test_a_cross_on_the_reply_is_stop(rig: Rig) -> None:
         assert (stop.text, stop.addressed, stop.to_bot, stop.reply_to) == ("stop", False, True, posts.rows[0])
         assert stop.thread.topic in (rig.thread(topic).topic, ANYWHERE)
         assert stop.thread.chat in (rig.thread(topic).chat, ANYWHERE)
-        assert (stop.thread.channel, stop.thread.workspace) == (rig.thread().channel, rig.thread().workspace)
+        assert (stop.thread.channel, stop.thread.workspace) == (rig.name, rig.thread(topic).workspace)
         assert stop.author.id == rig.box.messages[0].author.id
         await reply.close()
     assert len({message.key for message in rig.box.messages}) == len(rig.box.messages)

@@ -32,7 +32,7 @@ async def test_a_fault_on_an_edit_costs_a_try_and_nothing_else(rig: Rig, kind: s
     reply.show(Text("Half"))
     await settled(rig, "Half")
     await reply.close()
-    rig.wire.fault(kind, "edit", times=2, **rule)  # type: ignore[arg-type] # the table's kinds are the wire's
+    rig.wire.fault(kind, "edit", **rule)  # type: ignore[arg-type] # the table's kinds are the wire's
     await deliver(rig, Final("The whole."), posts)
     assert rig.visible() == ["The whole."]
 
@@ -153,6 +153,22 @@ async def test_readiness_tells_the_truth_and_recovers(rig: Rig) -> None:
     assert (await rig.say("are you back?")).text == "are you back?"
     await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("I am."))
     assert rig.visible() == ["I am."]
+
+
+@demanded("wire", "edits")
+async def test_a_reply_outlives_an_outage(rig: Rig) -> None:
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half of"))
+    await settled(rig, "Half of")
+    await rig.wire.stop()
+    reply.show(Text(" it"))
+    with pytest.raises(TryLater):
+        await reply.finish(Final("Half of it is better than nothing."))
+    await rig.wire.start()
+    await ready(rig)
+    await deliver(rig, Final("Half of it is better than nothing."), posts)
+    assert rig.visible() == ["Half of it is better than nothing."]
 
 
 @demanded("socket", "wire")

@@ -1,4 +1,4 @@
-"""The program: `fawn chat`, `fawn run`, `fawn check`, `fawn status`, `fawn dead`, `fawn pair`, `fawn backup`."""
+"""The program: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup` and what platforms want at set-up."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code (0 well, 1 not well, 2 configuration, 3 data_dir taken, 4 not running)."""
     arguments = parser().parse_args(argv)
+    if arguments.do is None:  # asked for before there is anything to configure
+        return _manifest()
     try:
         config = load(Path(arguments.config) if arguments.config else None)
         code: int = arguments.do(arguments, config)
@@ -59,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whom to revoke")
     backup = add("backup", "write databases and threads' folders into a .tar.gz", _operate, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE")
+    slack = kinds.add_parser("slack", help="what Slack wants", description="What Slack wants.")
+    slack.add_argument("action", choices=("manifest",), help="the app manifest, to paste at api.slack.com/apps")
+    slack.set_defaults(do=None)
     return top
 
 
@@ -157,6 +162,13 @@ def _state(report: dict[str, Any]) -> str:
     if not report["ready"]:
         return "starting, the agent is being loaded"
     return "well" if report["healthy"] else "NOT WELL"
+
+
+def _manifest() -> int:
+    from channels.slack import manifest
+
+    print(manifest())
+    return OK
 
 
 def _operate(arguments: argparse.Namespace, config: Config) -> int:

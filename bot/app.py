@@ -32,6 +32,7 @@ from bot.turns import Turns
 from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
 from sandbox.bubblewrap import BubblewrapSettings
+from sandbox.disk import Disk
 from sandbox.docker_spec import DockerSettings
 from sandbox.pool import choose
 
@@ -123,10 +124,11 @@ class App:
     async def _work(self, store: Store, checkpoints: Store) -> None:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
-        (provider, self._status.sandbox), _ = await asyncio.gather(
+        (engine, self._status.sandbox), _ = await asyncio.gather(
             choose(config.sandbox.provider, *sandbox_settings(config)), asyncio.to_thread(_import_agent)
         )
         log.info(self._status.sandbox)
+        provider = Disk(engine, config.sandbox.disk_mb)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             agent = await self._build(checkpoints, commands=provider.runs_commands)
@@ -140,6 +142,7 @@ class App:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._threads.serve(), name="threads")
                 group.create_task(retention.serve(), name="retention")
+                group.create_task(provider.watch(), name="disk")
                 group.create_task(_reap(provider, config.sandbox.idle_minutes * 60), name="reaper")
 
     async def _build(self, checkpoints: Store, *, commands: bool) -> Agent:

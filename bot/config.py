@@ -212,7 +212,7 @@ def channel_modules() -> dict[str, ModuleType]:
 
 
 def _channel_module(name: str) -> ModuleType | None:
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or importlib.util.find_spec(f"channels.{name}") is None:
+    if not re.fullmatch(r"[a-z][a-z0-9]*", name) or importlib.util.find_spec(f"channels.{name}") is None:
         return None
     module = importlib.import_module(f"channels.{name}")
     return module if hasattr(module, "Settings") and hasattr(module, "connect") else None

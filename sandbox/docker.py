@@ -36,6 +36,7 @@ START_SECONDS = 60.0
 WHY_SECONDS = 5.0
 TRIES = 20  # for a name that somebody else makes or removes in the same moment
 INSTANCE, KEY, SPEC = "fawn.instance", "fawn.key", "fawn.spec"
+CANNOT_RUN = (126, 127)
 INTACT = "The files are intact; the next call gets a new one."
 # Kills by the kernel for want of memory, since the sandbox began: cgroup v1 and v2 as seen from inside.
 COUNTERS = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
@@ -63,6 +64,11 @@ class Tether(ExecStream):
         try:
             async with asyncio.timeout(WHY_SECONDS):
                 found = await self._engine.look(self._container)
+                for _ in range(10):
+                    if not found.running:
+                        break
+                    await asyncio.sleep(0.1)  # the stream ends before the engine has written down that all did
+                    found = await self._engine.look(self._container)
         except Missing:
             return f"The sandbox was removed from outside. {INTACT}"
         except (SandboxError, TimeoutError):
@@ -196,8 +202,7 @@ class Docker:
         """See `SandboxProvider.reap`. Containers that another life of this service left are idle from when they are
         first seen."""
         keys = self._keeper.idle(idle)
-        for key in keys:
-            await self.destroy(key)
+        await asyncio.gather(*map(self.destroy, keys))
         try:
             return keys + await self._reap_strangers(idle)
         except SandboxError as error:
@@ -205,17 +210,16 @@ class Docker:
             return keys
 
     async def _reap_strangers(self, idle: float) -> list[str]:
-        now, gone = time.monotonic(), []
+        now = time.monotonic()
         instance = (await self._known()).instance
         found = await self._engine.labelled(f"{INSTANCE}={instance}")
         ours = {self._container(instance, key) for key in self._keeper.keys}
         self._strangers = {one.id: self._strangers.get(one.id, now) for one in found if one.name not in ours}
-        for one in found:
-            if self._strangers.get(one.id, now) <= now - idle and one.name not in ours:
-                await self._engine.remove(one.id)
-                await self._egress.close(one.labels[KEY])
-                gone.append(one.labels[KEY])
-        return gone
+        gone = [one for one in found if self._strangers.get(one.id, now) <= now - idle and one.name not in ours]
+        await asyncio.gather(*(self._engine.remove(one.id) for one in gone))
+        for one in gone:
+            await self._egress.close(one.labels[KEY])
+        return [one.labels[KEY] for one in gone]
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""
@@ -322,14 +326,16 @@ class Docker:
         raise SandboxError("The sandbox could not be started: its container is being removed. Try again.")
 
     async def _attach(self, container: str, key: str, *, fresh: bool) -> Computer:
-        connection = await self._engine.open(container, PROGRAM, {})
+        connection, program = await self._engine.open(container, PROGRAM)
         tether = Tether(*await wrap(connection), self._engine, container)
         tether.keep = True
         computer = Computer(tether, key, self._settings)
         try:
             await computer.begin(known=not fresh)
-        except BaseException:
+        except BaseException as error:
             await computer.close()
+            if isinstance(error, Gone) and await self._engine.exit_code(program) in CANNOT_RUN:
+                raise SandboxUnavailable(f"The image {self._settings.image} lacks python3.") from error
             raise
         tether.keep = False
         return computer

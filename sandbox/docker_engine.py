@@ -100,20 +100,24 @@ class Engine:
         with contextlib.suppress(Missing, Taken):  # Taken: its removal is under way
             await self._do(lambda client: client.remove_container(container, v=True, force=True))
 
-    async def open(self, container: str, command: Sequence[str], environment: Mapping[str, str]) -> socket.socket:
-        """Start a program in it; the connection carries its stdin, and stdout and stderr multiplexed."""
+    async def open(self, container: str, command: Sequence[str]) -> tuple[socket.socket, str]:
+        """Start a program in it: a connection with its stdin, stdout and stderr (these multiplexed), and its id."""
+        made = (await self._do(lambda client: client.exec_create(container, list(command), stdin=True)))["Id"]
 
         def begin(client: Client) -> socket.socket:
-            made = client.exec_create(container, list(command), stdin=True, environment=dict(environment))
-            held = client.exec_start(made["Id"], socket=True)  # nothing was said yet: all is still in the socket
+            held = client.exec_start(made, socket=True)  # nothing was said yet: all is still in the socket
             try:
                 # A descriptor of our own: the SDK's goes with its HTTP response, whenever that is collected.
                 return socket.socket(fileno=os.dup(held.fileno()))
             finally:
                 held._response.close()  # noqa: SLF001  the one handle on its connection that the SDK leaves
 
-        connection: socket.socket = await self._do(begin)
-        return connection
+        return await self._do(begin), str(made)
+
+    async def exit_code(self, program: str) -> int | None:
+        """How a program of `open` ended; None while it runs."""
+        code: int | None = (await self._do(lambda client: client.exec_inspect(program)))["ExitCode"]
+        return code
 
     async def build(self, context: bytes, tag: str, arguments: Mapping[str, str], say: Callable[[str], None]) -> None:
         """Build an image of a tar with a Dockerfile, from a thread; `say` gets its log. Raises SandboxError."""
@@ -151,8 +155,8 @@ class Engine:
         import requests
 
         try:
+            self.reach()  # first: of an engine that is away, the SDK leaves a socket open and says little
             if self._client is None:
-                self.reach()
                 self._client = docker.APIClient(self._host, version="auto", timeout=int(CALL_SECONDS))
             return work(self._client)
         except docker.errors.APIError as error:
@@ -164,7 +168,6 @@ class Engine:
             log.warning("docker: %s", error)
             raise SandboxError(f"The Docker engine refused: {text}") from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-            self.reach()
             raise SandboxError("The Docker engine did not answer: try again.") from error
 
     def reach(self) -> None:

@@ -36,8 +36,9 @@ class Keeper:
         start: Callable[[str, Path], Awaitable[StreamSandbox]],
         stop: Callable[[str, StreamSandbox], Awaitable[None]],
         most: int,
+        patience: float = PATIENCE,
     ) -> None:
-        self._start, self._stop, self._most = start, stop, most
+        self._start, self._stop, self._most, self._patience = start, stop, most, patience
         self._live: dict[str, _Live] = {}
         self._starting: dict[str, asyncio.Task[_Live]] = {}
         self._begun = 0  # starts that have room already
@@ -99,7 +100,7 @@ class Keeper:
         """Stop the idle machine that was used least recently; where all are in use, wait for one. Raises
         SandboxError."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self._patience):
                 while len(self._live) + self._begun >= self._most:
                     idle = [(live.idle_since, key) for key, live in self._live.items() if not live.users]
                     if idle:

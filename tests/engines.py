@@ -111,3 +111,52 @@ async def docker_provider(settings: DockerSettings, egress: Egress | None = None
     finally:
         await made.reap(0)
         await made.close()
+
+
+class Front:
+    """A socket before the engine, which can go away and come back as an engine does that is stopped and started."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self._path}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, self._path)
+
+    async def stop(self) -> None:
+        """Nobody is served any more, every connection is cut."""
+        assert self._server
+        self._server.close()
+        for client in list(self._clients):
+            client.cancel()
+        if self._clients:
+            await asyncio.wait(self._clients)
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = asyncio.create_task(self._carry(reader, writer), name="front")
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+        client.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        engine_reader, engine_writer = await asyncio.open_unix_connection(HOST.removeprefix("unix://"))
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+
+        ways = [asyncio.create_task(pump(reader, engine_writer)), asyncio.create_task(pump(engine_reader, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.wait(ways)
+            engine_writer.close()

@@ -1,0 +1,348 @@
+"""The life of containers: found again, replaced, evicted, reaped."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxUnavailable
+from sandbox.bubblewrap import BubblewrapSettings
+from sandbox.docker import INSTANCE, Docker
+from sandbox.docker_engine import Container, Engine
+from sandbox.docker_spec import DockerSettings
+from sandbox.keeper import Keeper
+from sandbox.pool import LazyMachine, choose
+from sandbox.stream import StreamSandbox
+from tests.engines import HOST, IMAGE, Front, docker_provider, docker_settings, need_bubblewrap, need_docker
+from tests.sandbox.test_stream import pair
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> DockerSettings:
+    need_docker()
+    return docker_settings(tmp_path)
+
+
+@pytest.fixture
+async def provider(settings: DockerSettings) -> AsyncIterator[Docker]:
+    async with docker_provider(settings) as made:
+        yield made
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    made = Engine(HOST)
+    yield made
+    await made.close()
+
+
+async def theirs(engine: Engine, folder: Path) -> list[Container]:
+    """The containers that have this folder mounted: those of a test, and nobody else's."""
+    found = [one for one in await engine.labelled(INSTANCE) if one.labels[INSTANCE]]
+    return [one for one in found if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id))]
+
+
+async def output(sandbox: Sandbox, command: str) -> str:
+    return (await sandbox.run(command, timeout=20)).output
+
+
+# ---------------------------------------------------------------- one machine for one key
+
+
+async def test_two_who_come_at_once_get_one_container(
+    provider: Docker, settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    """In one process, and in two of them, neither of which knows of the other."""
+
+    async def use(of: Docker) -> Sandbox:
+        async with of.acquire("t", folder) as sandbox:
+            assert await output(sandbox, "echo here") == "here\n"
+            return sandbox
+
+    async with docker_provider(settings) as other:
+        first, second, third = await asyncio.gather(use(provider), use(provider), use(other))
+        assert first is second
+        assert third is not first
+        assert len(await theirs(engine, tmp_path)) == 1
+
+
+async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: Docker, folder: Path) -> None:
+    async def use() -> str:
+        async with provider.acquire("t", folder) as sandbox:
+            return await output(sandbox, "echo here")
+
+    first, second = asyncio.create_task(use()), asyncio.create_task(use())
+    await asyncio.sleep(0.05)
+    first.cancel()
+    assert await second == "here\n"
+    assert first.cancelled()
+
+
+async def test_destroying_while_it_starts_leaves_nothing(
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    await provider.check()
+    for moment in (0.01, 0.1, 0.2):
+        machine = LazyMachine(provider, "t", folder)
+        waiting = asyncio.create_task(machine.get())
+        await asyncio.sleep(moment)
+        await provider.destroy("t")
+        with pytest.raises(Gone):
+            await waiting
+        await machine.aclose()
+    await provider.reap(0)
+    assert await theirs(engine, tmp_path) == []
+
+
+# ---------------------------------------------------------------- found again
+
+
+async def test_the_next_life_of_the_service_finds_it_with_its_servers(
+    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    before = Docker(settings)
+    async with before.acquire("t", folder) as sandbox:
+        await sandbox.run("sleep 7101 & echo kept > kept; echo $! > pid")
+        running = asyncio.create_task(sandbox.run("while :; do echo noise; done & (setsid sleep 7102 &); sleep 7102"))
+        await asyncio.sleep(0.5)
+        (container,) = await theirs(engine, tmp_path)
+    await before.close()
+    with pytest.raises(Gone):
+        await running
+    async with docker_provider(settings) as after:
+        async with after.acquire("t", folder) as sandbox:
+            assert [one.id for one in await theirs(engine, tmp_path)] == [container.id]
+            assert await output(sandbox, "cat kept; kill -0 $(cat pid) && echo lives") == "kept\nlives\n"
+            assert await output(sandbox, "grep -lsz 710[2] /proc/[0-9]*/cmdline; echo end") == "end\n"
+            assert (await sandbox.run("true")).exit_code == 0
+        # A limit that was met in the earlier life is not told again.
+        assert "memory" not in (await sandbox.run("kill -9 $$")).output
+
+
+async def test_other_settings_make_another_container_and_keep_the_folders(
+    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    before = Docker(settings)
+    async with before.acquire("t", folder) as sandbox:
+        await sandbox.run("echo kept > kept; sleep 7103 &")
+    (old,) = await theirs(engine, tmp_path)
+    await before.close()
+    async with docker_provider(replace(settings, processes=33)) as after, after.acquire("t", folder) as sandbox:
+        assert await output(sandbox, "cat kept; cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max") != ""
+        (new,) = await theirs(engine, tmp_path)
+        assert new.id != old.id
+        assert new.name == old.name
+
+
+async def test_what_another_life_left_is_reaped_and_nobody_elses(
+    settings: DockerSettings, engine: Engine, tmp_path: Path
+) -> None:
+    before = Docker(settings)
+    async with before.acquire("left", tmp_path / "left") as sandbox:
+        await sandbox.run("true")
+    await before.close()
+    neighbour = docker_settings(tmp_path / "neighbour")
+    async with docker_provider(neighbour) as other, docker_provider(settings) as after:
+        async with (
+            other.acquire("left", tmp_path / "neighbour" / "t") as its,
+            after.acquire("t", tmp_path / "t") as used,
+        ):
+            assert await after.reap(3600) == []
+            assert await after.reap(0) == ["left"]
+            assert await output(its, "echo untouched") == "untouched\n"
+            assert await output(used, "echo used") == "used\n"
+        assert await after.reap(0) == ["t"]
+
+
+# ---------------------------------------------------------------- it ends under a command
+
+End = Callable[[Engine, str], Awaitable[None]]
+
+
+async def kill(engine: Engine, container: str) -> None:
+    await engine._do(lambda client: client.kill(container))
+
+
+async def remove(engine: Engine, container: str) -> None:
+    await engine.remove(container)
+
+
+@pytest.mark.parametrize(("end", "words"), [(kill, "stopped from outside"), (remove, "removed from outside")])
+async def test_case_76_a_container_that_ends_under_a_command_is_replaced(
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path, end: End, words: str
+) -> None:
+    async with provider.acquire("t", folder) as sandbox:
+        await sandbox.write(f"{WORKSPACE}/kept", b"kept")
+        running = asyncio.create_task(sandbox.run("sleep 7104"))
+        await asyncio.sleep(0.2)
+        (container,) = await theirs(engine, tmp_path)
+        await end(engine, container.id)
+        with pytest.raises(Gone, match=f"{words}.*files are intact") as caught:
+            await running
+        assert sandbox.gone
+        with pytest.raises(Gone, match=words):
+            await sandbox.run("true")
+        assert container.id not in str(caught.value)
+    async with provider.acquire("t", folder) as fresh:
+        assert await fresh.read(f"{WORKSPACE}/kept") == b"kept"
+
+
+async def test_case_76_the_engine_stops_and_starts_in_the_middle(settings: DockerSettings, folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)  # a socket's path is short
+        front = Front(Path("engine.sock"))
+        await front.start()
+        async with docker_provider(replace(settings, host="unix:///proc/self/cwd/engine.sock")) as provider:
+            async with provider.acquire("t", folder) as sandbox:
+                running = asyncio.create_task(sandbox.run("echo kept > kept; sleep 7105"))
+                while not (folder / "workspace" / "kept").exists():
+                    await asyncio.sleep(0.02)
+                await front.stop()
+                with pytest.raises(Gone, match=r"Docker engine stopped.*files are intact"):
+                    await running
+            for _ in range(2):
+                with pytest.raises(SandboxUnavailable, match="no Docker engine"):
+                    async with provider.acquire("t", folder):
+                        pass
+            assert await provider.reap(0) == []
+            await front.start()
+            async with provider.acquire("t", folder) as fresh:
+                assert await output(fresh, "cat kept") == "kept\n"
+                assert await output(fresh, "grep -lsz 710[5] /proc/[0-9]*/cmdline; echo end") == "end\n"
+        await front.stop()
+
+
+# ---------------------------------------------------------------- not more than so many
+
+
+async def test_the_one_used_least_recently_makes_room(settings: DockerSettings, tmp_path: Path) -> None:
+    async with docker_provider(replace(settings, live=2)) as provider:
+
+        async def use(name: str) -> Sandbox:
+            async with provider.acquire(name, tmp_path / name) as sandbox:
+                await sandbox.run("true")
+                return sandbox
+
+        a, b = await use("a"), await use("b")
+        assert await use("a") is a
+        async with provider.acquire("c", tmp_path / "c") as c:
+            assert (a.gone, b.gone) == (False, True)
+            async with provider.acquire("a", tmp_path / "a"):
+                waiting = asyncio.create_task(use("d"))
+                await asyncio.sleep(0.3)
+                assert not waiting.done()
+                assert await output(c, "echo c") == "c\n"
+            await waiting
+            assert (a.gone, c.gone) == (True, False)
+
+
+async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
+    async with pair() as (sandbox, _), pair() as (second, _):
+        sandboxes = iter([sandbox, second])
+
+        async def start(_key: str, _folder: Path) -> StreamSandbox:
+            return next(sandboxes)
+
+        async def stop(_key: str, sandbox: StreamSandbox) -> None:
+            await sandbox.close()
+
+        keeper = Keeper(start, stop, most=1, patience=0.05)
+        async with keeper.acquire("a", tmp_path):
+            with pytest.raises(SandboxError, match="All 1 sandboxes are in use"):
+                async with keeper.acquire("b", tmp_path):
+                    pass
+        async with keeper.acquire("b", tmp_path):
+            assert sandbox.gone
+            assert keeper.keys == {"b"}
+        await keeper.close()
+
+
+# ---------------------------------------------------------------- choosing
+
+
+@asynccontextmanager
+async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
+    """Name, sentence and whether commands run."""
+    provider, sentence = await choose(kind, BubblewrapSettings(settings.skills, state=settings.state), settings)  # type: ignore[arg-type]  # any text, as in a test's parameter
+    try:
+        yield provider.runs_commands, provider.name, sentence
+    finally:
+        await provider.reap(0)
+        await provider.close()
+
+
+async def test_auto_takes_docker_where_it_works(settings: DockerSettings) -> None:
+    async with chosen("auto", settings) as (commands, name, sentence):
+        assert commands
+        assert name == "docker"
+        assert sentence == f"Sandbox: Docker, one isolated container of {IMAGE} per conversation, without network."
+
+
+async def test_auto_without_the_image_says_how_to_get_it(settings: DockerSettings) -> None:
+    need_bubblewrap()
+    lacking = replace(settings, image="fawn-sandbox:not-there")
+    async with chosen("auto", lacking) as (_, name, sentence):
+        assert name == "bubblewrap"
+        assert sentence.startswith(
+            "Sandbox: bubblewrap, one isolated machine per conversation, without network. Docker"
+        )
+        assert sentence.endswith("The image fawn-sandbox:not-there is not there: `fawn sandbox build` makes it.")
+    with pytest.raises(SandboxUnavailable, match="fawn sandbox build"):
+        async with chosen("docker", lacking):
+            pass
+
+
+async def test_what_keeps_docker_from_working_is_said(settings: DockerSettings, tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf.sock"
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(deaf))
+        for changed, words in (
+            (replace(settings, host=f"unix://{tmp_path}/none.sock"), "no Docker engine here: `sudo apt install docker"),
+            (replace(settings, host=f"unix://{deaf}"), r"does not answer .*`sudo systemctl start docker`"),
+            (replace(settings, host="tcp://127.0.0.1:1"), r"does not answer .*refused"),
+            (replace(settings, host="ssh://there"), "unix:// or tcp://"),
+            (replace(settings, runtime="none-such"), "no runtime none-such"),
+        ):
+            with pytest.raises(SandboxUnavailable, match=words) as caught:
+                async with chosen("docker", changed):
+                    pass
+            assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("lacks", ["python3", "bash"])
+async def test_an_image_that_lacks_what_we_need_is_told(settings: DockerSettings, engine: Engine, lacks: str) -> None:
+    tag = f"fawn-sandbox-lacks-{lacks}:test"
+    await engine.build(
+        _context(f"FROM {IMAGE}\nRUN rm -f /usr/bin/{lacks} /usr/bin/python3.11\n"), tag, {}, lambda _: None
+    )
+    with pytest.raises(SandboxUnavailable, match=lacks):
+        async with chosen("docker", replace(settings, image=tag)):
+            pass
+
+
+def _context(dockerfile: str) -> bytes:
+    from sandbox.image import context
+
+    return context({"Dockerfile": dockerfile.encode()})
+
+
+# ---------------------------------------------------------------- many
+
+
+async def test_120_streams_at_once(settings: DockerSettings, tmp_path: Path) -> None:
+    """More than the connections an HTTP client keeps by default, each busy at the same time."""
+    async with docker_provider(replace(settings, live=200)) as provider:
+        here = asyncio.Barrier(120)
+
+        async def use(number: int) -> str:
+            async with provider.acquire(f"t{number}", tmp_path / f"t{number}") as sandbox:
+                await here.wait()
+                return await output(sandbox, f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n")
+
+        assert await asyncio.gather(*(use(i) for i in range(120))) == [f"{i}\n" for i in range(120)]

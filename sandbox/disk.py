@@ -80,6 +80,9 @@ class Disk:
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         """See `SandboxProvider.acquire`."""
         async with self._inner.acquire(key, folder) as sandbox:
+            if not sandbox.runs_commands:  # files that the model writes itself are small and few
+                yield sandbox
+                return
             one = self._known.setdefault(key, _Conversation(folder))
             one.machine = sandbox
             yield Metered(sandbox, self, one)

@@ -178,15 +178,22 @@ def test_dotenv_is_read_beside_the_config_and_here_and_the_real_environment_wins
 
 
 def test_reading_the_configuration_loads_no_sdk(tmp_path: Path) -> None:
-    program = (
-        "import sys; from bot.config import load; load(None, {'TELEGRAM_BOT_TOKEN': '1:2', 'OPENAI_API_KEY': 'k'});"
-        "print([m for m in ('telegram', 'prompt_toolkit', 'langchain_core', 'openai', 'aiohttp') if m in sys.modules])"
-    )
+    """Not even those of the channels that it configures."""
+    program = """\
+import sys
+from bot.config import load
+tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_BOT_TOKEN", "FEISHU_APP_ID",
+    "FEISHU_APP_SECRET", "OPENAI_API_KEY")
+print(len(load(None, dict.fromkeys(tokens, "1:2")).channels))
+sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
+    "openai", "aiohttp")
+print([name for name in sdks if name in sys.modules])
+"""
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, check=True
     )
-    assert done.stdout == b"[]\n"
+    assert done.stdout == b"4\n[]\n"
 
 
 # ---------------------------------------------------------------- faults

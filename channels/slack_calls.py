@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Protocol
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from agent.conversation import Secret
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
@@ -94,6 +95,15 @@ class Calls:
         self._closed: dict[tuple[str, str], float] = {}
 
     async def __call__(self, method: str, /, **arguments: Any) -> Json:
+        answer = await self._call(method, arguments)
+        return dict(answer.data) if isinstance(answer.data, dict) else {}
+
+    async def scopes(self) -> set[str]:
+        """What the token may do, as far as Slack says."""
+        granted = (await self._call("auth.test", {})).headers.get("x-oauth-scopes") or ""
+        return {scope.strip() for scope in granted.split(",") if scope.strip()}
+
+    async def _call(self, method: str, arguments: Json) -> AsyncSlackResponse:
         key = (method, str(arguments.get("channel") or arguments.get("channel_id")) if method in PER_CHANNEL else "")
         if (left := self._closed.get(key, 0.0) - time.monotonic()) > 0:
             raise TryLater("Slack asked to wait", left)
@@ -102,7 +112,7 @@ class Calls:
         else:
             how = {"params": arguments} if method in QUERIES else {"json": arguments}
         try:
-            answer = await self.web.api_call(method, **how)
+            return await self.web.api_call(method, **how)
         except SlackApiError as error:
             told = _translated(error)
             if isinstance(told, TryLater) and not isinstance(told, Rejected):
@@ -110,7 +120,6 @@ class Calls:
             raise told from None
         except (aiohttp.ClientError, OSError) as error:
             raise told_apart(error) from None
-        return dict(answer.data) if isinstance(answer.data, dict) else {}
 
     async def pages(self, method: str, field: str, most: int, /, **arguments: Any) -> AsyncIterator[list[Json]]:
         """The pages of a list by cursor, until there are `most` entries or no more."""

@@ -34,6 +34,7 @@ from channels.slack_blocks import LIMIT, Part, plain
 from channels.slack_calls import Calls, Json
 from channels.slack_events import NAME
 from channels.slack_history import earlier
+from channels.slack_manifest import NEEDED, SCOPES
 from channels.slack_reply import REPEAT, Surface
 from channels.slack_response import Response
 from channels.slack_socket import Socket
@@ -42,6 +43,7 @@ from channels.writer import Writer
 
 SIZE = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736)
 ANSWERABLE = 29 * 60.0  # seconds that an interaction can be answered by its URL
+MEND = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
 BURST = 3  # calls at once in a channel or a stream
 
 
@@ -89,10 +91,16 @@ class Slack:
 
     async def look(self) -> str:
         """The accounts, and whether their sockets may be opened. Raises ChannelError."""
-        found = [await team.hello() for team in self._teams]
+        found = []
+        for team in self._teams:
+            me, granted = await team.hello(), await team.calls.scopes()
+            if granted and (missing := sorted(NEEDED - granted)):
+                raise Refused(f"In {me.workspace} the app lacks {', '.join(missing)}: {MEND}")
+            less = f" without {', '.join(lacking)}" if granted and (lacking := sorted(SCOPES.keys() - granted)) else ""
+            found.append(f"@{me.name} in {me.workspace} ({me.team}){less}")
         for socket in self._sockets:
             await socket.look()
-        return "connected as " + " and ".join(f"@{me.name} in {me.workspace} ({me.team})" for me in found)
+        return f"connected as {' and '.join(found)}"
 
     async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         async with asyncio.TaskGroup() as group:

@@ -27,6 +27,9 @@ SCOPES = {  # what each is for
     "reactions:write": "👀 says that a message was seen",
     "users:read": "names, guests",
 }
+NEEDED = frozenset(  # without these it makes no sense
+    ["app_mentions:read", "channels:history", "chat:write", "files:read", "files:write", "im:history", "users:read"]
+)
 EVENTS = (
     "agent_session_stopped",
     "app_home_opened",

@@ -183,7 +183,7 @@ class Surface:
             recipient_user_id=self._asker,
             recipient_team_id=person.team if person else self._thread.workspace,
             task_display_mode="plan",
-            chunks=chunks,
+            **({"chunks": chunks} if chunks else {}),
         )
         stream.took(chunks)
         self._streams[str(answer["ts"])] = stream

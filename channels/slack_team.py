@@ -143,13 +143,14 @@ class Team:
             if len(self._shows) > 1000:
                 self._shows = {known: until for known, until in self._shows.items() if until > now}
             self._shows[thread] = now + STATUS
+            where = {"channel_id": thread.chat, "thread_ts": thread.topic}
             try:
-                await self.calls(
-                    "assistant.threads.setStatus", channel_id=thread.chat, thread_ts=thread.topic, status=WORKING
-                )
+                await self.calls("assistant.threads.setStatus", **where, status=WORKING)
             except ChannelError:
                 self.ended(thread)
                 raise
+            if thread not in self._shows:  # a message overtook it, and took nothing away
+                await self.calls("assistant.threads.setStatus", **where, status="")
         elif to.replace(".", "").isdecimal():
             await self.calls("reactions.add", channel=thread.chat, timestamp=to, name="eyes")
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 
 from agent.conversation import Message, Secret, Thread
 from channels import slack
-from channels.base import Channel
-from tests.channels.box import Box, Service
+from channels.base import Channel, Reply
+from tests.channels.box import Box, Memory, Service
 from tests.channels.rig import Call
 from tests.fakes.server import until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Shown
@@ -210,6 +210,23 @@ class SlackRig:
         """The bot's last message that everybody sees."""
         shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
         return [one for one in shown if not one.only_for][-1]
+
+
+def reply(rig: SlackRig, message: Message, posts: Memory | None = None) -> Reply:
+    """The reply to a message, as the service makes it."""
+    asker = message.author.id
+    return rig.channel.reply(message.thread, posts or Memory(), to=message.id, asker=asker)
+
+
+def methods(rig: SlackRig, start: str = "chat.") -> list[str]:
+    return [call.method.removeprefix("chat.") for call in rig.server.calls if call.method.startswith(start)]
+
+
+def shown(rig: SlackRig, topic: int = 7) -> Shown:
+    """The one message of the bot in a thread, an empty one while there is none."""
+    posts = [post for post in rig.server.visible(OPS, rig.root(topic)) if not post.only_for]
+    assert len(posts) < 2
+    return posts[0] if posts else Shown("", "")
 
 
 def escaped(text: str) -> str:

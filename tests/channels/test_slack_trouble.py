@@ -15,6 +15,7 @@ import pytest
 from agent.conversation import Attachment, Final, Kind, Secret, Text, Thread, Unreadable
 from channels import slack
 from channels.base import ChannelError, Health, OutFile, Receipt, Refused, TryLater
+from channels.slack_manifest import SCOPES
 from tests.channels.box import Box, Memory, Service
 from tests.channels.rig_slack import DIRECT, SlackRig
 from tests.channels.rigs import deliver, ready, until
@@ -70,6 +71,12 @@ async def test_case_14_a_wrong_token_is_said_within_seconds(bot: str, app: str, 
 
 async def test_probe_says_who_it_is_or_what_to_do(rig: SlackRig) -> None:
     assert await slack.probe(rig.settings) == "connected as @fawn in Acme (T1)"
+    rig.server.granted = ",".join(SCOPES.keys() - {"assistant:write"})
+    assert await slack.probe(rig.settings) == "connected as @fawn in Acme (T1) without assistant:write"
+    rig.server.granted = ",".join(SCOPES.keys() - {"files:read", "im:history"})
+    with pytest.raises(Refused, match="In Acme the app lacks files:read, im:history: add the scopes"):
+        await slack.probe(rig.settings)
+    rig.server.granted = ""
     rig.server.missing_scopes["apps.connections.open"] = "connections:write"
     with pytest.raises(Refused, match="lacks the scope connections:write: add it and install the app again"):
         await slack.probe(rig.settings)

@@ -25,21 +25,12 @@ from aiohttp import WSMsgType, web
 from tests.fakes.server import Fault, Json, LocalServer, main
 from tests.fakes.slack_methods import ApiError
 from tests.fakes.slack_people import People
+from tests.fakes.slack_rates import Rates
 from tests.fakes.slack_world import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, Post, Shown, Workspace
 
 __all__ = ["APP_TOKEN", "BOT", "BOT_TOKEN", "JANE", "OPS", "TEAM", "Call", "FakeSlack", "Shown", "Workspace"]
 
 STRUCTURED = ("blocks", "chunks", "metadata", "files", "prompts")  # JSON text in forms and queries
-TIERS = {  # calls a minute and workspace (docs.slack.dev/apis/web-api/rate-limits and each method's page)
-    "chat.startStream": 20,
-    "chat.stopStream": 20,
-    "chat.update": 50,
-    "reactions.add": 50,
-    "conversations.history": 50,
-    "conversations.replies": 50,
-    "chat.appendStream": 100,
-    "users.info": 100,
-}
 
 
 @dataclass(slots=True)
@@ -100,8 +91,9 @@ class FakeSlack(LocalServer, People):
         self.refuse_handshakes = 0
         self.login_page = False  # the file host forgets who asks
         self.missing_scopes: dict[str, str] = {}  # method → the scope that it lacks
-        self.limits = False  # True: TIERS and one post a second and channel hold
-        self._buckets: dict[tuple[str, str, str], tuple[float, float]] = {}
+        self.granted = ""  # the scopes that it says to have granted, "" for none of its business
+        self.limits = False  # True: Slack's tiers hold
+        self._rates = Rates()
 
     @property
     def api_url(self) -> str:
@@ -174,7 +166,7 @@ class FakeSlack(LocalServer, People):
             fault = self.take_fault(call.method, text=call.text)
             if fault and not fault.after and (answer := await self._hit(fault, request, call)):
                 return answer
-            if late := self._late(call):
+            if late := self._rates.late(call.method, call.team, call.channel) if self.limits else 0.0:
                 return _flood(call, late)
             if self.latency:
                 await asyncio.sleep(self.latency)
@@ -184,7 +176,7 @@ class FakeSlack(LocalServer, People):
         except ApiError as error:
             call.error = error.error
             return _answer(call, {"ok": False, "error": error.error, **error.more})
-        return _answer(call, {"ok": True, **result})
+        return _answer(call, {"ok": True, **result}, {"X-OAuth-Scopes": self.granted})
 
     def _authorize(self, call: Call, header: str) -> Workspace:
         token = header.removeprefix("Bearer ")
@@ -210,22 +202,6 @@ class FakeSlack(LocalServer, People):
             call.status, call.done = fault.code, time.monotonic()
             return web.Response(status=fault.code, text=fault.body or "upstream error", content_type="text/html")
         return await self.suffer(fault, request)
-
-    def _late(self, call: Call) -> float:
-        """Seconds that the call came too early."""
-        if not self.limits:
-            return 0.0
-        if call.method == "chat.postMessage":
-            key, rate, size = (call.team, call.method, call.channel), 1.0, 4.0
-        elif most := TIERS.get(call.method):
-            key, rate, size = (call.team, call.method, ""), most / 60, float(most) / 3
-        else:
-            return 0.0
-        now = time.monotonic()
-        tokens, at = self._buckets.get(key, (size, now))
-        tokens = min(size, tokens + (now - at) * rate)
-        self._buckets[key] = (tokens - 1, now) if tokens >= 1 else (tokens, now)
-        return 0.0 if tokens >= 1 else (1 - tokens) / rate
 
     def _result(self, call: Call, workspace: Workspace) -> Json:
         if call.method == "apps.connections.open":
@@ -379,9 +355,9 @@ def _flood(call: Call, seconds: float) -> web.Response:
     return web.Response(body=body, status=429, headers={"Retry-After": after}, content_type="application/json")
 
 
-def _answer(call: Call, body: Json) -> web.Response:
+def _answer(call: Call, body: Json, headers: dict[str, str] | None = None) -> web.Response:
     call.status, call.done = 200, time.monotonic()
-    return web.Response(body=orjson.dumps(body), content_type="application/json", charset="utf-8")
+    return web.Response(body=orjson.dumps(body), headers=headers, content_type="application/json", charset="utf-8")
 
 
 async def _arguments(request: web.Request) -> Json:

@@ -1,0 +1,37 @@
+"""Slack's limits: calls a minute of a method in a workspace, messages a second in a channel."""
+
+from __future__ import annotations
+
+import time
+
+TIERS = {  # calls a minute and workspace (docs.slack.dev/apis/web-api/rate-limits and each method's page)
+    "chat.startStream": 20,
+    "chat.stopStream": 20,
+    "chat.update": 50,
+    "reactions.add": 50,
+    "conversations.history": 50,
+    "conversations.replies": 50,
+    "chat.appendStream": 100,
+    "users.info": 100,
+}
+
+
+class Rates:
+    """A bucket for each of them."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[tuple[str, str, str], tuple[float, float]] = {}
+
+    def late(self, method: str, team: str, channel: str) -> float:
+        """Seconds that a call comes too early, 0 when it may be made."""
+        if method == "chat.postMessage":
+            key, rate, size = (team, method, channel), 1.0, 4.0
+        elif most := TIERS.get(method):
+            key, rate, size = (team, method, ""), most / 60, most / 3
+        else:
+            return 0.0
+        now = time.monotonic()
+        tokens, at = self._buckets.get(key, (size, now))
+        tokens = min(size, tokens + (now - at) * rate)
+        self._buckets[key] = (tokens - 1, now) if tokens >= 1 else (tokens, now)
+        return 0.0 if tokens >= 1 else (1 - tokens) / rate

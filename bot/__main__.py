@@ -1,4 +1,4 @@
-"""The program: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup` and what platforms want at set-up."""
+"""The program: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup`, `sandbox` and what platforms want."""
 
 from __future__ import annotations
 
@@ -61,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whom to revoke")
     backup = add("backup", "write databases and threads' folders into a .tar.gz", _operate, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE")
+    box = add("sandbox", "make the image that Docker sandboxes run", _build)
+    box.add_argument("action", choices=("build",))
+    box.add_argument("--base", metavar="IMAGE", default="", help="instead of python:3.12-slim; Debian, with Python")
     slack = kinds.add_parser("slack", help="what Slack wants", description="What Slack wants.")
     slack.add_argument("action", choices=("manifest",), help="the app manifest, to paste at api.slack.com/apps")
     slack.set_defaults(do=None)
@@ -168,6 +171,19 @@ def _manifest() -> int:
     from channels.slack import manifest
 
     print(manifest())
+    return OK
+
+
+def _build(arguments: argparse.Namespace, config: Config) -> int:
+    from sandbox.base import SandboxError
+    from sandbox.image import build
+
+    try:
+        asyncio.run(build(config.sandbox.docker_host, config.sandbox.image, arguments.base))
+    except SandboxError as error:
+        print(f"fawn: {error}", file=sys.stderr)
+        return FAULT
+    print(f"{config.sandbox.image} is there; `fawn check` says what is used.")
     return OK
 
 

@@ -131,8 +131,11 @@ class Engine:
             )  # fmt: skip
             for step in steps:
                 if "error" in step:
-                    raise SandboxError(f"The image was not built: {str(step['error']).strip()}")
-                say(str(step.get("stream") or step.get("status") or ""))
+                    raise SandboxError(f"The image was not built: {str(step['error']).strip().rstrip('.')}.")
+                if "stream" in step:
+                    say(str(step["stream"]))
+                elif "progress" not in step and "status" in step:
+                    say(f"{step.get('id', '')} {step['status']}\n")
 
         await self._do(run)
 

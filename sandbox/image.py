@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from sandbox.base import SandboxError
 from sandbox.docker_engine import Engine
 
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
@@ -23,13 +25,21 @@ def context(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-async def build(host: str, image: str, base: str, say: Callable[[str], None]) -> None:
-    """Build `image` of our Dockerfile; `base` "" keeps the Dockerfile's own. `say` gets the engine's log, from another
-    thread. Raises SandboxError."""
+async def build(host: str, image: str, base: str) -> None:
+    """Build `image` of our Dockerfile, its log to stdout; `base` "" keeps the Dockerfile's own. Raises SandboxError."""
     engine = Engine(host)
+    packed = context({"Dockerfile": DOCKERFILE.read_bytes()})
     try:
-        await engine.build(
-            context({"Dockerfile": DOCKERFILE.read_bytes()}), image, {"BASE_IMAGE": base} if base else {}, say
-        )
+        await engine.build(packed, image, {"BASE_IMAGE": base} if base else {}, _show)
+    except SandboxError as error:
+        if any(mark in str(error) for mark in ("registry", "pull access", "manifest")):
+            words = "Where no registry can be reached, name a base image of your own: `fawn sandbox build --base IMAGE`"
+            raise SandboxError(f"{error} {words} (docs/sandbox.md).") from error
+        raise
     finally:
         await engine.close()
+
+
+def _show(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -58,7 +58,7 @@ class Discord:
             settings.base_url, settings.token, self._budget, proxy=settings.proxy, ca_file=settings.ca_file
         )
         self._opens = settings.threads == "thread"
-        self._rivals = Rivals(settings.standby_seconds)
+        self._rivals = Rivals(settings.standby_seconds, lambda room, message: self._intake.withdraw(room, message))
         self._places = Places(self._calls)
         self._rooms = Rooms(self._calls, self._places, self._rivals, self._budget)
         self._tokens = Tokens()
@@ -175,12 +175,14 @@ class Discord:
         async def send(room: str) -> Any:
             handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
             try:
-                return await self._calls("POST", f"/channels/{room}/messages", body, file=(name, handle))
+                with self._rivals.posting(room):
+                    answer = await self._calls("POST", f"/channels/{room}/messages", body, file=(name, handle))
+                    self._rivals.own(answer["id"])
+                return answer
             finally:
                 await asyncio.to_thread(handle.close)
 
         answer = await self._rooms.into(thread, send)
-        self._rivals.own(answer["id"])
         self._rooms.typed(answer["channel_id"])
         return str(answer["id"])
 

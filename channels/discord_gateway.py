@@ -37,6 +37,7 @@ CLOSING = 2.0  # seconds for a close that is answered
 LATE = 5.0  # seconds that an answer to a heartbeat may be late
 
 LOST = "The connection to Discord is lost; connecting again."
+UNREACHED = "Discord cannot be reached: its gateway does not answer; trying again."
 DEAF = "Discord's gateway does not answer any more; connecting again."
 
 INTENTS = discord.Intents(
@@ -162,7 +163,7 @@ class Gateway:
     def _disconnected(self) -> None:
         self._lost = self._lost or time.monotonic()
         self._interval = 0.0
-        self._became(Health.DOWN, LOST)
+        self._became(Health.DOWN, LOST if self._ready else UNREACHED)
 
     # ------------------------------------------------------------ trouble
 

@@ -108,7 +108,7 @@ class Intake:
         match kind:
             case "MESSAGE_CREATE":
                 if events.person(data).id == self._me.id:
-                    self._rivals.spoke(data["id"])
+                    self._rivals.spoke(data["channel_id"], data["id"])
                 made += self._messages([data], thread)
             case "MESSAGE_UPDATE" if edit := events.edit(data, thread, self._seen_from(thread)):
                 made.append(edit)
@@ -194,8 +194,9 @@ class Intake:
     async def _say(self, room: str, to: str) -> None:
         reference = {"message_id": to, "fail_if_not_exists": False}
         body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": {"parse": []}}
-        answer = await self._calls("POST", f"/channels/{room}/messages", body)
-        self._rivals.own(answer["id"])
+        with self._rivals.posting(room):
+            answer = await self._calls("POST", f"/channels/{room}/messages", body)
+            self._rivals.own(answer["id"])
 
     # ------------------------------------------------------------ catching up
 
@@ -215,6 +216,10 @@ class Intake:
             self._gates[workspace] = []
             await self._offer(came)
         del self._gates[workspace]
+
+    def withdraw(self, room: str, message: str) -> None:
+        """Take away an answer of ours that somebody else had given."""
+        self._soon(self._calls("DELETE", f"/channels/{room}/messages/{message}"), f"withdraw {message}")
 
     def _soon(self, call: Awaitable[object], name: str) -> None:
         """Make a call that nothing depends on."""

@@ -27,7 +27,7 @@ def moment(snowflake: str) -> float:
 
 def snowflake(time: float) -> str:
     """The smallest id made at a unix time."""
-    return str(max(0, int(time * 1000) - EPOCH) << 22)
+    return str(max(0, round(time * 1000) - EPOCH) << 22)
 
 
 @dataclass(slots=True)

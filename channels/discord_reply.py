@@ -110,21 +110,26 @@ class Surface:
         body |= {"nonce": nonce(self._thread, self._key, index, self._to), "enforce_nonce": True}
 
         async def send(room: str) -> Any:
+            if not known and self._rivals.taken(room, self._to):
+                self._rivals.met("it has answered already")
+                raise Refused("another Fawn answers here")
             if reference := self._reference(room, part, index):
                 body["message_reference"] = {"message_id": reference, "fail_if_not_exists": False}
-            return await self._calls("POST", f"/channels/{room}/messages", body)
+            with self._rivals.posting(room):
+                answer = await self._calls("POST", f"/channels/{room}/messages", body)
+                if mine := not self._theirs(answer, part, begun, known):
+                    self._rivals.answered(room, answer["id"], self._to)
+            return answer, mine
 
-        known = index in self._tried
+        known = bool(self._tried)
         self._tried.add(index)
         begun = asyncio.get_running_loop().time()
-        answer = await self._rooms.into(self._thread, send)
-        same = str(answer.get("content") or "").strip() == part_text(part).strip()
-        if not known and self._rivals.made(answer["id"], begun, same):
+        answer, mine = await self._rooms.into(self._thread, send)
+        if not mine:
             self._rivals.met("it had posted the answer already")
             raise Refused("another Fawn answers here")
-        if not same:  # the nonce was used before, by us
+        if _differs(answer, part):  # the nonce was used before, by us
             await self._calls("PATCH", f"/channels/{answer['channel_id']}/messages/{answer['id']}", _body(part))
-        self._rivals.own(answer["id"])
         self._rooms.typed(answer["channel_id"])
         self.posted.set()
         if index == 0:
@@ -146,6 +151,10 @@ class Surface:
         await self._rooms.type(self._thread)
 
     # ------------------------------------------------------------ parts
+
+    def _theirs(self, answer: Json, part: Part, begun: float, known: bool) -> bool:
+        """Whether a post gave a message of another Fawn's back."""
+        return not known and self._rivals.made(answer["id"], begun, not _differs(answer, part))
 
     async def _answer(self, token: str, body: Json) -> str:
         """As the answer that the native command is waiting for."""
@@ -197,6 +206,11 @@ def part_text(part: Part) -> str:
     if len(text) > LIMIT:
         text = part.text
     return f"<@{part.mention}> {text}" if part.mention else text
+
+
+def _differs(answer: Json, part: Part) -> bool:
+    """A message shows something else than the part that was posted."""
+    return str(answer.get("content") or "").strip() != part_text(part).strip()
 
 
 def _body(part: Part) -> Json:

@@ -129,8 +129,9 @@ class Rooms:
             return
         self._told.add(thread.chat)
         body = {"content": f"-# {NO_THREADS}", "allowed_mentions": {"parse": []}}
-        answer = await self._calls("POST", f"/channels/{thread.chat}/messages", body)
-        self._rivals.own(answer["id"])
+        with self._rivals.posting(thread.chat):
+            answer = await self._calls("POST", f"/channels/{thread.chat}/messages", body)
+            self._rivals.own(answer["id"])
 
 
 def title(text: str) -> str:

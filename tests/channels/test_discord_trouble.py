@@ -1,0 +1,325 @@
+"""What Discord, the network, a full disk and a second Fawn do to the channel, and what is left of it for a person."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Attachment, Final, Message, Secret, Text, Thread, Unreadable
+from channels import discord
+from channels.base import Channel, Gone, Health, Refused, TryLater
+from channels.discord import Settings
+from tests.channels.box import Box, Memory, listening
+from tests.channels.rig_discord import DiscordRig
+from tests.fakes.discord import CHANNEL, GUILD, MAX, TOKEN, FakeDiscord
+from tests.fakes.server import until
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[DiscordRig]:
+    async with DiscordRig.start(tmp_path) as made:
+        yield made
+
+
+@asynccontextmanager
+async def connected(server: FakeDiscord, box: Box, **settings: object) -> AsyncIterator[Channel]:
+    """A channel of its own on a server, not ready yet."""
+    plain: dict[str, object] = {"token": Secret(TOKEN), "base_url": server.api_url, "gateway_url": server.gateway_url}
+    with warnings.catch_warnings():  # discord.py imports audioop, for voice
+        warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
+        stack = AsyncExitStack()
+        channel = await stack.enter_async_context(discord.connect(Settings(**{**plain, **settings})))  # type: ignore[arg-type] # by name
+    async with stack, listening(channel, box):
+        yield channel
+
+
+def state(channel: Channel) -> tuple[Health, str]:
+    told = channel.readiness()
+    return told.health, told.detail
+
+
+# ---------------------------------------------------------------- connections
+
+
+async def test_a_wrong_token_is_said_within_seconds(rig: DiscordRig) -> None:
+    async with connected(rig.server, Box(), token=Secret("MTAwMA.Gabcde.wrong")) as channel:
+        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
+        assert "token" in channel.readiness().detail
+        assert "discord.com/developers" in channel.readiness().detail
+
+
+async def test_a_missing_intent_is_said_and_found_again_when_it_is_there(rig: DiscordRig) -> None:
+    await rig.leave()
+    rig.server.content_intent = False
+    async with connected(rig.server, Box()) as channel:
+        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
+        assert "Message Content Intent" in channel.readiness().detail
+        rig.server.content_intent = True
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+
+
+async def test_a_gateway_that_is_down_at_first_is_tried_again(rig: DiscordRig) -> None:
+    await rig.leave()
+    rig.server.gateway_down = True
+    async with connected(rig.server, Box()) as channel:
+        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
+        assert "cannot be reached" in channel.readiness().detail
+        rig.server.gateway_down = False
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+
+
+async def test_a_session_that_discord_ends_is_begun_anew_with_what_was_missed(rig: DiscordRig) -> None:
+    await rig.say("before")
+    identifies = rig.server.identifies
+    rig.server.forget()
+    rig.server.abort()
+    rig.server.say("while away")
+    assert (await rig.box.next(2)).text == "while away"
+    assert rig.server.identifies == identifies + 1
+
+
+async def test_a_reconnect_that_discord_asks_for_loses_nothing(rig: DiscordRig) -> None:
+    rig.server.order(7)
+    rig.server.say("meanwhile")
+    assert (await rig.box.next()).text == "meanwhile"
+    assert rig.server.resumes == 1
+
+
+async def test_a_closed_session_makes_a_new_client(rig: DiscordRig) -> None:
+    await rig.server.hang_up(4008)
+    await until(lambda: rig.server.resumes + rig.server.identifies >= 2, seconds=10)
+    await rig.server.hang_up(4013)
+    await until(lambda: "4013" in rig.channel.readiness().detail, seconds=10)
+    await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20)
+
+
+async def test_an_event_that_cannot_be_parsed_blocks_nobody(rig: DiscordRig) -> None:
+    rig.server.poison()
+    rig.server.poison("GUILD_UPDATE")
+    message = await rig.say("still there?")
+    assert message.text == "still there?"
+    [broken] = [event for event in rig.box.events if isinstance(event, Unreadable)]
+    assert broken.channel == "discord"
+    assert b"nobody" in broken.raw
+    assert rig.server.identifies == 1
+
+
+async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with DiscordRig.start(tmp_path) as rig:
+        errors: list[BaseException] = []
+        for kind in ("drop", "error", "flood"):
+            rig.server.fault(kind, "createMessage", seconds=0.1)
+            with pytest.raises(Exception) as told:  # noqa: PT011 — whatever it is
+                await rig.channel.reply(rig.thread(), Memory(kind)).finish(Final("x"))
+            errors.append(told.value)
+        token = rig.server.slash("status")
+        await rig.box.next()
+        await rig.server.stop()
+        with pytest.raises(TryLater) as down:
+            await rig.channel.announce([])
+        errors.append(down.value)
+        await until(lambda: rig.channel.readiness().health is Health.DOWN)
+        said = "\n".join([caplog.text, rig.channel.readiness().detail, *map(repr, errors), repr(rig.channel)])
+        assert TOKEN not in said
+        assert token not in said
+    assert TOKEN not in repr(Settings(token=Secret(TOKEN)))
+
+
+# ---------------------------------------------------------------- storing and catching up
+
+
+async def test_case_60_what_was_missed_is_answered_once_and_the_old_is_not(rig: DiscordRig) -> None:
+    rig.server.channel("4000000000000002", "secret", denied=("history",))
+    rig.server.channel("4000000000000003", "quiet")
+    first = await rig.say("in the thread", 7)
+    await rig.channel.reply(first.thread, Memory(), to=first.id).finish(Final("Answered."))
+    await rig.say("directly")
+    await rig.leave()
+    rig.server.say("two days old", CHANNEL, mention=True, ago=48 * 3600, quiet=True)
+    rig.server.say("no business of ours", CHANNEL, quiet=True)
+    rig.server.say("missed in the channel", CHANNEL, mention=True, quiet=True)
+    rig.server.say("missed in the thread", rig.room(7), quiet=True)
+    rig.server.say("missed in a channel never heard", "4000000000000003", mention=True, quiet=True)
+    rig.server.say("missed directly", quiet=True)
+    await rig.back()
+    rig.server.say("said live", CHANNEL, mention=True)
+    await until(lambda: len(rig.box.messages) >= 7)
+    await asyncio.sleep(0.1)
+    texts = [message.text for message in rig.box.messages[2:]]
+    assert sorted(texts) == [
+        "missed directly",
+        "missed in a channel never heard",
+        "missed in the channel",
+        "missed in the thread",
+        "said live",
+    ]
+    assert texts.index("missed in the channel") < texts.index("said live")
+    offered = rig.box.offered
+    await rig.leave()
+    await rig.back()
+    await asyncio.sleep(0.2)
+    assert len(rig.box.messages) == 7
+    assert rig.box.offered - offered <= 1
+
+
+async def test_nothing_is_caught_up_where_that_is_switched_off(rig: DiscordRig) -> None:
+    await rig.say("before")
+    await rig.leave()
+    rig.box.hours = 0
+    rig.server.say("missed", quiet=True)
+    await rig.back()
+    assert (await rig.say("now")).text == "now"
+    assert [message.text for message in rig.box.messages] == ["before", "now"]
+
+
+async def test_a_native_command_that_cannot_be_stored_says_so(rig: DiscordRig) -> None:
+    rig.box.broken = True
+    token = rig.server.slash("status")
+    await until(lambda: rig.server.interactions[token]["whispers"])
+    assert "can't store" in rig.server.interactions[token]["whispers"][0]
+
+
+# ---------------------------------------------------------------- calls
+
+
+async def test_a_channel_that_is_gone_ends_its_replies(rig: DiscordRig) -> None:
+    count = len(rig.box.messages)
+    rig.server.say("hello", CHANNEL, mention=True)
+    message = await rig.box.next(count + 1)
+    posts = Memory()
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Hi."))
+    rig.server.close_channel(message.id)
+    rig.server.close_channel(CHANNEL)
+    with pytest.raises(Gone):
+        await rig.channel.reply(message.thread, Memory("r2"), to=message.id).finish(Final("Hi."))
+
+
+async def test_a_crash_after_the_placeholder_finds_it_again(rig: DiscordRig) -> None:
+    message = await rig.say("think")
+    first = rig.channel.reply(message.thread, Memory(), to=message.id)
+    await until(lambda: [shown.text for shown in rig.server.visible()] == ["…"])
+    await first.close()
+    await rig.leave()
+    await rig.back()
+    await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Thought."))
+    assert [shown.text for shown in rig.server.visible()] == ["Thought."]
+    assert rig.channel.readiness().health is Health.READY
+
+
+async def test_a_used_up_bucket_is_not_asked_again(rig: DiscordRig) -> None:
+    from tests.fakes.discord import Rates
+
+    rig.server.rates = Rates(limit=2, window=0.6)
+    began = time.monotonic()
+    for number in range(5):
+        await rig.channel.reply(rig.thread(), Memory(f"r{number}")).finish(Final(f"{number}"))
+    assert time.monotonic() - began >= 1.2
+    assert rig.server.floods == 0
+
+
+# ---------------------------------------------------------------- two of them
+
+
+async def test_a_second_fawn_on_the_token_stands_by_and_takes_over(rig: DiscordRig) -> None:
+    await rig.say("the first is at work")
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("So it is."))
+    box = Box()
+    async with connected(rig.server, box, standby_seconds=1.5) as second:
+        await until(lambda: second.readiness().health is Health.READY)
+        count = len(rig.box.messages)
+        rig.server.say("one of you, please", CHANNEL, mention=True)
+        ours, theirs = await rig.box.next(count + 1), await box.next()
+        await rig.channel.reply(ours.thread, Memory("r1"), to=ours.id).finish(Final("I do."))
+        with pytest.raises(Refused, match="another Fawn"):
+            await second.reply(theirs.thread, Memory("r8"), to=theirs.id).finish(Final("I do, too."))
+        assert [shown.text for shown in rig.server.visible(ours.id)] == ["I do."]
+        health, detail = state(second)
+        assert health is Health.DOWN
+        assert "Standby" in detail
+        rig.server.say("and again", CHANNEL, mention=True)
+        again = await rig.box.next(count + 2)
+        await rig.channel.reply(again.thread, Memory("r2"), to=again.id).finish(Final("I did."))
+        token = rig.server.slash("status")
+        await until(lambda: rig.server.interactions[token]["answers"])
+        await asyncio.sleep(2)
+        assert len(box.messages) == 1
+        assert rig.channel.readiness().health is Health.READY
+        await rig.leave()
+        rig.server.say("anybody?", CHANNEL, mention=True)
+        rig.server.say("hello?", CHANNEL, mention=True)
+        assert [(await box.next(number)).text for number in (2, 3)] == ["anybody?", "hello?"]
+        assert second.readiness().health is Health.READY
+
+
+async def test_a_second_fawn_that_comes_while_the_first_answers_stands_by_at_once(rig: DiscordRig) -> None:
+    message = await rig.say("a long one")
+    box = Box()
+    async with connected(rig.server, box) as second:
+        await until(lambda: second.readiness().health is Health.READY)
+        await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Here."))
+        await until(lambda: second.readiness().health is Health.DOWN, seconds=5)
+        await rig.say("the next")
+        await asyncio.sleep(0.1)
+        assert not box.messages
+
+
+@pytest.mark.parametrize("where", ["", CHANNEL])
+async def test_two_that_are_equally_fast_show_one_answer(rig: DiscordRig, where: str) -> None:
+    box = Box()
+    async with connected(rig.server, box) as second:
+        await until(lambda: second.readiness().health is Health.READY)
+        rig.server.latency = 0.05
+        rig.server.say("who is first?", where, mention=bool(where))
+        ours, theirs = await rig.box.next(), await box.next()
+        results = await asyncio.gather(
+            rig.channel.reply(ours.thread, Memory("r1"), to=ours.id).finish(Final("Me.")),
+            second.reply(theirs.thread, Memory("r1"), to=theirs.id).finish(Final("No, me.")),
+            return_exceptions=True,
+        )
+        room = ours.thread.topic or ours.thread.chat
+        assert len([result for result in results if isinstance(result, Refused)]) == 1
+        assert len(rig.server.visible(room)) == 1
+        assert sorted(channel.readiness().health for channel in (rig.channel, second)) == [Health.DOWN, Health.READY]
+
+
+async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: DiscordRig) -> None:
+    rig.server.say("look at this", CHANNEL, mention=True)
+    message = await rig.box.next()
+    rig.server.push = lambda *_: None  # type: ignore[method-assign] # the event of it is still on its way
+    rig.server.thread(CHANNEL, "by hand", MAX, message.id)
+    del rig.server.push  # type: ignore[method-assign] # back to the class's own
+    await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Looked."))
+    assert [shown.text for shown in rig.server.visible(message.id)] == ["Looked."]
+    assert rig.channel.readiness().health is Health.READY
+
+
+# ---------------------------------------------------------------- fawn check
+
+
+async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
+    plain = Settings(token=Secret(TOKEN), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
+    assert await discord.probe(plain) == "connected as @fawn in Acme 01"
+    rig.server.content_intent = False
+    with pytest.raises(Refused, match="Message Content Intent"):
+        await discord.probe(plain)
+    rig.server.gateway_down = True
+    with pytest.raises(Refused, match="the gateway does not answer"):
+        await discord.probe(plain)
+    wrong = Settings(token=Secret("x"), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
+    with pytest.raises(Refused, match=r"token: copy the right one"):
+        await discord.probe(wrong)
+    away = Settings(token=Secret(TOKEN), base_url="http://127.0.0.1:9/api/v10")
+    with pytest.raises(Refused, match="cannot reach Discord .*base_url"):
+        await discord.probe(away)
+    pem = Settings(token=Secret(TOKEN), ca_file="/nowhere.pem")
+    with pytest.raises(Refused, match="ca_file"):
+        await discord.probe(pem)
+    _ = Attachment, GUILD, Message, Text, Thread

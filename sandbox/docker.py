@@ -25,6 +25,7 @@ from sandbox.docker_places import Places, find_places
 from sandbox.docker_spec import DockerSettings, Site, accounts, configuration, fingerprint
 from sandbox.docker_survey import survey
 from sandbox.egress import Egress
+from sandbox.egress_proxy import Ends
 from sandbox.keeper import Keeper
 from sandbox.limits import Limits
 from sandbox.stream import DEAD, PROGRAM, StreamSandbox
@@ -144,6 +145,7 @@ class _Known:
     site: Site
     places: Places
     instance: str
+    skills: Path | None
 
 
 class Docker:
@@ -198,6 +200,12 @@ class Docker:
         async with self._keeper.acquire(key, folder) as sandbox:
             yield sandbox
 
+    @asynccontextmanager
+    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
+        """See `sandbox.disk.Dials`."""
+        async with self._keeper.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
+            yield ends
+
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`. Containers that another life of this service left are idle from when they are
         first seen."""
@@ -247,7 +255,9 @@ class Docker:
                 places = await find_places(self._engine)
                 await asyncio.to_thread(self._settings.state.mkdir, 0o711, parents=True, exist_ok=True)
                 identity = hashlib.sha256(places.of(self._settings.state).encode()).hexdigest()[:16]
-                self._found = _Known(site, places, identity)
+                shelf = self._settings.state / "skills"
+                skills = await asyncio.to_thread(places.share, self._settings.skills, shelf)
+                self._found = _Known(site, places, identity, skills)
             return self._found
 
     @staticmethod
@@ -279,23 +289,23 @@ class Docker:
             raise SandboxUnavailable(
                 f"The image {self._settings.image} is not there: `fawn sandbox build` makes it."
             ) from None
-        paths = await asyncio.to_thread(self._prepare, known.site, folder)
+        paths = await asyncio.to_thread(self._prepare, known, folder)
         if way_out := await self._egress.open(key):
             paths["egress"] = way_out
         sources = await asyncio.to_thread(lambda: {name: known.places.of(path) for name, path in paths.items()})
         return configuration(self._settings, known.site, image, sources)
 
-    def _prepare(self, site: Site, folder: Path) -> dict[str, Path]:
+    def _prepare(self, known: _Known, folder: Path) -> dict[str, Path]:
         """Make the thread's folders, and what every container is shown; gives what is to be bound, by name."""
-        files.make_folders(folder, site.owner)
+        files.make_folders(folder, known.site.owner)
         paths = {name: folder / name for name in FOLDERS}
-        for name, content in accounts(site.user, site.group).items():
+        for name, content in accounts(known.site.user, known.site.group).items():
             paths[name] = self._settings.state / name
             if not paths[name].exists() or paths[name].read_text() != content:
                 paths[name].write_text(content)
                 paths[name].chmod(0o644)
-        if self._settings.skills.is_dir():
-            paths["skills"] = self._settings.skills
+        if known.skills:
+            paths["skills"] = known.skills
         return paths
 
     async def _obtain(self, name: str, config: Mapping[str, Any]) -> tuple[str, bool]:

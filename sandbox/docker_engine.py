@@ -201,7 +201,7 @@ class Engine:
 
 def plain(text: str) -> str:
     """Words of the engine in one line, without paths of the host."""
-    return re.sub(r"(?<![\w:])/[^\s:'\"]+", "…", " ".join(text.split()))[:300]
+    return re.sub(r"(?<![\w:/])/[^\s:'\",]+|(?<=:)/(?!/)[^\s:'\",]+", "…", " ".join(text.split()))[:300]
 
 
 def _throw_away(future: asyncio.Future[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,16 @@ class Places:
         raise SandboxUnavailable(
             "Fawn runs in a container and the engine cannot see its data: give it a volume (`-v fawn:/var/lib/fawn`)."
         )
+
+    def share(self, folder: Path, shelf: Path) -> Path | None:
+        """`folder`, or a copy of it at `shelf` where it lies in our own image, unseen by the engine; None without."""
+        if not folder.is_dir():
+            return None
+        try:
+            self.of(folder)
+        except SandboxUnavailable:
+            return Path(shutil.copytree(folder, shelf, dirs_exist_ok=True))  # in place: older containers see it too
+        return folder
 
 
 async def find_places(engine: Engine) -> Places:

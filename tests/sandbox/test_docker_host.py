@@ -1,0 +1,139 @@
+"""Around the engine: who owns files there, where it sees ours, and the service in a container itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from sandbox.base import SandboxUnavailable
+from sandbox.docker_engine import plain
+from sandbox.docker_places import Places
+from sandbox.docker_spec import Site
+from sandbox.docker_survey import site
+from tests.engines import HOST, IMAGE, need_docker
+
+INFO = {
+    "MemoryLimit": True,
+    "CpuCfsQuota": True,
+    "PidsLimit": True,
+    "SecurityOptions": ["name=seccomp,profile=default"],
+}
+SOCK = Path("/")  # stands for the engine's socket: its owner, root here, is who started a rootless engine
+
+
+def test_commands_run_as_the_service_or_as_an_ordinary_user_for_root() -> None:
+    assert site(INFO, SOCK, 61, 62) == Site(61, 62, None)
+    assert site(INFO, SOCK, 0, 0) == Site(1000, 1000, 1000)
+
+
+def test_a_remapping_engine_gets_folders_with_its_offset() -> None:
+    info = {**INFO, "SecurityOptions": ["name=userns"], "DockerRootDir": "/var/lib/docker/100000.100000"}
+    assert site(info, SOCK, 0, 0) == Site(1000, 1000, 101_000)
+    with pytest.raises(SandboxUnavailable, match=r"userns-remap.*run Fawn as root"):
+        site(info, SOCK, 61, 61)
+
+
+def test_in_a_rootless_engine_root_is_whoever_started_it(tmp_path: Path) -> None:
+    info = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}
+    sock = tmp_path / "docker.sock"
+    sock.touch()
+    if os.geteuid() == 0:
+        os.chown(sock, 61, 61)
+        assert site(info, sock, 0, 0) == Site(0, 0, 61)
+        assert site(info, sock, 61, 61) == Site(0, 0, None)
+    with pytest.raises(SandboxUnavailable, match="rootless and belongs to another user"):
+        site(info, sock, sock.stat().st_uid + 1, 1)
+
+
+def test_limits_that_the_engine_cannot_keep_are_not_asked_for() -> None:
+    assert site({}, SOCK, 61, 61) == Site(61, 61, None, memory=False, cpus=False, processes=False)
+
+
+def test_places_are_translated_by_the_longest_mount(tmp_path: Path) -> None:
+    inner = tmp_path / "data" / "threads"
+    inner.mkdir(parents=True)
+    places = Places([(str(tmp_path), "/outer"), (str(tmp_path / "data"), "/volumes/v/_data"), ("/x", "/y")])
+    assert places.of(inner) == "/volumes/v/_data/threads"
+    assert places.of(tmp_path) == "/outer"
+    assert places.of(tmp_path / "database") == "/outer/database"
+    assert Places().of(inner) == str(inner)
+    with pytest.raises(SandboxUnavailable, match="volume"):
+        places.of(Path("/etc"))
+
+
+def test_the_engines_words_lose_their_paths() -> None:
+    text = "invalid mount: bind source path does not exist: /srv/fawn/x\n in '/a b':/c, see https://docs.docker.com/go"
+    assert plain(text) == "invalid mount: bind source path does not exist: … in '… b':…, see https://docs.docker.com/go"
+
+
+INSIDE = """
+import asyncio
+from pathlib import Path
+from sandbox.docker import Docker
+from sandbox.docker_spec import DockerSettings
+
+async def main():
+    data, skills = Path("/var/lib/fawn"), Path("/opt/skills")  # the one on a mount, the other in the image
+    skills.mkdir(parents=True)
+    (skills / "SKILL.md").write_text("# A skill\\n")
+    provider = Docker(DockerSettings(skills, data / "sandbox", IMAGE))
+    await provider.check()
+    async with provider.acquire("t", data / "threads" / "t") as sandbox:
+        print((await sandbox.run("cat /mnt/skills/SKILL.md; echo made > /mnt/user-data/outputs/a")).output, end="")
+    print((data / "threads/t/outputs/a").read_text(), end="")
+    await provider.reap(0)
+    await provider.close()
+    try:
+        provider = Docker(DockerSettings(skills, Path("/tmp/elsewhere"), IMAGE))
+        await provider.check()
+    except Exception as error:
+        print(type(error).__name__, error)
+    await provider.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[docker.APIClient]:
+    need_docker()
+    made = await asyncio.to_thread(docker.APIClient, HOST)
+    yield made
+    made.close()
+
+
+async def test_the_service_in_a_container_finds_its_folders_on_the_host(
+    client: docker.APIClient, tmp_path: Path
+) -> None:
+    """A real one: our source in a container with the engine's socket, its data in a folder of the host."""
+    (tmp_path / "data").mkdir()
+    root = Path(__file__).parents[2]
+    libraries = next(path for path in sys.path if path.endswith("site-packages"))
+    binds = {root / "sandbox": "/fawn/sandbox", libraries: "/libraries"}
+    config = client.create_host_config(
+        network_mode="none",
+        binds=[
+            *(f"{source}:{target}:ro" for source, target in binds.items()),
+            f"{HOST.removeprefix('unix://')}:/var/run/docker.sock",
+            f"{tmp_path / 'data'}:/var/lib/fawn",
+        ],
+    )
+    made = client.create_container(
+        IMAGE, ["python3", "-c", INSIDE.replace("IMAGE", repr(IMAGE))], user="0:0", host_config=config,
+        environment={"PYTHONPATH": "/fawn:/libraries", "PYTHONDONTWRITEBYTECODE": "1"}, use_config_proxy=False,
+    )  # fmt: skip
+    try:
+        client.start(made["Id"])
+        await asyncio.to_thread(client.wait, made["Id"], timeout=60)
+        said = client.logs(made["Id"]).decode().splitlines()
+    finally:
+        client.remove_container(made["Id"], force=True)
+    assert said[:2] == ["# A skill", "made"], said
+    assert said[2].startswith("SandboxUnavailable Fawn runs in a container and the engine cannot see its data"), said
+    assert (tmp_path / "data" / "threads" / "t" / "outputs" / "a").read_text() == "made\n"

@@ -201,10 +201,10 @@ def _slash(payload: Json, me: Me) -> Message:
 
 def _click(payload: Json, me: Me) -> Message | None:
     """A pressed button or a chosen option of ours: its value is the option in full."""
-    action, message = payload["actions"][0], payload.get("message") or {}
+    action, where = payload["actions"][0], payload["container"]  # a message for one person is not told in full
     if not action.get("block_id", "").startswith(ASK):
         return None
-    channel, ts, root = payload["channel"]["id"], message["ts"], message.get("thread_ts") or ""
+    channel, ts, root = payload["channel"]["id"], where["message_ts"], where.get("thread_ts") or ""
     private = _private({"channel": channel})
     return Message(
         thread=Thread(NAME, me.team, channel, root or ("" if private else ANYWHERE)),

@@ -231,6 +231,8 @@ class Socket:
                 await call
             except ChannelError as error:
                 log.debug("slack.sign task=%s reason=%s", name, error)
+            except Exception:  # the boundary of a sign: listening goes on without it
+                log.exception("slack.sign_failed task=%s", name)
 
         assert self._side is not None  # noqa: S101 — set for as long as run() runs
         self._side.create_task(quietly(), name=f"slack {name}")

@@ -15,6 +15,7 @@ import aiohttp
 from agent.conversation import Kind, Message, Quote, Thread, Unreadable
 from channels.base import ChannelError, Receipt, Refused
 from channels.slack import Pair, Settings
+from channels.slack_blocks import plain
 from channels.slack_calls import Calls, Json
 from channels.slack_events import ASK, Me
 
@@ -185,15 +186,18 @@ class Team:
                 "chat.postEphemeral", channel=click.thread.chat, user=click.author.id, text=words, **address
             )
             return
-        shown = payload["message"]
-        chosen = f"✓ {click.text}"[:2000] + f" ({click.author.name})"
-        kept = [block for block in shown.get("blocks") or () if not str(block.get("block_id", "")).startswith(ASK)]
+        chosen = f"✓ {click.text}"[:1900] + f" ({click.author.name})"
         note = {"type": "context", "elements": [{"type": "plain_text", "text": chosen, "emoji": False}]}
+        if payload["container"].get("is_ephemeral"):
+            await self.calls.respond(payload["response_url"], {"replace_original": True, "text": plain(chosen)})
+            return
+        shown = payload["message"]
+        kept = [block for block in shown.get("blocks") or () if not str(block.get("block_id", "")).startswith(ASK)]
         await self.calls(
             "chat.update",
             channel=click.thread.chat,
             ts=click.id,
-            text=shown.get("text") or chosen,
+            text=shown.get("text") or plain(chosen),
             blocks=[*kept, note],
         )
 

@@ -180,6 +180,18 @@ async def test_a_slash_command_is_answered_where_only_its_author_sees_it(rig: Sl
     assert rig.server.calls_of("chat.postMessage") == []
 
 
+async def test_a_question_to_one_person_is_answered_there(rig: SlackRig) -> None:
+    rig.server.slash("model")
+    command = await rig.box.next(kind=Kind.COMMAND)
+    await reply(rig, command).finish(Final("Which?", Ask("ask-1", "Which?", ("small", "large"))))
+    [asked] = rig.server.visible(OPS)
+    rig.server.click("large", asked)
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text) == ("ask-1", "large")
+    await until(lambda: rig.server.visible(OPS)[0].text == "✓ large (Jane)")
+    assert not rig.server.visible(OPS)[0].buttons
+
+
 async def test_a_slash_command_without_words_is_help(rig: SlackRig) -> None:
     rig.server.slash("", DIRECT)
     command = await rig.box.next(kind=Kind.COMMAND)

@@ -152,15 +152,22 @@ class People(Methods):
 
     def _interactive(self, kind: str, post: Post, user: str, team: str) -> Json:
         channel = {"id": post.channel, "name": "directmessage" if post.channel.startswith("D") else "ops"}
-        return self._interaction(post.channel, user, team, ts=post.ts) | {
-            "type": kind,
-            "user": {"id": user, "username": self.person(user)["name"], "name": "jane", "team_id": team},
-            "team": {"id": team, "domain": "acme"},
-            "enterprise": None,
-            "channel": channel,
-            "message": self.message(team, post),
-            "container": {"type": "message", "message_ts": post.ts, "channel_id": post.channel, "is_ephemeral": False},
-        }
+        where: Json = {"type": "message", "message_ts": post.ts, "channel_id": post.channel}
+        where |= {"thread_ts": post.thread_ts} if post.thread_ts else {}
+        where["is_ephemeral"] = bool(post.only_for)
+        told = {} if post.only_for else {"message": self.message(team, post)}
+        return (
+            told
+            | self._interaction(post.channel, user, team, ts=post.ts)
+            | {
+                "type": kind,
+                "user": {"id": user, "username": self.person(user)["name"], "name": "jane", "team_id": team},
+                "team": {"id": team, "domain": "acme"},
+                "enterprise": None,
+                "channel": channel,
+                "container": where,
+            }
+        )
 
     def click(self, label: str, shown: Shown, channel: str = OPS, user: str = JANE, team: str = TEAM) -> str:
         """Press a button or choose an option; gives the interaction's key."""

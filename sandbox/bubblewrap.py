@@ -25,6 +25,7 @@ import orjson
 
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.egress import Egress
+from sandbox.egress_proxy import Ends
 from sandbox.egress_rules import INSIDE as DOOR
 from sandbox.egress_rules import NetworkRules
 from sandbox.environment import HOME, SYSTEM
@@ -52,7 +53,7 @@ class BubblewrapSettings:
     """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
     private memory, RLIMIT_DATA), `processes` per sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of
     that each), `file_mb` the largest file, `command_seconds` the longest command, `live` the sandboxes that may run at
-    once. `state` is a folder of ours for what lives as long as they do."""
+    once. `state` is a folder of ours for what lives as long as they do, None for one in /tmp."""
 
     skills: Path
     memory_mb: int = 1024
@@ -62,7 +63,7 @@ class BubblewrapSettings:
     command_seconds: float = 600.0
     live: int = 100
     network: NetworkRules = field(default_factory=NetworkRules)
-    state: Path = Path("data/sandbox")
+    state: Path | None = None
 
 
 class _Pipes:
@@ -112,7 +113,9 @@ class Bubblewrap:
 
     def __init__(self, settings: BubblewrapSettings, egress: Egress | None = None) -> None:
         self._settings = settings
-        self._egress = egress or Egress(settings.network, settings.state / "egress")
+        self._scratch = None if settings.state or egress else Path(tempfile.mkdtemp(prefix="fawn-"))
+        state = settings.state or self._scratch or Path()
+        self._egress = egress or Egress(settings.network, state / "egress")
         self._keeper = Keeper(self._start, self._stop, settings.live)
         self._starts = asyncio.Semaphore(STARTS)
         self._options: list[str] | None = None
@@ -139,8 +142,7 @@ class Bubblewrap:
     async def _start(self, key: str, folder: Path) -> StreamSandbox:
         async with self._starts:
             folders = await asyncio.to_thread(self._prepare, folder)
-            if door := await self._egress.open(key):
-                folders["door"] = str(door)
+            folders["door"] = str(await self._egress.open(key))
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")),
                 orjson.dumps(await self._plan(folders)).decode(),
@@ -184,8 +186,7 @@ class Bubblewrap:
             argv += ["--bind", f"{{{name}}}", f"{ROOT}/{name}"]
         if "skills" in folders:
             argv += ["--ro-bind", "{skills}", SKILLS]
-        if "door" in folders:
-            argv += ["--ro-bind", "{door}", DOOR]
+        argv += ["--ro-bind", "{door}", DOOR]
         for name in OWN_FILES:
             argv += ["--perms", "0644", "--file", f"{{{name}}}", f"/etc/{name}"]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"]
@@ -204,6 +205,12 @@ class Bubblewrap:
             },
         }
 
+    @asynccontextmanager
+    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
+        """See `sandbox.disk.Dials`."""
+        async with self._keeper.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
+            yield ends
+
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`."""
         keys = self._keeper.idle(idle)
@@ -219,6 +226,8 @@ class Bubblewrap:
         """See `SandboxProvider.close`."""
         await self._keeper.close()
         await self._egress.aclose()
+        if self._scratch:
+            await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
 
 async def _options() -> list[str]:

@@ -13,11 +13,13 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-from sandbox.base import FOLDERS, FileFault, Result, Sandbox, SandboxError, SandboxProvider
+from sandbox.base import FOLDERS, FileFault, Gone, Result, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
+from sandbox.egress_proxy import Ends
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,15 @@ class Usage:
 
     size: int = 0
     files: int = 0
+
+
+@runtime_checkable
+class Dials(Protocol):
+    """A provider whose machines can be connected to."""
+
+    def dial(self, key: str, folder: Path, port: int) -> AbstractAsyncContextManager[Ends]:
+        """A connection to a port on the loopback of this machine, which counts as used meanwhile. Raises SandboxError
+        when nothing listens there."""
 
 
 @dataclass(slots=True)
@@ -85,7 +96,7 @@ class Disk:
                 return
             one = self._known.setdefault(key, _Conversation(folder))
             one.machine = sandbox
-            yield Metered(sandbox, self, one)
+            yield Metered(sandbox, self, key, one)
 
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`."""
@@ -102,6 +113,14 @@ class Disk:
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
         await self._inner.close()
+
+    @asynccontextmanager
+    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
+        """See `Dials`."""
+        if not isinstance(self._inner, Dials):
+            raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
+        async with self._inner.dial(key, folder, port) as ends:
+            yield ends
 
     async def watch(self) -> None:
         """Keep everybody within the bound, for ever."""
@@ -168,10 +187,10 @@ class Disk:
 class Metered:
     """A `Sandbox` whose commands and writes stay within the bound of `disk`."""
 
-    def __init__(self, inner: Sandbox, disk: Disk, one: _Conversation) -> None:
+    def __init__(self, inner: Sandbox, disk: Disk, key: str, one: _Conversation) -> None:
         self.runs_commands = inner.runs_commands
         self.read, self.stat, self.ls, self.glob, self.grep = inner.read, inner.stat, inner.ls, inner.glob, inner.grep
-        self._inner, self._disk, self._one = inner, disk, one
+        self._inner, self._disk, self._key, self._one = inner, disk, key, one
 
     @property
     def gone(self) -> bool:
@@ -205,6 +224,14 @@ class Metered:
             one.commands.remove(running)
         note, one.note = one.note, ""
         return replace(result, output=result.output + note) if note else result
+
+    @asynccontextmanager
+    async def dial(self, port: int) -> AsyncIterator[Ends]:
+        """A connection to a port of this very machine, not of one that came after it. See `Dials`."""
+        if self.gone:
+            raise Gone("The sandbox has stopped, and its servers with it.")
+        async with self._disk.dial(self._key, self._one.folder, port) as ends:
+            yield ends
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """See `Sandbox.write`."""

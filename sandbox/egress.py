@@ -1,9 +1,12 @@
 """The way out of the sandboxes: a proxy per thread, behind a unix socket in a folder that is bound into its machine.
 
-A sandbox has no network of its own, in any mode: what it may reach, it reaches through here, where the thread is known.
-A provider opens the folder when it starts a machine, binds it read-only at `/run/fawn`, gives commands
-`NetworkRules.environment()`, and closes it with the machine. The folder of a key is always the same one, so that a
-machine that outlived the service is served again once the folder is opened.
+A sandbox has no network of its own, in any mode: what it may reach, it reaches through here, where the thread is known
+and where it is written down what was asked and refused. A provider opens the folder when it starts a machine, binds it
+read-only at `/run/fawn`, gives commands `NetworkRules.environment()`, and closes it with the machine. The folder of a
+key is always the same one, so that a machine that outlived the service is served again once the folder is opened.
+
+The other way round, to a port inside, goes through the same socket: the command server is asked to connect it with that
+port (`dial`), so that the host never opens anything of the tenant's.
 """
 
 from __future__ import annotations
@@ -12,13 +15,27 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
-from sandbox.egress_proxy import Proxy, Resolve, resolve
-from sandbox.egress_rules import CA_FILE, SOCKET, Guard, NetworkRules
+from sandbox.base import Gone, SandboxError
+from sandbox.egress_proxy import Ends, Proxy, Resolve, resolve
+from sandbox.egress_rules import CA_FILE, INSIDE, SOCKET, Guard, NetworkRules
+
+DIAL_SECONDS = 15.0
+
+
+class Dialer(Protocol):
+    """A machine that can connect one of its ports with a unix socket; `ticket` is what it says there first."""
+
+    async def dial(self, port: int, socket: str, ticket: str) -> None:
+        """Until the connection ends. Raises SandboxError when nothing listens there."""
 
 
 class Egress:
@@ -30,10 +47,8 @@ class Egress:
         self._proxies: dict[str, Proxy] = {}
         self._lock = asyncio.Lock()
 
-    async def open(self, key: str) -> Path | None:
-        """The folder to bind for `key`, its proxy listening; None when there is no network. Open already: the same."""
-        if not self._rules.enabled:
-            return None
+    async def open(self, key: str) -> Path:
+        """The folder to bind for `key`, its proxy listening. Open already: the same."""
         folder = self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
         async with self._lock:
             if key not in self._proxies:
@@ -42,6 +57,30 @@ class Egress:
                 await proxy.start(listener)
                 self._proxies[key] = proxy
         return folder
+
+    @asynccontextmanager
+    async def dial(self, key: str, machine: Dialer, port: int) -> AsyncIterator[Ends]:
+        """A connection to a port on the loopback of `machine`, the one of `key`. Raises SandboxError when nothing
+        listens there."""
+        if not (proxy := self._proxies.get(key)):
+            raise Gone("The sandbox has stopped.")
+        ticket = secrets.token_hex(16)
+        arrived = proxy.expect(ticket)
+        dialling = asyncio.create_task(machine.dial(port, f"{INSIDE}/{SOCKET}", ticket), name=f"dial:{key}")
+        try:
+            first: set[asyncio.Future[Any]] = {arrived, dialling}  # of two types
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED, timeout=DIAL_SECONDS)
+            if not arrived.done():
+                if dialling.done():
+                    dialling.result()
+                raise SandboxError(f"Port {port} of the sandbox does not answer.")
+            yield arrived.result()
+        finally:
+            proxy.forget(ticket)
+            if arrived.done():
+                arrived.result()[1].close()
+            dialling.cancel()
+            await asyncio.wait({dialling})
 
     async def close(self, key: str) -> None:
         """The machine of `key` is gone: end its connections, remove its folder."""

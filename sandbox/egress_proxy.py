@@ -31,6 +31,9 @@ CHUNK = 1 << 16
 FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 HOP = ("connection", "proxy-", "keep-alive", "te:", "trailer", "upgrade", "host:")  # headers that are not passed on
 
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""A connection."""
+
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host, as text, best first. Raises OSError."""
 
@@ -85,6 +88,7 @@ class Proxy:
         self._name, self._guard, self._upstream, self._resolve = name, guard, upstream, resolve
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._expected: dict[str, asyncio.Future[Ends]] = {}
         self._minute, self._lines = 0, 0
 
     async def start(self, listener: socket.socket) -> None:
@@ -100,17 +104,31 @@ class Proxy:
         if self._clients:
             await asyncio.wait(self._clients)
 
+    def expect(self, ticket: str) -> asyncio.Future[Ends]:
+        """Somebody inside will come with this ticket: that connection is handed over."""
+        return self._expected.setdefault(ticket, asyncio.get_running_loop().create_future())
+
+    def forget(self, ticket: str) -> None:
+        """Nobody waits for this ticket any more."""
+        if (waiting := self._expected.pop(ticket, None)) and not waiting.done():
+            waiting.cancel()
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._client(reader, writer), name=f"egress:{self._name}")
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kept = False
         try:
             if len(self._clients) > 2 * CONNECTIONS:
                 return
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"DIAL ") and (waiting := self._expected.pop(head[5:-4].decode("latin-1"), None)):
+                waiting.set_result((reader, writer))
+                kept = True
+                return
             if len(self._clients) > CONNECTIONS:  # now: an answer to what was not read would not arrive
                 await self._refuse(writer, 503, f"more than {CONNECTIONS} connections at once", "busy")
                 return
@@ -120,7 +138,8 @@ class Proxy:
         except (*FAULTS, TimeoutError) as error:
             log.debug("egress.broken sandbox=%s reason=%r", self._name, error)
         finally:
-            writer.close()
+            if not kept:
+                writer.close()
 
     async def _serve(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = request.host, request.port
@@ -214,9 +233,6 @@ class Proxy:
             log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, LINES)
 
 
-Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
 async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS) -> tuple[int, int]:
     """Carry bytes both ways until both sides have ended, one broke or nothing moved for `idle` seconds; how many each
     way."""
@@ -241,4 +257,4 @@ async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS) -> tuple[in
     return counts[0], counts[1]
 
 
-__all__ = ["Proxy", "Resolve", "resolve", "splice"]
+__all__ = ["Ends", "Proxy", "Resolve", "resolve", "splice"]

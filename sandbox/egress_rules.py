@@ -76,9 +76,9 @@ class NetworkRules:
 
     def environment(self) -> dict[str, str]:
         """What commands find in their environment, and FAWN_EGRESS for the command server. Also without a network the
-        forwarder is asked: it says what an operator can switch on, which no failed lookup of a name would."""
+        proxy is asked: it says what an operator can switch on, which no failed lookup of a name would."""
         here = f"http://127.0.0.1:{PORT}"
-        found = {"FAWN_EGRESS": f"{INSIDE}/{SOCKET}"} if self.enabled else {}
+        found = {"FAWN_EGRESS": f"{INSIDE}/{SOCKET}"}
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             found |= {name: here, name.lower(): here}
         found |= {name: ",".join(OWN) for name in ("NO_PROXY", "no_proxy")}

@@ -12,10 +12,6 @@ import socket
 
 CHUNK = 1 << 16
 PORT = 3128
-OFF = (
-    b"The sandbox has no network (sandbox.network.mode is off); an operator can allow the hosts it needs, or all "
-    b"public ones."
-)
 
 
 def listen() -> socket.socket:
@@ -29,24 +25,19 @@ def listen() -> socket.socket:
 
 
 def carry(client: socket.socket, path: str) -> None:
-    """Give a connection to the host's proxy at `path`; without one, answer as it would."""
-    with contextlib.suppress(OSError), client:
-        if not path:
-            refuse(client)
-            return
-        with socket.socket(socket.AF_UNIX) as host:
-            host.connect(path)
+    """Give a connection to the host's proxy at `path`."""
+    with contextlib.suppress(OSError), client, socket.socket(socket.AF_UNIX) as host:
+        host.connect(path)
+        pump(client, host)
+
+
+def dial(port: int, path: str, ticket: str) -> None:
+    """Connect a port of the sandbox with the host, who waits at `path` for this ticket. Raises OSError."""
+    with socket.create_connection(("127.0.0.1", port), 10) as client, socket.socket(socket.AF_UNIX) as host:
+        host.connect(path)
+        host.sendall(b"DIAL %s\r\n\r\n" % ticket.encode())
+        with contextlib.suppress(OSError):
             pump(client, host)
-
-
-def refuse(client: socket.socket) -> None:
-    """Say that there is no network, in the words and the place that `sandbox.egress_proxy` uses."""
-    client.settimeout(10)
-    client.recv(CHUNK)
-    client.sendall(
-        b"HTTP/1.1 403 %s\r\nX-Fawn-Refused: off\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
-        b"Connection: close\r\n\r\n%s\n" % (OFF, len(OFF) + 1, OFF)
-    )
 
 
 def pump(one: socket.socket, other: socket.socket) -> None:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sandbox import search
+from sandbox import forward, search
 
 ROOT, WORKSPACE = "/mnt/user-data", "/mnt/user-data/workspace"
 # Read by descriptor, not by argument or environment: those end at 128 KiB. The trap tells where the shell ended.
@@ -124,6 +124,11 @@ def look(frame: dict[str, Any]) -> bytes:
     return json.dumps(search.grep(top, frame["regex"], frame["pattern"], frame["limit"])).encode()
 
 
+def dial(frame: dict[str, Any]) -> bytes:
+    forward.dial(frame["port"], frame["socket"], frame["ticket"])
+    return b""
+
+
 OPERATIONS: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "read": read,
     "write": write,
@@ -131,4 +136,5 @@ OPERATIONS: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "ls": look,
     "glob": look,
     "grep": look,
+    "dial": dial,
 }

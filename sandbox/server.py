@@ -4,6 +4,7 @@ Frames, both ways: a 4-byte big-endian length, then JSON.
 
     to the server     {"id": 1, "op": "run", "command": …, "cwd": …, "env": {…}, "timeout": s, "max": bytes}
                       {"id": 2, "op": "read" | "write" | "stat" | "ls" | "glob" | "grep", "timeout": s, "max": …, …}
+                      {"id": 3, "op": "dial", "port": …, "socket": one of the host, "ticket": …, …}
                       {"kill": 1}
     from the server   {"hello": 1}, then per id: {"id": 1, "data": base64}*, then
                       {"id": 1, "exit": code, "dropped": bytes, "cwd": …} or {"id": 1, "error": …}

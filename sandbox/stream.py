@@ -28,11 +28,12 @@ log = logging.getLogger(__name__)
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
-PARTS = ("search", "jobs", "forward", "environment", "server")  # of the server, each after what it imports
+PARTS = ("search", "forward", "environment", "jobs", "server")  # of the server, each after what it imports
 FRAME = 1 << 20  # largest frame we accept, bytes
 ANSWER = 8 << 20  # largest result of a file operation, bytes
 WRITE = 32 << 20  # largest file written at once, bytes
 SLACK = 10.0  # seconds beyond its own limit until a silent server counts as dead
+DIALLED = 86_400.0  # seconds a connection from outside may live
 FILES = 30.0  # seconds a file operation may take
 DEAD = "The sandbox stopped in the middle of its work. The files are intact; the next call gets a new one."
 
@@ -338,6 +339,13 @@ class StreamSandbox:
         """See `Sandbox.grep`."""
         rows = _rows(await self._file("grep", path, regex=regex, pattern=glob, limit=limit), limit)
         return [Match(_below(path, rel), line, text) for rel, line, text in rows]
+
+    async def dial(self, port: int, socket: str, ticket: str) -> None:
+        """See `sandbox.egress.Dialer`."""
+        request: dict[str, Json] = {"op": "dial", "path": f"port {port}", "port": port, "socket": socket}
+        answer, _ = await self._wire.call({**request, "ticket": ticket}, DIALLED, 1000)
+        if answer[:1] != b"+":
+            raise SandboxError(_plain(answer[1:].decode("utf-8", "replace")))
 
     async def _file(self, op: str, path: str, **rest: Json) -> bytes:
         """A file operation; its answer begins with "+" or "-"."""

@@ -42,9 +42,10 @@ async def test_no_root_stands_behind_it_when_the_service_is_root(sandbox: Sandbo
 
 async def test_it_sees_nothing_of_the_host(sandbox: Sandbox, folder: Path) -> None:
     assert set((await out(sandbox, "ls /")).split()) <= {
-        "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "mnt", "proc", "sbin", "tmp", "usr",
+        "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "mnt", "proc", "run", "sbin", "tmp", "usr",
     }  # fmt: skip
-    assert await out(sandbox, f"ls {folder} /root /var /sys /run /opt /srv 2>/dev/null") == ""
+    assert await out(sandbox, f"ls {folder} /root /var /sys /opt /srv 2>/dev/null") == ""
+    assert await out(sandbox, "find /run") == "/run\n/run/fawn\n/run/fawn/egress.sock\n"
     assert await out(sandbox, "cat /etc/shadow 2>/dev/null") == ""
     assert await out(sandbox, "cat /etc/passwd | cut -d: -f1") == "agent\nnobody\n"
     assert "FAWN" not in await out(sandbox, "env")

@@ -159,7 +159,6 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     egress = Egress(NetworkRules("allowlist", (f"{HOST}:{port}",)), tmp_path / "e", Names())
     folder = await egress.open("t")
-    assert folder
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
     writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -174,7 +173,6 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
 async def test_a_plain_request_reaches_the_host_that_was_allowed(tmp_path: Path, outside: Outside) -> None:
     egress = Egress(NetworkRules("allowlist", (f"{HOST}:{outside.http}",)), tmp_path / "e", Names())
     folder = await egress.open("t")
-    assert folder
     body = random.randbytes(200_000)
     head = f"""POST http://user:secret@{HOST}:{outside.http}/echo?q=1 HTTP/1.1
 Host: internal.example
@@ -212,7 +210,6 @@ async def test_a_refusal_says_what_and_who_can_change_it(
     names = Names(**{"inner.wide.example": ["127.0.0.1", "10.0.0.1"]})
     egress = Egress(NetworkRules("allowlist", ("*.wide.example",)), tmp_path / "e", names)
     folder = await egress.open("thread-7")
-    assert folder
     with caplog.at_level(logging.INFO):
         status, headers, body = await ask(folder, request_line.format(host=host, port=port))
     assert status.startswith("HTTP/1.1 403 ")
@@ -250,7 +247,6 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
     names = Rebinding()
     egress = Egress(NetworkRules("allowlist", (f"{HOST}:{port}",)), tmp_path / "e", names)
     folder = await egress.open("t")
-    assert folder
     await ask(folder, f"CONNECT {HOST}:{port} HTTP/1.1")
     assert names.asked == [HOST]
     assert reached == ["good"]
@@ -262,7 +258,6 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
 async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
     egress = Egress(NetworkRules("on"), tmp_path / "e", Names())
     folder = await egress.open("t")
-    assert folder
     for bad in ("GET / HTTP/1.1", "nonsense", "CONNECT a b c", "CONNECT :443 HTTP/1.1", "GET ftp://x/ HTTP/1.1",
                 "GET http://[::1/ HTTP/1.1", "CONNECT a:99999 HTTP/1.1", "GET http://a\x00b/ HTTP/1.1"):  # fmt: skip
         status, _, _ = await ask(folder, bad)
@@ -282,8 +277,6 @@ async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tm
     rules = NetworkRules("allowlist", (f"{HOST}:{outside.http}",))
     egress = Egress(rules, tmp_path / "e", Names())
     greedy, other = await egress.open("greedy"), await egress.open("other")
-    assert greedy
-    assert other
     held = [await asyncio.open_unix_connection(greedy / SOCKET) for _ in range(egress_proxy.CONNECTIONS)]
     request = f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"
     status, _, _ = await ask(greedy, request)
@@ -307,7 +300,6 @@ async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tm
 async def test_the_log_is_not_filled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     egress = Egress(NetworkRules("allowlist"), tmp_path / "e", Names())
     folder = await egress.open("t")
-    assert folder
     with caplog.at_level(logging.INFO):
         for _ in range(egress_proxy.LINES * 2 + 5):
             await ask(folder, "CONNECT evil.test:443 HTTP/1.1")
@@ -334,7 +326,6 @@ async def test_the_operators_proxy_leads_out(tmp_path: Path) -> None:
     rules = NetworkRules("on", proxy=f"http://me:p%40ss@127.0.0.1:{port}")
     egress = Egress(rules, tmp_path / "e", Names(**{"sly.example": ["10.0.0.1"]}))
     folder = await egress.open("t")
-    assert folder
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
     writer.write(b"CONNECT only-it-knows.example:443 HTTP/1.1\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
@@ -364,7 +355,6 @@ async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path,
     rules = NetworkRules("allowlist", (f"{HOST}:{outside.http}",), ca_file=str(outside.authority))
     first = Egress(rules, place, Names())
     folder = await first.open("t")
-    assert folder
     assert await first.open("t") == folder
     inode = folder.stat().st_ino
     assert place.stat().st_mode & 0o777 == 0o700
@@ -381,17 +371,26 @@ async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path,
     await second.aclose()
 
 
-async def test_without_a_network_there_is_no_door(tmp_path: Path) -> None:
-    egress = Egress(NetworkRules("off"), tmp_path / "e")
-    assert await egress.open("t") is None
-    assert not (tmp_path / "e").exists()
+async def test_without_a_network_everything_is_refused_and_written_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = Names()
+    egress = Egress(NetworkRules("off", (HOST,)), tmp_path / "e", names)
+    folder = await egress.open("t")
+    with caplog.at_level(logging.INFO):
+        status, headers, body = await ask(folder, f"CONNECT {HOST}:443 HTTP/1.1")
+    words = f"The sandbox has no network (sandbox.network.mode is off); an operator can allow {HOST}."
+    assert status == f"HTTP/1.1 403 {words}"
+    assert body.decode() == words + "\n"
+    assert headers["x-fawn-refused"] == "off"
+    assert f"egress.refused sandbox=t host={HOST} port=443 why=off" in caplog.text
+    assert names.asked == []
     await egress.aclose()
 
 
 async def test_closing_ends_what_is_under_way(tmp_path: Path, outside: Outside) -> None:
     egress = Egress(NetworkRules("allowlist", (f"{HOST}:{outside.http}",)), tmp_path / "e", Names())
     folder = await egress.open("t")
-    assert folder
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
     writer.write(f"CONNECT {HOST}:{outside.http} HTTP/1.1\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")

@@ -7,12 +7,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import idle, latency, load, thread
+from bench import channels, idle, latency, load, thread
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "latency": latency.run,
     "load": load.run,
+    "channels": channels.run,
     "thread": thread.run,
     "idle": idle.run,
 }

@@ -30,10 +30,10 @@ class Remote:
 
 
 @asynccontextmanager
-async def process(module: str, port: int = 0) -> AsyncIterator[Remote]:
-    """Run `python -m MODULE --port PORT` and give its remote control; it is ended on the way out."""
+async def process(module: str, *arguments: str, port: int = 0) -> AsyncIterator[Remote]:
+    """Run `python -m MODULE ARGUMENTS --port PORT` and give its remote control; it is ended on the way out."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, "--port", str(port), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", module, *arguments, "--port", str(port), stdout=asyncio.subprocess.PIPE
     )
     assert child.stdout
     try:

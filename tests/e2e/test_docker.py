@@ -1,0 +1,122 @@
+"""The service with containers: killed and started again, and an engine that goes away under it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.docker import Docker
+from sandbox.docker_engine import Engine
+from sandbox.docker_spec import DockerSettings
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask, bash, said
+from tests.engines import HOST, IMAGE, Front, need_docker
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.sandbox.test_docker import theirs
+
+DOCKER = {"provider": "docker", "image": IMAGE}
+WORK = "/mnt/user-data/workspace"
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    """The engine; at the end nothing is left of the service's containers."""
+    need_docker()
+    made = Engine(HOST)
+    yield made
+    sweeper = Docker(DockerSettings(tmp_path / "skills", tmp_path / "data" / "sandbox", IMAGE, HOST))
+    await sweeper.reap(0)
+    await sweeper.close()
+    assert await theirs(made, tmp_path) == []
+    await made.close()
+
+
+def results(model: FakeModel) -> list[str]:
+    """What the tools of the last turn said to the model."""
+    return [str(message["content"]) for message in model.requests()[-1].messages if message["role"] == "tool"]
+
+
+async def processes(engine: Engine, container: str) -> list[str]:
+    found: dict[str, Any] = await engine._do(lambda client: client.top(container, ps_args="-o pid,args"))
+    return [row[1] for row in found["Processes"]]
+
+
+async def test_killed_in_mid_command_the_container_is_found_again(
+    telegram: FakeTelegram, model: FakeModel, start: Start, engine: Engine, tmp_path: Path
+) -> None:
+    """kill -9: no command lives on, what was left in the background does, and the folder is intact."""
+    service = await start(sandbox=DOCKER)
+    noise = f"echo begun >> {WORK}/log; (setsid sleep 7202 &); while :; do echo noise; sleep 0.01; done"
+    telegram.send(ask(steps=[bash(f"sleep 7201 & cd {WORK}; echo $! > pid"), bash(noise)], text="looked at it"))
+    await until(lambda: list(service.data.glob("threads/*/workspace/log")), 20, "the command")
+    (container,) = await theirs(engine, tmp_path)
+    await service.kill()
+
+    async def commands() -> list[str]:
+        return [line for line in await processes(engine, container.id) if "720" in line or "noise" in line]
+
+    async with asyncio.timeout(10):
+        while await commands() != ["sleep 7201"]:
+            await asyncio.sleep(0.1)
+    await service.start()
+    await telegram.wait(JANE, "looked at it", seconds=20)
+    assert "outcome" in results(model)[-1]
+    telegram.send(ask(steps=[bash(f"cd {WORK}; cat log; kill -0 $(cat pid) && echo lives")], text="there"))
+    await telegram.wait(JANE, "there", seconds=20)
+    await service.quiet()
+    assert "begun\nlives" in results(model)[-1]
+    assert [one.id for one in await theirs(engine, tmp_path)] == [container.id]
+    assert said(telegram, JANE) == ["looked at it", "there"]
+
+
+async def test_case_76_the_engine_goes_away_and_comes_back(
+    telegram: FakeTelegram, model: FakeModel, start: Start, engine: Engine, tmp_path: Path
+) -> None:
+    """The call under way and the next one fail clearly, the turn ends, and the next turn works in the same folders."""
+    front = Front(tmp_path / "e.sock")
+    await front.start()
+    service = await start(sandbox={**DOCKER, "docker_host": front.host})
+    steps = [bash(f"echo kept > {WORK}/kept; sleep 600"), bash("echo again")]
+    telegram.send(ask(steps=steps, text="could not"))
+    await until(lambda: list(service.data.glob("threads/*/workspace/kept")), 20, "the command")
+    await front.stop()
+    await telegram.wait(JANE, "could not", seconds=20)
+    first, second = results(model)
+    assert "The Docker engine stopped" in first
+    assert "no Docker engine here" in second
+    assert str(tmp_path) not in first + second
+    await front.start()
+    telegram.send(ask(steps=[bash(f"cat {WORK}/kept")], text="went on"))
+    await telegram.wait(JANE, "went on", seconds=20)
+    await service.quiet()
+    assert "kept" in results(model)[-1]
+    await service.stop()
+    await front.stop()
+
+
+async def test_one_sentence_says_which_sandbox_everywhere(telegram: FakeTelegram, start: Start, engine: Engine) -> None:
+    service = await start(sandbox=DOCKER)
+    sentence = f"Docker, one isolated container of {IMAGE} per conversation, without network."
+    await until(lambda: sentence in service.log(), 20, "the line in the log")
+    telegram.send("/status")
+    await telegram.wait(JANE, sentence, seconds=20)
+    code, shown = await service.fawn("check")
+    assert sentence in shown, (code, shown)
+
+
+async def test_docker_without_the_image_does_not_start(start: Start, engine: Engine, telegram: FakeTelegram) -> None:
+    service = await start()
+    await service.stop()
+    service.configure({"sandbox": {"provider": "docker", "image": "fawn-sandbox:not-there"}})
+    process = await service.spawn("run", "--config", "config.yaml")
+    assert await asyncio.wait_for(process.wait(), 30) != 0
+    assert "fawn sandbox build" in service.log()
+    code, shown = await service.fawn("check")
+    assert code != 0
+    assert "fawn sandbox build" in shown

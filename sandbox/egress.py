@@ -77,7 +77,7 @@ class Egress:
             yield arrived.result()
         finally:
             proxy.forget(ticket)
-            if arrived.done():
+            if not arrived.cancelled():
                 arrived.result()[1].close()
             dialling.cancel()
             await asyncio.wait({dialling})

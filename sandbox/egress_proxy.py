@@ -233,9 +233,9 @@ class Proxy:
             log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, LINES)
 
 
-async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS) -> tuple[int, int]:
+async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS, *, half: bool = True) -> tuple[int, int]:
     """Carry bytes both ways until both sides have ended, one broke or nothing moved for `idle` seconds; how many each
-    way."""
+    way. Without `half` the end of `one` is the end of all."""
     loop = asyncio.get_running_loop()
     counts = [0, 0]
 
@@ -245,6 +245,8 @@ async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS) -> tuple[in
             patience.reschedule(loop.time() + idle)
             sink.write(data)
             await sink.drain()
+        if not half and index == 0:
+            raise ConnectionAbortedError
         if sink.can_write_eof():
             sink.write_eof()
 

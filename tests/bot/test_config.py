@@ -232,7 +232,7 @@ log: {level: loud}
         ("config.yaml:7: models[1].name", "a second model is called 'main' → give it its own name"),
         ("config.yaml:8: models[2].name", "is missing → add `name: …`"),
         ("config.yaml:9: roles.lead", "no model has this name → did you mean 'main'?"),
-        ("config.yaml:10: sandbox.provider", "'dokker' is not possible here → one of: auto, local, none"),
+        ("config.yaml:10: sandbox.provider", "'dokker' is not possible here → did you mean 'docker'?"),
         ("config.yaml:10: sandbox.memory_mb", "expected a whole number, found text"),
         ("config.yaml:10: sandbox.command_seconds", "must be a finite number"),
         ("config.yaml:12: channels.telegrom", "there is no such channel → did you mean 'telegram'?"),

@@ -214,7 +214,7 @@ async def test_neither_secret_nor_token_is_in_a_log_or_an_error(
         await ready(rig)
         told: list[BaseException] = []
         for kind in ("drop", "error", "flood"):
-            rig.server.fault(kind, "message.send", times=2)  # type: ignore[arg-type] # one of the fake's kinds
+            rig.server.fault(kind, "message.send", times=2)
             with pytest.raises(Exception) as raised:
                 await rig.channel.reply(rig.thread(), Memory()).finish(Final("x"))
             told.append(raised.value)
@@ -231,7 +231,7 @@ async def test_neither_secret_nor_token_is_in_a_log_or_an_error(
 async def test_everything_goes_through_the_proxy(tmp_path: Path) -> None:
     async with FakeFeishu() as server, opened(Door(server.port), proxy=True) as door:
         server.socket_host = "ws://127.0.0.1:1"  # nobody is there: only the proxy knows the way
-        way = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{door.port}"}
+        way: dict[str, Any] = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{door.port}"}
         async with connected(server, **way) as (channel, box):
             await until(lambda: channel.readiness().health is Health.READY, seconds=20)
             server.upload("a.csv", b"a,b")

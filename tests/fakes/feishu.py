@@ -318,8 +318,8 @@ class FakeFeishu(LocalServer, People):
     # ------------------------------------------------------------ for tests
 
     def calls_of(self, *methods: str) -> list[Call]:
-        """The calls of these methods ("card." = all that begin so), in order of arrival."""
-        return [call for call in self.calls if call.method.startswith(methods)]
+        """The calls of these methods ("card." = all that begin so; none = all), in order of arrival."""
+        return [call for call in self.calls if call.method.startswith(methods or ("",))]
 
 
 def _refuse(code: int, words: str) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.conversation import Ask, Plan, Step
@@ -46,7 +46,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message. `over`: its stream ends with this."""
+    """One message. `over`: its stream ends with this; `live`: it goes on, so a call for it is not urgent."""
 
     text: str = ""
     tasks: tuple[Task, ...] = ()
@@ -55,6 +55,7 @@ class Part:
     ask: Ask | None = None
     mention: str = ""
     over: bool = False
+    live: bool = field(default=False, compare=False)
 
     @property
     def markdown(self) -> str:

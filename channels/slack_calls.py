@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import ssl
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -18,6 +17,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from agent.conversation import Secret
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
+from channels.slack_gates import Gates
 from channels.writer import Missing
 
 Json = dict[str, Any]  # an object of Slack's: its shape is the method's
@@ -25,7 +25,6 @@ Json = dict[str, Any]  # an object of Slack's: its shape is the method's
 SDK = logging.getLogger(f"{__name__}.sdk")
 SDK.setLevel(logging.CRITICAL)  # what matters is in our errors; its debug lines carry texts, its errors tickets
 
-PER_CHANNEL = frozenset({"chat.postMessage", "assistant.threads.setStatus"})  # limits that count by channel
 READS = re.compile(r"(conversations|users|files)\.(history|replies|conversations|info)")  # take no JSON
 OCTETS = {"Content-Type": "application/octet-stream"}
 QUERIES = frozenset({"files.getUploadURLExternal"})
@@ -77,7 +76,7 @@ class Calls:
     """The calls with one token. Raises ChannelError.
 
     A 429 closes its method (a tier counts calls of a method in a workspace), or the method in that channel, for as
-    long as Slack says; everything else goes on.
+    long as Slack says; everything else goes on (see Gates).
     """
 
     def __init__(self, token: Secret, net: Net, session: aiohttp.ClientSession, trust: ssl.SSLContext) -> None:
@@ -92,21 +91,24 @@ class Calls:
             retry_handlers=[],  # the default one repeats a post whose answer was lost
         )
         self.web.proxy = self._proxy  # it took HTTPS_PROXY from the environment, which has no NO_PROXY
-        self._closed: dict[tuple[str, str], float] = {}
+        self._gates = Gates()
 
     async def __call__(self, method: str, /, **arguments: Any) -> Json:
         answer = await self._call(method, arguments)
         return dict(answer.data) if isinstance(answer.data, dict) else {}
+
+    async def live(self, method: str, /, **arguments: Any) -> None:
+        """A call that only shows how work goes on: where limits were hit, others go first."""
+        await self._call(method, arguments, live=True)
 
     async def scopes(self) -> set[str]:
         """What the token may do, as far as Slack says."""
         granted = (await self._call("auth.test", {})).headers.get("x-oauth-scopes") or ""
         return {scope.strip() for scope in granted.split(",") if scope.strip()}
 
-    async def _call(self, method: str, arguments: Json) -> AsyncSlackResponse:
-        key = (method, str(arguments.get("channel") or arguments.get("channel_id")) if method in PER_CHANNEL else "")
-        if (left := self._closed.get(key, 0.0) - time.monotonic()) > 0:
-            raise TryLater("Slack asked to wait", left)
+    async def _call(self, method: str, arguments: Json, *, live: bool = False) -> AsyncSlackResponse:
+        channel = str(arguments.get("channel") or arguments.get("channel_id") or "")
+        self._gates.check(method, channel, live=live)
         if READS.fullmatch(method):
             how: Json = {"http_verb": "GET", "params": arguments}
         else:
@@ -116,7 +118,7 @@ class Calls:
         except SlackApiError as error:
             told = _translated(error)
             if isinstance(told, TryLater) and not isinstance(told, Rejected):
-                self._closed[key] = time.monotonic() + told.after
+                self._gates.close(method, channel, told.after)
             raise told from None
         except (aiohttp.ClientError, OSError) as error:
             raise told_apart(error) from None

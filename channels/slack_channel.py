@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
 import aiohttp
@@ -45,6 +45,22 @@ SIZE = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736
 ANSWERABLE = 29 * 60.0  # seconds that an interaction can be answered by its URL
 MEND = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
 BURST = 3  # calls at once in a channel or a stream
+
+
+@dataclass(frozen=True, slots=True)
+class Lane(Place):
+    """The place of one reply. When Slack asks it to wait, its stream waits; its final is another method's call, and
+    `Calls` knows whether that may be made."""
+
+    shut: list[float] = field(default_factory=lambda: [0.0])  # until when, in the loop's time
+
+    async def take(self, priority: Priority) -> None:
+        if priority is not Priority.FINAL:
+            await asyncio.sleep(max(0.0, self.shut[0] - asyncio.get_running_loop().time()))
+        await self.budget.take(self.chat, priority, group=self.group)
+
+    def close(self, seconds: float) -> None:
+        self.shut[0] = asyncio.get_running_loop().time() + seconds
 
 
 class Slack:
@@ -210,8 +226,8 @@ class Slack:
         """A stream has its own pace; messages and their changes share that of their channel."""
         where = f"{thread.workspace}/{thread.chat}"
         if streams and thread.topic:
-            return Place(self._streams, f"{where}/{thread.topic}", idempotent=True)
-        return Place(self._channels, where, idempotent=True)
+            return Lane(self._streams, f"{where}/{thread.topic}", idempotent=True)
+        return Lane(self._channels, where, idempotent=True)
 
 
 def _mb(size: int) -> str:

@@ -105,7 +105,7 @@ class Surface:
             chunks = split(text, CHUNK - NOTE) or [""]
         if not (text or shown or notice):
             return []
-        parts = [Part(chunk) for chunk in chunks]
+        parts = [Part(chunk, live=True) for chunk in chunks]
         parts[0] = replace(parts[0], tasks=shown)
         if not self._native:
             parts[-1] = replace(parts[-1], notice=notice[:300])
@@ -204,7 +204,7 @@ class Surface:
         elif self._thread.topic and message_id not in self._own:
             await self._stop(team, message_id)
         self._own.add(message_id)
-        await team.calls(
+        await (team.calls.live if part.live else team.calls)(
             "chat.update",
             channel=self._thread.chat,
             ts=message_id,
@@ -227,7 +227,7 @@ class Surface:
                 )
                 del self._streams[message_id]
             elif chunks:
-                await team.calls("chat.appendStream", **address, **more)
+                await team.calls.live("chat.appendStream", **address, **more)
         except Unknown:
             stream.lost = True
             raise

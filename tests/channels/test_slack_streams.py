@@ -174,6 +174,18 @@ async def test_an_end_that_has_to_wait_is_seen_at_once(rig: SlackRig) -> None:
     assert (shown(rig).text, shown(rig).state, shown(rig).edits) == ("One. Two.", "stopped", 0)
 
 
+async def test_a_flood_of_additions_does_not_hold_up_the_end(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("flood", "chat.appendStream", times=-1, seconds=60)
+    growing.show(Text("Two. "))
+    await until(lambda: rig.server.calls_of("chat.appendStream"))
+    await growing.finish(Final("One. Two. Three."))
+    assert (shown(rig).text, shown(rig).state, shown(rig).edits) == ("One. Two. Three.", "stopped", 0)
+    assert len(rig.server.calls_of("chat.appendStream")) == 1
+
+
 async def deliver_over(rig: SlackRig, growing: Reply, final: Final) -> None:
     """Finish the reply, again as long as it has to wait."""
     for _ in range(10):

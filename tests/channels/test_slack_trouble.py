@@ -15,6 +15,7 @@ import pytest
 from agent.conversation import Attachment, Final, Kind, Secret, Text, Thread, Unreadable
 from channels import slack
 from channels.base import ChannelError, Health, OutFile, Receipt, Refused, TryLater
+from channels.slack_gates import Gates
 from channels.slack_manifest import SCOPES
 from tests.channels.box import Box, Memory, Service
 from tests.channels.rig_slack import DIRECT, SlackRig
@@ -131,6 +132,27 @@ async def test_a_flood_closes_its_method_and_no_other(rig: SlackRig) -> None:
     with pytest.raises(TryLater):  # a tier counts the method in the workspace
         await rig.channel.reply(rig.thread(8), Memory("r3", {0: posts.rows[0]})).finish(Final("x"))
     assert len(rig.server.calls_of("chat.update")) == 1
+
+
+def test_who_waits_gets_a_moment_of_their_own_and_live_calls_stay_away_longer() -> None:
+    gates = Gates()
+    gates.check("chat.update", "C1", live=False)
+    gates.close("chat.update", "C1", 10.0)
+
+    def wait(method: str = "chat.update", channel: str = "C1", live: bool = False) -> float:
+        try:
+            gates.check(method, channel, live=live)
+        except TryLater as told:
+            return told.after
+        return 0.0
+
+    assert [round(wait(), 1) for _ in range(3)] == [11.2, 12.4, 13.6]  # 50 a minute
+    assert wait(live=True) > 11.9
+    assert wait(channel="C2") > 10  # a tier counts the workspace
+    assert wait("chat.appendStream") == 0
+    gates.close("chat.postMessage", "C1", 10.0)
+    assert wait("chat.postMessage") > 10
+    assert wait("chat.postMessage", "C2") == 0
 
 
 async def test_what_slack_allows_is_kept_to_without_floods(rig: SlackRig) -> None:

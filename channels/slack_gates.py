@@ -1,0 +1,62 @@
+"""What Slack has closed for a while, method by method, and who may go when it opens again."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+
+from channels.base import TryLater
+
+PER_CHANNEL = frozenset({"chat.postMessage", "assistant.threads.setStatus"})  # limits that count by channel
+TIERS = {
+    "chat.startStream": 20,
+    "chat.stopStream": 20,
+    "chat.appendStream": 100,
+    "users.info": 100,
+    "chat.postMessage": 60,
+}
+TIER = 50  # calls a minute of any other method in a workspace (docs.slack.dev/apis/web-api/rate-limits)
+SHY, SHYEST = 2.0, 60.0  # seconds that calls which only show work leave the way to others, more with every flood
+CALM = 60.0  # seconds without a flood after which that is forgotten
+
+
+@dataclass(slots=True)
+class Gate:
+    """One limit. Times are time.monotonic()."""
+
+    closed: float = 0.0  # until when
+    promised: float = 0.0  # the last moment that was given to somebody who has to wait
+    shy: float = 0.0  # until when calls that only show work stay away
+    penalty: float = 0.0
+
+
+class Gates:
+    """The limits of one workspace that were hit. Nothing is held back before that: how much Slack takes, it says."""
+
+    def __init__(self) -> None:
+        self._gates: dict[tuple[str, str], Gate] = {}
+
+    def check(self, method: str, channel: str, *, live: bool) -> None:
+        """Raises TryLater while it is closed. Whoever waits gets a moment of their own, at the pace of the method's
+        tier: all at once would only be refused again."""
+        gate = self._gates.get(_key(method, channel))
+        if gate is None:
+            return
+        now = time.monotonic()
+        if live and now < gate.shy:
+            raise TryLater("others go first", gate.shy - now + random.random() * gate.penalty)  # noqa: S311 — no secret
+        if now < gate.closed:
+            gate.promised = max(gate.closed, gate.promised + 60 / TIERS.get(method, TIER))
+            raise TryLater("Slack asked to wait", gate.promised - now)
+
+    def close(self, method: str, channel: str, seconds: float) -> None:
+        """Slack asked to wait so long."""
+        gate, now = self._gates.setdefault(_key(method, channel), Gate()), time.monotonic()
+        gate.penalty = min(SHYEST, 2 * gate.penalty) if gate.penalty and now < gate.shy + CALM else SHY
+        gate.closed = gate.promised = now + seconds
+        gate.shy = gate.closed + gate.penalty
+
+
+def _key(method: str, channel: str) -> tuple[str, str]:
+    return method, channel if method in PER_CHANNEL else ""

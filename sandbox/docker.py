@@ -52,7 +52,7 @@ class Tether(ExecStream):
         super().__init__(reader, writer)
         self._engine, self._container = engine, container
         self._closed = False
-        self.keep = False
+        self.keep = False  # leave the container alone
 
     async def read(self) -> bytes:
         """As `Stream.read`; raises Gone with the reason when the container ended."""
@@ -90,6 +90,7 @@ class Tether(ExecStream):
                 await self._engine.remove(self._container)
             except SandboxError as error:
                 log.warning("sandbox.left container=%s: %s", self._container[:12], error)  # `reap` finds it
+                self.keep = True
 
 
 class Computer(StreamSandbox):
@@ -290,8 +291,7 @@ class Docker:
                 f"The image {self._settings.image} is not there: `fawn sandbox build` makes it."
             ) from None
         paths = await asyncio.to_thread(self._prepare, known, folder)
-        if way_out := await self._egress.open(key):
-            paths["egress"] = way_out
+        paths["door"] = await self._egress.open(key)
         sources = await asyncio.to_thread(lambda: {name: known.places.of(path) for name, path in paths.items()})
         return configuration(self._settings, known.site, image, sources)
 
@@ -350,9 +350,8 @@ class Docker:
         tether.keep = False
         return computer
 
-    async def _stop(self, key: str, sandbox: StreamSandbox) -> None:
-        if self._closing and isinstance(sandbox, Computer):
-            sandbox.tether.keep = True
+    async def _stop(self, key: str, sandbox: Computer) -> None:
+        sandbox.tether.keep = sandbox.tether.keep or self._closing
         await sandbox.close()
-        if not self._closing:
-            await self._egress.close(key)
+        if not sandbox.tether.keep:
+            await self._egress.close(key)  # else its folder is still bound

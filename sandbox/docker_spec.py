@@ -59,7 +59,7 @@ class Site:
 
 def configuration(settings: DockerSettings, site: Site, image: str, sources: Mapping[str, str]) -> dict[str, Any]:
     """The body of the engine's "create a container". `sources` are folders and files of the host: workspace, uploads,
-    outputs, passwd, group, and perhaps skills and egress."""
+    outputs, door, passwd, group, and perhaps skills."""
     owner = f"uid={site.user},gid={site.group}"
     part = settings.tmp_mb << 18  # a quarter, in bytes
     host: dict[str, Any] = {
@@ -110,7 +110,7 @@ def _ulimits(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
 def _mounts(sources: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
     """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root."""
     places = {name: (f"{ROOT}/{name}", False) for name in FOLDERS}
-    places |= {"skills": (SKILLS, True), "egress": (DOOR, True)}
+    places |= {"skills": (SKILLS, True), "door": (DOOR, True)}
     places |= {name: (f"/etc/{name}", True) for name in ("passwd", "group")}
     return [
         {

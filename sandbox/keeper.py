@@ -9,38 +9,40 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from sandbox.base import Gone, SandboxError
 from sandbox.stream import StreamSandbox
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=StreamSandbox)
 PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
 
 
 @dataclass(slots=True)
-class _Live:
+class _Live(Generic[S]):
     """A running machine and who uses it."""
 
-    sandbox: StreamSandbox
+    sandbox: S
     folder: Path
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
 
 
-class Keeper:
+class Keeper(Generic[S]):
     """At most `most` machines at once. `start` makes the one of a key, `stop` ends it (its folders stay)."""
 
     def __init__(
         self,
-        start: Callable[[str, Path], Awaitable[StreamSandbox]],
-        stop: Callable[[str, StreamSandbox], Awaitable[None]],
+        start: Callable[[str, Path], Awaitable[S]],
+        stop: Callable[[str, S], Awaitable[None]],
         most: int,
         patience: float = PATIENCE,
     ) -> None:
         self._start, self._stop, self._most, self._patience = start, stop, most, patience
-        self._live: dict[str, _Live] = {}
-        self._starting: dict[str, asyncio.Task[_Live]] = {}
+        self._live: dict[str, _Live[S]] = {}
+        self._starting: dict[str, asyncio.Task[_Live[S]]] = {}
         self._begun = 0  # starts that have room already
         self._left = asyncio.Event()
 
@@ -50,7 +52,7 @@ class Keeper:
         return {*self._live, *self._starting}
 
     @asynccontextmanager
-    async def acquire(self, key: str, folder: Path) -> AsyncIterator[StreamSandbox]:
+    async def acquire(self, key: str, folder: Path) -> AsyncIterator[S]:
         """See `SandboxProvider.acquire`. Two who come at once get the same machine, started once."""
         live = await self._get(key, folder)
         try:
@@ -60,7 +62,7 @@ class Keeper:
             live.idle_since = time.monotonic()
             self._left.set()
 
-    async def _get(self, key: str, folder: Path) -> _Live:
+    async def _get(self, key: str, folder: Path) -> _Live[S]:
         while True:
             live = self._live.get(key)
             if live and not live.sandbox.gone:
@@ -79,12 +81,12 @@ class Keeper:
                     raise Gone("The sandbox was stopped while it started.") from None
                 raise
 
-    def _started(self, key: str, task: asyncio.Task[_Live]) -> None:
+    def _started(self, key: str, task: asyncio.Task[_Live[S]]) -> None:
         del self._starting[key]
         if not task.cancelled():
             task.exception()  # seen, also when everybody who waited for it has gone
 
-    async def _begin(self, key: str, folder: Path) -> _Live:
+    async def _begin(self, key: str, folder: Path) -> _Live[S]:
         if dead := self._live.pop(key, None):
             await self._stop(key, dead.sandbox)
         await self._make_room()

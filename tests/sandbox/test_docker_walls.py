@@ -60,7 +60,7 @@ async def test_every_flag_is_in_force(sandbox: Sandbox) -> None:
     mounts = {
         line.split()[1]: line.split()[3].split(",") for line in (await out(sandbox, "cat /proc/mounts")).splitlines()
     }
-    for place in ("/", "/mnt/skills", "/etc/passwd", "/etc/group", "/proc/sys"):
+    for place in ("/", "/mnt/skills", "/run/fawn", "/etc/passwd", "/etc/group", "/proc/sys"):
         assert "ro" in mounts[place], place
     for place, size in (("/tmp", "16384k"), ("/home/agent", "4096k"), ("/dev/shm", "4096k")):
         assert {"rw", "nosuid", "nodev", f"size={size}"} <= set(mounts[place]), (place, mounts[place])

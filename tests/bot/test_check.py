@@ -48,11 +48,14 @@ async def test_all_is_well(tmp_path: Path) -> None:
         assert [f.ok for f in found] == [True] * len(found)
         states = {f.subject: (f.state, f.text) for f in found}
         assert states["model main"][0] == "ok"
-        assert states["channel telegram"] == ("ok", "connected as @fawn_bot; 2 people are configured, others by pairing")
+        assert states["channel telegram"] == (
+            "ok",
+            "connected as @fawn_bot; 2 people are configured, others by pairing",
+        )
         assert states["sandbox"] == ("note", "files only, as configured; commands are off.")
         assert states["time zone"][1].startswith("Europe/Berlin")
         assert len(server.requests()) == 1
-        assert "setMyCommands" in {call.method for call in chat.calls_of()}
+        assert {call.method for call in chat.calls_of()} == {"getMe"}, "it looks, and changes nothing"
         assert (tmp_path / "new" / "data").is_dir()
         assert list((tmp_path / "new" / "data").iterdir()) == []
 

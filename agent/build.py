@@ -40,6 +40,7 @@ from agent.policies.usage import Accounting
 from agent.title import Titles
 from agent.turn import Agent
 
+Show = Callable[[object, int], Awaitable[str]]  # a sandbox and a port of it become a link
 CALLS = 500  # model calls in one turn
 
 
@@ -72,14 +73,20 @@ class Plan:
 
 
 async def build_agent(
-    models: Sequence[ModelSettings], plan: Plan, database: Database, toolbox: Toolbox | None = None, *, commands: bool
+    models: Sequence[ModelSettings],
+    plan: Plan,
+    database: Database,
+    toolbox: Toolbox | None = None,
+    *,
+    commands: bool,
+    show: Show | None = None,
 ) -> Agent:
     """The agent for these settings; without a model the built-in demo answers. `commands` says whether the sandbox
-    runs any. Raises AgentFault with what is wrong in the configuration."""
+    runs any, `show` makes links to servers in it. Raises AgentFault with what is wrong in the configuration."""
     checkpoints = Checkpoints(database)
     await checkpoints.setup()
     entries = tuple(models) or (ModelSettings("demo", DEMO, display_name="Built-in demo"),)
-    return await asyncio.to_thread(_join, entries, plan, checkpoints, toolbox or _toolbox(commands))
+    return await asyncio.to_thread(_join, entries, plan, checkpoints, toolbox or _toolbox(commands, show))
 
 
 async def _inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -154,10 +161,10 @@ def _graph(
     )
 
 
-def _toolbox(commands: bool) -> Toolbox:
+def _toolbox(commands: bool, show: Show | None) -> Toolbox:
     from agent.tools import NEEDS_SANDBOX, idempotent, tools
 
-    return Toolbox(tools(commands), frozenset(NEEDS_SANDBOX), idempotent)
+    return Toolbox(tools(commands, show), frozenset(NEEDS_SANDBOX), idempotent)
 
 
 def _closer(model: BaseChatModel) -> Callable[[], Awaitable[None]] | None:

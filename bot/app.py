@@ -37,6 +37,7 @@ from sandbox.docker_spec import DockerSettings
 from sandbox.pool import choose
 
 if TYPE_CHECKING:
+    from agent.build import Show
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,8 @@ class App:
         provider = Disk(engine, config.sandbox.disk_mb)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            agent = await self._build(checkpoints, commands=provider.runs_commands)
+            show = await self._show(stack)
+            agent = await self._build(checkpoints, commands=provider.runs_commands, show=show)
             _settle_memory()
             log.info("app.ready models=%s", ",".join(self.models))
             turns = Turns(store, agent, provider, self._outbox, self._channels.get, config.data_dir, config.limits)
@@ -145,7 +147,15 @@ class App:
                 group.create_task(provider.watch(), name="disk")
                 group.create_task(_reap(provider, config.sandbox.idle_minutes * 60), name="reaper")
 
-    async def _build(self, checkpoints: Store, *, commands: bool) -> Agent:
+    async def _show(self, stack: AsyncExitStack) -> Show | None:
+        """Serve links to what runs in sandboxes, if the operator wants that."""
+        if not self._config.sandbox.preview.enabled:
+            return None
+        from sandbox.preview import Preview  # an HTTP server that the others do not need to load
+
+        return (await stack.enter_async_context(Preview(self._config.sandbox.preview))).show
+
+    async def _build(self, checkpoints: Store, *, commands: bool, show: Show | None) -> Agent:
         from agent.build import Plan, build_agent
 
         config = self._config
@@ -161,7 +171,7 @@ class App:
             keep_messages=config.context.keep_messages,
             output_chars=config.context.output_chars,
         )
-        return await build_agent(config.models, plan, checkpoints, commands=commands)
+        return await build_agent(config.models, plan, checkpoints, commands=commands, show=show)
 
     # ------------------------------------------------------------ channels
 

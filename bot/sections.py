@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from agent.models import ModelSettings
 from sandbox.egress_rules import NetworkRules
+from sandbox.preview_settings import PreviewSettings
 
 T = TypeVar("T")
 
@@ -81,6 +82,9 @@ class SandboxConfig:
     live: int = setting(100, "sandboxes that run at once; for one more the least recently used idle one stops", least=1)
     network: NetworkRules = field(
         default_factory=NetworkRules, metadata={"help": "what sandboxes may reach: nothing by default"}
+    )
+    preview: PreviewSettings = field(
+        default_factory=PreviewSettings, metadata={"help": "links to servers in sandboxes: none by default"}
     )
 
 

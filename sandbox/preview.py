@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
@@ -30,6 +30,7 @@ from yarl import URL
 
 from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.egress_proxy import Ends, splice
+from sandbox.preview_settings import PreviewSettings
 
 log = logging.getLogger(__name__)
 
@@ -43,24 +44,6 @@ HOP = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding")
 ) | {"upgrade", "host"}
 WITHHELD = HOP | {"set-cookie", "location", "service-worker-allowed", "content-length"}
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewSettings:
-    """`sandbox.preview` in config.yaml."""
-
-    enabled: bool = field(
-        default=False, metadata={"help": "the agent may show a server that it runs in its sandbox, by a link"}
-    )
-    listen: str = field(default="127.0.0.1:8088", metadata={"help": "address and port where those links are served"})
-    public_url: str = field(
-        default="",
-        metadata={
-            "help": "what people reach that address by, such as `https://*.preview.example.com`, where each link is a"
-            " site of its own, or `https://preview.example.com`; empty: `listen`"
-        },
-    )
-    minutes: float = field(default=60.0, metadata={"help": "how long a link works", "least": 1})
 
 
 @runtime_checkable
@@ -307,3 +290,6 @@ async def _socket(request: web.Request, link: _Link, rest: str) -> web.StreamRes
                 task.cancel()
             await asyncio.gather(*pair, return_exceptions=True)
         return outer
+
+
+__all__ = ["Preview", "PreviewSettings"]

@@ -9,6 +9,7 @@ from langchain_core.tools import BaseTool
 
 from agent.tools.ask_clarification import ask_clarification
 from agent.tools.bash import bash
+from agent.tools.expose import Show, exposing
 from agent.tools.glob import glob
 from agent.tools.grep import grep
 from agent.tools.ls import ls
@@ -18,13 +19,14 @@ from agent.tools.str_replace import str_replace
 from agent.tools.write_file import write_file
 
 FILES = (read_file, write_file, str_replace, ls, glob, grep, present_files)
-NEEDS_SANDBOX = frozenset(tool.name for tool in (bash, *FILES))
+NEEDS_SANDBOX = frozenset(tool.name for tool in (bash, *FILES)) | {"expose"}
 IDEMPOTENT = frozenset(tool.name for tool in (read_file, ls, glob, grep, present_files, ask_clarification))
 
 
-def tools(commands: bool) -> list[BaseTool]:
-    """What the model is offered; `bash` only where there are `commands`."""
-    return [*((bash,) if commands else ()), *FILES, ask_clarification]
+def tools(commands: bool, show: Show | None = None) -> list[BaseTool]:
+    """What the model is offered; `bash` only where there are `commands`, `expose` where an operator allows links."""
+    runs = [bash, *([exposing(show)] if show else [])] if commands else []
+    return [*runs, *FILES, ask_clarification]
 
 
 def idempotent(name: str, args: Mapping[str, Any]) -> bool:

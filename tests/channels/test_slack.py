@@ -46,9 +46,9 @@ async def test_case_70_a_long_answer_comes_in_few_messages_whole_and_once(rig: S
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(400))
     code = "\n".join(f"say({number})  # <@U1> @everyone <!here>" for number in range(400))
     text = f"# 标题\n\n```python\n{code}\n```\n\n| n | v |\n|---|---|\n{rows}\n\nThe end. <@U1>"
-    for method in ("chat.postMessage", "chat.update"):
-        rig.server.fault("flood", method, seconds=1, skip=1)
-        rig.server.fault("error", method, code=500, skip=2)
+    rig.server.fault("flood", "chat.postMessage", seconds=1, skip=1)
+    rig.server.fault("error", "chat.postMessage", code=500, skip=1)
+    rig.server.fault("drop", "chat.update", after=True)
     message = await rig.say("hello", 7)
     await deliver(rig, Final(text), Memory(), 7)
     seen = "\n".join(rig.visible(7))

@@ -1,0 +1,59 @@
+"""What the settings give a sandbox: links to its servers, a bound on its disk, words about its network."""
+
+from __future__ import annotations
+
+import re
+
+import aiohttp
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask, bash
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import JANE, FakeTelegram
+
+pytestmark = pytest.mark.usefixtures("bubblewrap")
+SERVE = "echo hi there > index.html; python3 -m http.server 8000 >log 2>&1 & sleep 1; curl -s http://localhost:8000/"
+
+
+def results(model: FakeModel) -> str:
+    """What the tools said, as the model last saw it."""
+    return "\n".join(str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool")
+
+
+async def test_case_83_a_server_is_shown_by_a_link_and_still_runs_in_the_next_turn(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    preview = {"enabled": True, "listen": "127.0.0.1:0"}
+    await start(sandbox={"provider": "local", "preview": preview})
+    expose = {"calls": [{"name": "expose", "args": {"port": 8000}}]}
+    telegram.send(ask(steps=[bash(SERVE), expose], text="there it is"))
+    await telegram.wait(JANE, "there it is", seconds=20)
+    link = re.search(r"http://127\.0\.0\.1:\d+/p/[0-9a-f-]+/", results(model))
+    assert link, results(model)
+    telegram.send(ask(steps=[bash("curl -s http://localhost:8000/")], text="still there"))
+    await telegram.wait(JANE, "still there", seconds=20)
+    assert results(model).endswith("hi there")
+    async with aiohttp.ClientSession() as person, person.get(link[0]) as answer:
+        assert (answer.status, await answer.text()) == (200, "hi there\n")
+    async with aiohttp.ClientSession() as person, person.get(link[0].replace("/p/", "/p/0")) as answer:
+        assert answer.status == 403
+
+
+async def test_what_fills_the_disk_is_stopped_in_words(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    await start(sandbox={"provider": "local", "disk_mb": 20})
+    fill = "for i in $(seq 3000); do head -c 1M /dev/zero >> big; sleep 0.02; done"
+    telegram.send(ask(steps=[bash(fill), bash("rm big; echo deleted")], text="cleaned up"))
+    await telegram.wait(JANE, "cleaned up", seconds=40)
+    assert re.search(r"The command was stopped: .* 20 MB are allowed \(sandbox\.disk_mb\)", results(model))
+    assert results(model).endswith("deleted")
+
+
+async def test_without_a_network_the_model_hears_what_to_switch_on(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(sandbox={"provider": "local"})
+    telegram.send(ask(steps=[bash("pip install surely-not-there")], text="no network"))
+    await telegram.wait(JANE, "no network", seconds=40)
+    assert "The sandbox has no network (sandbox.network.mode is off); an operator can allow" in results(model)
+    assert "egress.refused" in service.log()

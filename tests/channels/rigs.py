@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -13,15 +11,21 @@ from channels.base import Health, TryLater, Unknown
 from tests.channels.box import Box, Memory, listening
 from tests.channels.rig import ABILITIES, Rig
 from tests.channels.rig_console import ConsoleRig
+from tests.channels.rig_discord import DiscordRig
+from tests.channels.rig_feishu import FeishuRig
+from tests.channels.rig_slack import SlackRig
 from tests.channels.rig_telegram import TelegramRig
 from tests.fakes.server import until
 
 __all__ = ["RIGS", "Box", "ConsoleRig", "Memory", "Rig", "TelegramRig", "deliver", "demanded", "listening", "until"]
 
-RIGS: dict[str, type[Rig]] = {"console": ConsoleRig, "telegram": TelegramRig}
-for name in ("slack", "discord", "feishu"):
-    if Path(__file__).with_name(f"rig_{name}.py").exists():
-        RIGS[name] = getattr(import_module(f"tests.channels.rig_{name}"), f"{name.capitalize()}Rig")
+RIGS: dict[str, type[Rig]] = {
+    "console": ConsoleRig,
+    "discord": DiscordRig,
+    "feishu": FeishuRig,
+    "slack": SlackRig,
+    "telegram": TelegramRig,
+}
 
 DEMANDED: set[str] = set()  # the abilities that some test of the contract demands
 

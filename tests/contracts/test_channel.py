@@ -79,6 +79,28 @@ async def test_case_59_an_event_delivered_six_times_has_one_key(rig: Rig) -> Non
     assert (await rig.say("and on")).text == "and on"
 
 
+@demanded("wire")
+async def test_a_message_that_counts_gets_a_sign_of_life_at_once(rig: Rig) -> None:
+    before = rig.wire.count("any")
+    await rig.say("hello")
+    await until(lambda: rig.wire.count("any") > before, seconds=2.0, what="a sign of life")
+    assert rig.wire.count("post") == 0
+    assert rig.visible() == []
+
+
+@demanded("wire", "topics")
+async def test_a_message_that_does_not_count_gets_none(rig: Rig) -> None:
+    rig.box.refuses = lambda message: True
+    rig.mutter("hello")
+    await until(lambda: rig.box.receipts == [Receipt.IGNORED])
+    await asyncio.sleep(0.1)  # who that is may be looked up, once
+    before = rig.wire.count("any")
+    rig.mutter("hello, I said", 7, mention=True)
+    await until(lambda: len(rig.box.receipts) >= 2)
+    await asyncio.sleep(0.1)
+    assert rig.wire.count("any") == before
+
+
 # ---------------------------------------------------------------- threads
 
 

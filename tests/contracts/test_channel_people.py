@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from agent.conversation import ANYWHERE, Approve, Ask, Done, Final, Kind, Message, Text, View
 from channels.base import Receipt
 from tests.channels.rigs import Memory, Rig, demanded, settled, until
@@ -107,6 +109,29 @@ async def test_an_option_too_long_for_a_button_comes_back_in_full(rig: Rig) -> N
     rig.press(rig.buttons()[1])
     click = await rig.box.next(kind=Kind.CLICK)
     assert click.text == long
+
+
+@demanded("buttons")
+async def test_a_long_text_has_its_buttons_at_the_end(rig: Rig) -> None:
+    words = [f"word{number}" for number in range(rig.channel.limits.text // 4)]
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words), COLOURS))
+    assert re.findall(r"word\d+", " ".join(rig.visible())) == words
+    assert rig.buttons() == list(COLOURS.options)
+    rig.press("red")
+    assert (await rig.box.next(kind=Kind.CLICK)).text == "red"
+    await until(lambda: not rig.buttons())
+    assert re.findall(r"word\d+", " ".join(rig.visible())) == words
+
+
+@demanded("buttons")
+async def test_many_options_can_all_be_read(rig: Rig) -> None:
+    options = tuple(f"option-{number}-" for number in range(40))
+    await ask(rig, Ask("ask-4", "Which?", options))
+    seen = "\n".join([*rig.visible(), *rig.buttons()])
+    assert [option for option in options if option not in seen] == []
+    if rig.buttons():
+        rig.press(rig.buttons()[-1])
+        assert (await rig.box.next(kind=Kind.CLICK)).text in options
 
 
 @demanded("buttons")

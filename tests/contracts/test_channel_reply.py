@@ -76,6 +76,15 @@ async def test_closing_leaves_what_is_shown(rig: Rig) -> None:
     assert "\n".join(rig.visible()) == seen
 
 
+@demanded("edits")
+async def test_a_reply_of_files_alone_leaves_no_words(rig: Rig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Step("1", "drawing"))
+    await settled(rig, "drawing")
+    await reply.finish(Final(""))
+    assert rig.visible() == []
+
+
 async def test_a_question_is_asked_in_words_everywhere(rig: Rig) -> None:
     view = View()
     view.add(Ask("ask-1", "Which colour?", ("red", "blue")))

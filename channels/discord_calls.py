@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from channels.writer import Missing
 CONNECT = 10.0  # seconds to reach the server
 ANSWER = 20.0  # seconds it may be silent
 UPLOAD = 120.0  # …after an upload
+EVERYTHING = 47  # calls in a second: Discord takes 50 (discord.com/developers/docs/topics/rate-limits#global)
 IDLE = 15.0  # seconds an idle connection is kept
 AGENT = (
     "DiscordBot (https://github.com/fawn, 1)"  # the form is theirs (discord.com/developers/docs/reference#user-agent)
@@ -81,6 +83,7 @@ class Calls:
         self._ca_file = ca_file
         self._session: aiohttp.ClientSession | None = None
         self._closed: dict[str, float] = {}  # bucket → until when it is used up (loop time)
+        self._made: deque[float] = deque()  # the calls of the last second (loop time)
         self.trust: ssl.SSLContext | None = None
 
     async def open(self) -> None:
@@ -103,6 +106,8 @@ class Calls:
         loop = asyncio.get_running_loop()
         if (left := max(self._closed.get(bucket, 0.0), self._closed.get("", 0.0)) - loop.time()) > 0:
             raise TryLater("Discord's limit for this channel is used up", left)
+        if not free:
+            await self._second()
         headers = {} if free else {"Authorization": f"Bot {self._token.reveal()}"}
         data: Any = None
         if file:
@@ -146,6 +151,17 @@ class Calls:
         if self._session is None or self._session.closed:
             raise TryLater("the channel is closed")
         return self._session
+
+    async def _second(self) -> None:
+        """Wait until this call is not one too many for the second: a 429 for all of them costs everybody more."""
+        loop = asyncio.get_running_loop()
+        while True:
+            while self._made and self._made[0] <= loop.time() - 1:
+                self._made.popleft()
+            if len(self._made) < EVERYTHING:
+                break
+            await asyncio.sleep(self._made[0] + 1 - loop.time())
+        self._made.append(loop.time())
 
     def _note(self, bucket: str, path: str, headers: Any) -> None:
         """Remember a bucket that is used up: the next call there would be a 429."""

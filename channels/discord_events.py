@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any, Literal
 
 from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
@@ -48,19 +49,26 @@ def person(event: Event) -> Author:
     )
 
 
+def spoken(event: Event) -> bool:
+    """A message proper: no system message, and no answer to a native command."""
+    return event.get("type", 0) in SPOKEN and not event.get("interaction_metadata")
+
+
 def message(event: Event, thread: Thread, me: Me) -> Message | None:
     """MESSAGE_CREATE (or a message of the history) in `thread`, its channel's address. None: nothing for us."""
     author = person(event)
-    if author.id == me.id or event.get("type", 0) not in SPOKEN:
+    if author.id == me.id or not spoken(event):
         return None
     private = thread.workspace == DIRECT
     words, mentioned = _words(event, me)
     quotes, to_bot, files = _context(event, me)
     files = (*_attachments(event, event), *files)
-    if not (words or mentioned or files or quotes):
-        what = "a poll" if event.get("poll") else "a sticker" if event.get("sticker_items") else ""
+    what = "a poll" if event.get("poll") else "a sticker" if event.get("sticker_items") else ""
+    if what and not (words or files or quotes):
         made = _made(event, _place(event, thread, me, mentioned, to_bot), author, text=what, kind=Kind.UNSUPPORTED)
-        return replace(made, addressed=private or to_bot) if what else None
+        return replace(made, addressed=private or mentioned or to_bot)
+    if not (words or mentioned or files or quotes):
+        return None
     kind, command = Kind.CHAT, command_text(words)
     if command and (private or mentioned or command.split(" ")[0] in me.commands):
         kind, words = Kind.COMMAND, command
@@ -233,8 +241,14 @@ def _attachments(event: Event, carrier: Event) -> tuple[Attachment, ...]:
         family = mime.partition("/")[0]
         kind: Literal["file", "image", "audio", "video"] = family if family in ("image", "audio", "video") else "file"  # type: ignore[assignment] # one of those words
         ref = f"{carrier['channel_id']}/{carrier['id']}/{file['id']} {file['url']}"
-        made.append(Attachment(ref, file["filename"], mime, file.get("size"), kind))
+        made.append(Attachment(ref, _name(file), mime, file.get("size"), kind))
     return tuple(made)
+
+
+def _name(file: Event) -> str:
+    """The name that a person gave a file: where Discord had to change that, the title still has it, without its end."""
+    name, title = PurePath(file["filename"]), str(file.get("title") or "")
+    return title + name.suffix if title and not title.endswith(name.suffix or "\0") else title or str(name)
 
 
 def _option(shown: Event, chosen: str) -> str:

@@ -96,6 +96,8 @@ class Intake:
             self._ready(data)
             return []
         self._places.learn(kind, data, self._me.id)
+        if kind == "GUILD_DELETE" and data.get("unavailable"):
+            self._awaited.add(data["id"])  # its events are lost until it is back
         if kind == "GUILD_CREATE" and data["id"] in self._awaited:
             self._awaited.discard(data["id"])
             self._catch_up(data["id"])
@@ -107,7 +109,7 @@ class Intake:
         made: list[Event] = []
         match kind:
             case "MESSAGE_CREATE":
-                if events.person(data).id == self._me.id:
+                if events.person(data).id == self._me.id and events.spoken(data):
                     self._rivals.spoke(data["channel_id"], data["id"])
                 made += self._messages([data], thread)
             case "MESSAGE_UPDATE" if edit := events.edit(data, thread, self._seen_from(thread)):

@@ -17,14 +17,14 @@ from channels.discord_markdown import convert, quiet
 from channels.discord_places import DIRECT
 from channels.discord_rivals import Rivals
 from channels.discord_rooms import Rooms
-from channels.markdown import split
+from channels.markdown import split, utf16
 from channels.pace import Place
 from channels.writer import Writer
 
 log = logging.getLogger(__name__)
 
 LIMIT = 2000  # characters of a message (discord.com/developers/docs/resources/message#create-message)
-CHUNK = 1950  # …of Markdown: leaves room for a mention and the mark of a repeat
+CHUNK = 1950  # UTF-16 units (the strictest way to count) of Markdown: leaves room for a mention, the mark of a repeat
 WORK = 2000  # …of plan and steps (an embed takes 4,096)
 STEPS = 10  # the latest are shown
 BUTTONS, ROW, LABEL = 25, 5, 80  # buttons of a message, of a row, characters of one
@@ -75,7 +75,7 @@ class Surface:
         while len("\n".join(lines)) > WORK:
             del lines[0]
         work = "\n".join(lines)
-        chunks = split(convert(view.text), CHUNK)
+        chunks = split(convert(view.text), CHUNK, utf16)
         if not (chunks or work):
             return []
         parts = [Part(chunk) for chunk in chunks] or [Part("")]
@@ -85,7 +85,9 @@ class Surface:
     def render_final(self, final: Final) -> list[Part]:
         """The answer; an open question's options are under its last message."""
         hint = _hint(final.ask) if final.ask else ""
-        parts = [Part(chunk) for chunk in split(convert(f"{final.text}\n\n{hint}" if hint else final.text), CHUNK)]
+        parts = [
+            Part(chunk) for chunk in split(convert(f"{final.text}\n\n{hint}" if hint else final.text), CHUNK, utf16)
+        ]
         if parts and final.ask and final.ask.options:
             parts[-1] = replace(parts[-1], ask=final.ask)
         if parts and final.mention and self._thread.workspace != DIRECT:
@@ -148,6 +150,7 @@ class Surface:
         )
 
     async def typing(self) -> None:
+        await self._rooms.enter(self._thread)  # the first words need not wait for the thread
         await self._rooms.type(self._thread)
 
     # ------------------------------------------------------------ parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -22,7 +23,7 @@ REST = 1440  # minutes without a message until Discord archives it
 LASTS = 8.0  # seconds that typing shows at least (…#trigger-typing-indicator: 10), unless a message comes
 
 NO_THREADS = (
-    "I may not open threads in this channel, so I answer right here. Whoever runs this server can allow me to"
+    "I can't open threads in this channel, so I answer right here. Whoever runs this server can allow me to"
     " “Create Public Threads” and “Send Messages in Threads”."
 )
 
@@ -37,6 +38,7 @@ class Rooms:
         self._rivals = rivals
         self._titles: dict[str, str] = {}  # message → the first words of a thread that may hang on it
         self._barred: set[str] = set()  # topics without a thread of their own
+        self._making: dict[str, asyncio.Lock] = {}  # topics whose thread is being made
         self._told: set[str] = set()  # channels that know why
         self._typing: dict[str, float] = {}  # room → until when typing shows
 
@@ -53,11 +55,17 @@ class Rooms:
 
     async def enter(self, thread: Thread) -> str:
         """The id of the channel to post into; a missing thread is made."""
-        if not thread.topic or self.barred(thread):
-            return thread.chat
-        if thread.topic not in self._places.spots:
-            await self._make(thread)
-        return thread.chat if self.barred(thread) else thread.topic
+        if self._lacks(thread):
+            making = self._making.setdefault(thread.topic, asyncio.Lock())
+            async with making:
+                if self._lacks(thread):
+                    await self._make(thread)
+            self._making.pop(thread.topic, None)
+        return thread.chat if not thread.topic or self.barred(thread) else thread.topic
+
+    def _lacks(self, thread: Thread) -> bool:
+        """A thread is missing that could be made."""
+        return bool(thread.topic) and thread.topic not in self._places.spots and not self.barred(thread)
 
     async def into(self, thread: Thread, call: Callable[[str], Awaitable[Any]]) -> Any:
         """Make a call into the room, which is made or opened when it has to be."""
@@ -74,8 +82,7 @@ class Rooms:
 
     async def type(self, thread: Thread) -> None:
         """Say that somebody works; in the channel as long as the thread is not there."""
-        there = not thread.topic or thread.topic in self._places.spots
-        room = thread.topic if thread.topic and there and not self.barred(thread) else thread.chat
+        room = thread.chat if not thread.topic or self.barred(thread) or self._lacks(thread) else thread.topic
         now = time.monotonic()
         if self._typing.get(room, 0.0) > now or not self._budget.try_take(f"typing {room}", Priority.STREAM):
             return
@@ -100,20 +107,22 @@ class Rooms:
             text = self._titles.get(thread.topic)
             if text is None:
                 text = str((await self._calls("GET", where)).get("content") or "")
-            await self._budget.take(f"threads {thread.chat}", Priority.FIRST)
+            await self._budget.take(f"thread {thread.topic}", Priority.FIRST)
             await self._calls("POST", f"{where}/threads", {"name": title(text), "auto_archive_duration": REST})
         except Exists:
             if first and thread.topic in self._titles and await self._owner(thread.topic) == self._rivals.me:
                 self._rivals.met("it had opened the thread already")
                 raise Refused("another Fawn answers here") from None
-        except Forbidden as error:
-            log.warning("discord.no_threads channel=%s reason=%s", thread.chat, error)
-            self._barred.add(thread.topic)
-            return
         except Missing:  # the message was deleted, or the thread does not hang on one (a forum's post)
             if not await self._owner(thread.topic):
                 self._barred.add(thread.topic)
                 return
+        except Refused as error:  # not allowed, too many, or no channel for threads
+            if isinstance(error, Gone) and not isinstance(error, Forbidden):
+                raise
+            log.warning("discord.no_threads channel=%s reason=%s", thread.chat, error)
+            self._barred.add(thread.topic)
+            return
         self._places.opened(thread)
 
     async def _owner(self, topic: str) -> str:

@@ -287,8 +287,9 @@ async def test_a_native_command_is_answered_where_it_waits_and_later_in_a_post(r
         token = rig.server.slash("status", "all", CHANNEL)
         command = await rig.box.next(1 + late, kind=Kind.COMMAND)
         assert (command.text, command.thread) == ("status all", Thread("discord", GUILD, CHANNEL, ""))
-        await until(lambda token=token: rig.server.interactions[token]["answers"])
-        assert rig.server.interactions[token]["answers"] == [{"type": 5}]
+        answers = rig.server.interactions[token]["answers"]
+        await until(answers.copy)
+        assert answers == [{"type": 5}]
         if late:
             rig.server.expire(token)
         await answer(rig, command, f"late: {late}", f"r{late}")

@@ -294,9 +294,7 @@ async def test_two_that_are_equally_fast_show_one_answer(rig: DiscordRig, where:
 async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: DiscordRig) -> None:
     rig.server.say("look at this", CHANNEL, mention=True)
     message = await rig.box.next()
-    rig.server.push = lambda *_: None  # type: ignore[method-assign] # the event of it is still on its way
-    rig.server.thread(CHANNEL, "by hand", MAX, message.id)
-    del rig.server.push  # type: ignore[method-assign] # back to the class's own
+    rig.server.thread(CHANNEL, "by hand", MAX, message.id, quiet=True)
     await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Looked."))
     assert [shown.text for shown in rig.server.visible(message.id)] == ["Looked."]
     assert rig.channel.readiness().health is Health.READY

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.fakes.discord_gateway import Gateway
-from tests.fakes.discord_world import BOT, DM, EPHEMERAL, SUPPRESS, TIERS, ApiError, Room, stamp
+from tests.fakes.discord_world import BOT, DM, EPHEMERAL, LOADING, SUPPRESS, TIERS, ApiError, Room, stamp
 from tests.fakes.server import Json
 
 NO_CHANNEL = ApiError(404, 10003, "Unknown Channel")
@@ -133,7 +133,12 @@ class Rest(Gateway):
             raise ApiError(400, 160004, "A thread has already been created for this message")
         if not 1 <= len(body["name"]) <= 100:
             raise invalid("name")
-        return self.room_json(self.thread(room.id, body["name"], BOT, params["message"]))
+        thread = self.thread(room.id, body["name"], BOT, params["message"])
+        reference = {"type": 0, "message_id": thread.id, "channel_id": room.id, "guild_id": room.guild}
+        starter = {k: v for k, v in room.messages[thread.id].items() if k not in ("thread", "referenced_message")}
+        first = self.message(thread, BOT, "", type=21, message_reference=reference, referenced_message=starter)
+        self.push("MESSAGE_CREATE", self.event(first))
+        return self.room_json(thread)
 
     # ------------------------------------------------------------ messages
 
@@ -242,8 +247,10 @@ class Rest(Gateway):
                 known["whispers"].append(data["content"])
             else:
                 known["original"] = self._say(room, data, {})["id"]
-        elif kind == 5:
-            known["original"] = ""  # "fawn is thinking…"
+        elif kind == 5:  # "fawn is thinking…"
+            waiting = self.message(room, BOT, "", type=20, flags=LOADING)
+            known["original"] = waiting["id"]
+            self.push("MESSAGE_CREATE", self.event(waiting))
         elif kind == 7:
             self._amend(known["event"]["message"], data)
         if "with_response" not in query:
@@ -258,12 +265,9 @@ class Rest(Gateway):
         if event["type"] == 3:
             return self._amend(event["message"], body)
         room = self.rooms[event["channel_id"]]
-        if known.get("original"):
-            return self._amend(room.messages[known["original"]], body)
-        message = self._say(room, body, {})
-        message["type"], known["original"] = 20, message["id"]
-        self.push("MESSAGE_UPDATE", self.event(message))
-        return self.refreshed(message)
+        message = room.messages[known["original"]]
+        message["flags"] = message["flags"] & ~LOADING
+        return self._amend(message, body)
 
     def m_followup(self, params: dict[str, str], body: Json, *_: object) -> Json:
         known = self._living(params["token"])
@@ -300,7 +304,10 @@ def rich(embeds: list[Json] | None) -> list[Json]:
 def numbered(rows: list[Json] | None) -> list[Json]:
     """Components as Discord gives them back: each has an id."""
     count = itertools.count(1)
-    more = {2: {"disabled": False}, 3: {"placeholder": None, "min_values": 1, "max_values": 1, "disabled": False}}
+    more: dict[int, Json] = {
+        2: {"disabled": False},
+        3: {"placeholder": None, "min_values": 1, "max_values": 1, "disabled": False},
+    }
     return [
         {
             "type": 1,

@@ -16,7 +16,7 @@ GUILD, CHANNEL, ROLE = "3000000000000001", "4000000000000001", "5000000000000001
 TOKEN = "MTAwMA.Gabcde.fake-token"
 TEXT, DM, THREAD = 0, 1, 11
 EVERYTHING = str((1 << 50) - 1)
-SUPPRESS, EPHEMERAL = 1 << 2, 1 << 6
+SUPPRESS, EPHEMERAL, LOADING = 1 << 2, 1 << 6, 1 << 7
 TIERS = (10 << 20, 10 << 20, 50 << 20, 100 << 20)
 
 
@@ -122,15 +122,16 @@ class World:
         self.person(person)
         return self.rooms.setdefault(f"6{person[1:]}", Room(f"6{person[1:]}", DM, person=person))
 
-    def thread(self, parent: str, name: str, owner: str = JANE, id: str = "") -> Room:
-        """A thread, on the message `id` of the parent or on its own."""
+    def thread(self, parent: str, name: str, owner: str = JANE, id: str = "", *, quiet: bool = False) -> Room:
+        """A thread, on the message `id` of the parent or on its own; `quiet`: its event is still on the way."""
         room = Room(id or self.snow(), THREAD, name, self.rooms[parent].guild, parent, owner=owner)
         room.denied = set(self.rooms[parent].denied)
         self.rooms[room.id] = room
         if starter := self.rooms[parent].messages.get(room.id):
             starter["flags"] |= 1 << 5  # HAS_THREAD
             starter["thread"] = self.room_json(room)
-        self.push("THREAD_CREATE", self.room_json(room) | {"newly_created": True})
+        if not quiet:
+            self.push("THREAD_CREATE", self.room_json(room) | {"newly_created": True})
         return room
 
     # ------------------------------------------------------------ the wire's shapes
@@ -219,7 +220,8 @@ class World:
         """The bot's messages in a channel (default: Jane's direct chat), or everybody's."""
         room = self.rooms.get(channel) if channel else self.direct()
         found = room.messages.values() if room else ()
-        return [shown(message) for message in found if everyone or message["author"]["id"] == BOT]
+        said = [message for message in found if message["type"] in (0, 19, 20) and not message["flags"] & LOADING]
+        return [shown(message) for message in said if everyone or message["author"]["id"] == BOT]
 
 
 MEMBER: Json = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}

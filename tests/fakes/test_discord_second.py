@@ -89,7 +89,9 @@ async def test_messages_threads_files_and_edits() -> None:
         assert (edited.content, list(edited.embeds)) == ("final", [])
         assert server.visible(str(thread.id))[0].text == "final"
         await heard.next(hikari.GuildMessageUpdateEvent)
-        assert [found.content async for found in bot.rest.fetch_messages(thread.id)] == ["final"]
+        history = [found async for found in bot.rest.fetch_messages(thread.id)]
+        assert [found.content for found in history] == ["final", None]
+        assert history[1].type is hikari.MessageType.THREAD_STARTER_MESSAGE
         await bot.rest.delete_message(thread.id, answer.id)
         await heard.next(hikari.GuildMessageDeleteEvent)
         with pytest.raises(hikari.NotFoundError):

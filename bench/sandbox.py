@@ -1,24 +1,37 @@
-"""What a command costs in a long-lived sandbox, against a sandbox per command and no sandbox at all, in the same run.
+"""What a command costs in a long-lived sandbox, against a sandbox (or a `docker exec`) per command, in the same run.
 
-python -m bench.sandbox [--rounds N] [--many N]
+python -m bench.sandbox [--engine bubblewrap|docker] [--image IMAGE] [--rounds N] [--many N]
+
+Docker needs its image: `fawn sandbox build`, or packaging/test-image.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.docker import Docker
+from sandbox.docker_engine import Engine
+from sandbox.docker_spec import DockerSettings
+from sandbox.files import read_file, write_file
 
 ONE_SHOT = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"]
 ONE_SHOT += ["--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev"]
 ONE_SHOT += ["--tmpfs", "/tmp", "/bin/bash", "-c", "true"]
+HOST = "unix:///var/run/docker.sock"
+MEGABYTE = os.urandom(1 << 20)
+
+Work = Callable[[], Awaitable[object]]
 
 
 async def process(*argv: str) -> None:
@@ -27,8 +40,28 @@ async def process(*argv: str) -> None:
     assert await started.wait() == 0
 
 
-async def measure(work: Callable[[], Awaitable[object]], rounds: int) -> tuple[float, float]:
-    """Median and 95th percentile of `work`, in milliseconds."""
+async def execute(engine: Engine, container: str) -> None:
+    """A `docker exec` as the SDK does it: create, start, read to the end, exit code."""
+
+    def work(client: Any) -> None:  # docker.APIClient
+        made = client.exec_create(container, ["bash", "-c", "true"])["Id"]
+        client.exec_start(made)
+        assert client.exec_inspect(made)["ExitCode"] == 0
+
+    await engine.ask(work)
+
+
+async def container_with(engine: Engine, folder: Path) -> str:
+    """The container that has something of this folder mounted."""
+    for one in await engine.labelled("fawn.instance"):
+        if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id)):
+            return one.id
+    raise LookupError(folder)
+
+
+async def measure(work: Work, rounds: int) -> tuple[float, float]:
+    """Median and 95th percentile of `work`, in milliseconds; the first time does not count."""
+    await work()
     times = []
     for _ in range(rounds):
         begun = time.perf_counter()
@@ -37,53 +70,105 @@ async def measure(work: Callable[[], Awaitable[object]], rounds: int) -> tuple[f
     return statistics.median(times), statistics.quantiles(times, n=20)[18]
 
 
-async def main(rounds: int, many: int) -> None:
-    """Print the table."""
-    with tempfile.TemporaryDirectory(prefix="fawn-bench-") as scratch:
-        provider = Bubblewrap(BubblewrapSettings(Path("skills")))
-        await provider.check()
-        starts = []
-        for i in range(10):
-            begun = time.perf_counter()
-            async with provider.acquire(f"first{i}", Path(scratch, f"first{i}")) as sandbox:
-                await sandbox.run("true")
-            starts.append((time.perf_counter() - begun) * 1000)
-            await provider.destroy(f"first{i}")
+def available() -> int:
+    """Bytes of memory that this machine has left."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
-        async with provider.acquire("one", Path(scratch, "one")) as sandbox:
-            path = "/mnt/user-data/workspace/a.txt"
-            await sandbox.write(path, b"x" * 1000)
-            plain, plain95 = await measure(lambda: process("/bin/bash", "-c", "true"), rounds)
-            rows = [("plain subprocess: bash -c true", plain, plain95)]
-            rows.append(("a bubblewrap per command", *await measure(lambda: process(*ONE_SHOT), rounds)))
-            rows.append(("long-lived sandbox: true", *await measure(lambda: sandbox.run("true"), rounds)))
-            rows.append(("long-lived sandbox: /bin/true", *await measure(lambda: sandbox.run("/bin/true"), rounds)))
-            rows.append(("long-lived sandbox: read 1 KB", *await measure(lambda: sandbox.read(path), rounds)))
-            rows.append(("long-lived sandbox: write 1 KB", *await measure(lambda: sandbox.write(path, b"y"), rounds)))
-        print(f"{'':34}{'median':>10}{'p95':>10}{'× plain':>10}")
-        print(f"{'start and first command':34}{statistics.median(starts):8.1f}ms{max(starts):8.1f}ms")
-        for name, median, high in rows:
-            print(f"{name:34}{median:8.1f}ms{high:8.1f}ms{median / plain:10.1f}")
 
-        async with AsyncExitStack() as stack:
-            begun = time.perf_counter()
-            held = [provider.acquire(f"m{i}", Path(scratch, f"m{i}")) for i in range(many)]
-            sandboxes = await asyncio.gather(*(stack.enter_async_context(one) for one in held))
-            took = time.perf_counter() - begun
-            print(f"{many} sandboxes started in {took:.1f} s ({many / took:.0f}/s)")
-            for _ in range(2):  # the first round is cold
-                begun = time.perf_counter()
-                await asyncio.gather(*(one.run("true", timeout=60) for one in sandboxes for _ in range(3)))
-                took = time.perf_counter() - begun
-            print(f"{many} at once: {3 * many / took:.0f} commands/s")
+async def starts(provider: SandboxProvider, scratch: Path, rounds: int = 10) -> list[float]:
+    """Milliseconds from nothing to the end of the first command."""
+    times = []
+    for i in range(rounds):
         begun = time.perf_counter()
-        await provider.close()
-        print(f"{many} closed in {time.perf_counter() - begun:.1f} s")
+        async with provider.acquire(f"first{i}", scratch / f"first{i}") as sandbox:
+            await sandbox.run("true")
+        times.append((time.perf_counter() - begun) * 1000)
+        await provider.destroy(f"first{i}")
+    return times
+
+
+async def single(provider: SandboxProvider, scratch: Path, rounds: int, engine: Engine | None) -> None:
+    """One sandbox, one thing at a time."""
+    first = await starts(provider, scratch)
+    async with provider.acquire("one", scratch / "one") as sandbox:
+        folder = scratch / "one" / "workspace"
+        other: tuple[str, Work, int] = ("a bubblewrap per command", lambda: process(*ONE_SHOT), rounds)
+        if engine:
+            found = await container_with(engine, folder)
+            other = ("docker exec, through the SDK", lambda: execute(engine, found), min(rounds, 100))
+        rows: list[tuple[str, Work, int]] = [
+            ("plain subprocess: bash -c true", lambda: process("/bin/bash", "-c", "true"), rounds),
+            other,
+            ("long-lived sandbox: true", lambda: sandbox.run("true"), rounds),
+            ("long-lived sandbox: /bin/true", lambda: sandbox.run("/bin/true"), rounds),
+            *files(sandbox, folder, rounds),
+        ]
+        figures = [(name, *await measure(work, n)) for name, work, n in rows]
+    print(f"{'':38}{'median':>10}{'p95':>10}{'the 2nd, against it':>22}")
+    print(f"{'start and first command':38}{statistics.median(first):8.1f}ms{max(first):8.1f}ms")
+    for name, median, high in figures:
+        print(f"{name:38}{median:8.1f}ms{high:8.1f}ms{figures[1][1] / median:20.1f} x")
+
+
+def files(sandbox: Sandbox, folder: Path, rounds: int) -> list[tuple[str, Work, int]]:
+    """Small and big files through the stream, and from the host's side."""
+    small, big = f"{WORKSPACE}/small", f"{WORKSPACE}/big"
+    return [
+        ("long-lived sandbox: write 1 KB", lambda: sandbox.write(small, MEGABYTE[:1024]), rounds),
+        ("long-lived sandbox: read 1 KB", lambda: sandbox.read(small), rounds),
+        ("long-lived sandbox: write 1 MB", lambda: sandbox.write(big, MEGABYTE), 50),
+        ("long-lived sandbox: read 1 MB", lambda: sandbox.read(big), 50),
+        ("bind mount: write 1 MB", lambda: asyncio.to_thread(write_file, folder, "host", MEGABYTE), 50),
+        ("bind mount: read 1 MB", lambda: asyncio.to_thread(read_file, folder, "host", 1 << 20), 50),
+    ]
+
+
+async def crowd(provider: SandboxProvider, scratch: Path, many: int) -> None:
+    """Many sandboxes: starting, working at once, doing nothing."""
+    async with AsyncExitStack() as stack:
+        before, begun = available(), time.perf_counter()
+        held = [provider.acquire(f"m{i}", scratch / f"m{i}") for i in range(many)]
+        sandboxes = await asyncio.gather(*(stack.enter_async_context(one) for one in held))
+        took = time.perf_counter() - begun
+        print(f"{many} sandboxes started in {took:.1f} s ({many / took:.0f}/s)")
+        print(f"{(before - available()) / many / 2**20:.1f} MiB of this machine's memory each, idle")
+        for _ in range(2):  # the first round is cold
+            begun = time.perf_counter()
+            await asyncio.gather(*(one.run("true", timeout=60) for one in sandboxes for _ in range(3)))
+            took = time.perf_counter() - begun
+        print(f"{many} at once: {3 * many / took:.0f} commands/s")
+    begun = time.perf_counter()
+    await provider.reap(0)
+    print(f"{many} removed in {time.perf_counter() - begun:.1f} s")
+
+
+async def main(kind: str, image: str, rounds: int, many: int) -> None:
+    """Print the table."""
+    with tempfile.TemporaryDirectory(prefix="fawn-bench-") as place:
+        scratch = Path(place)
+        engine = Engine(HOST) if kind == "docker" else None
+        provider: SandboxProvider = (
+            Docker(DockerSettings(Path("skills"), scratch / "state", image, HOST, live=many + 10))
+            if engine
+            else Bubblewrap(BubblewrapSettings(Path("skills"), live=many + 10))
+        )
+        try:
+            await provider.check()
+            await single(provider, scratch, rounds, engine)
+            await crowd(provider, scratch, many)
+        finally:
+            await provider.reap(0)
+            await provider.close()
+            if engine:
+                await engine.close()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=("bubblewrap", "docker"), default="bubblewrap")
+    parser.add_argument("--image", default="fawn-sandbox:test")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--many", type=int, default=100)
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.rounds, arguments.many))
+    asyncio.run(main(arguments.engine, arguments.image, arguments.rounds, arguments.many))

@@ -56,39 +56,39 @@ class Engine:
 
     async def info(self) -> dict[str, Any]:
         """What the engine says of itself: `SecurityOptions`, `Runtimes`, …"""
-        found: dict[str, Any] = await self._do(lambda client: client.info())
+        found: dict[str, Any] = await self.ask(lambda client: client.info())
         return found
 
     async def image(self, name: str) -> str:
         """The id of an image. Raises Missing."""
-        return str((await self._do(lambda client: client.inspect_image(name)))["Id"])
+        return str((await self.ask(lambda client: client.inspect_image(name)))["Id"])
 
     async def create(self, name: str, config: Mapping[str, Any]) -> str:
         """Make a container of the engine's own configuration object; its id. Raises Taken."""
-        made = await self._do(lambda client: client.create_container_from_config(dict(config), name))
+        made = await self.ask(lambda client: client.create_container_from_config(dict(config), name))
         for warning in made.get("Warnings") or []:
             log.debug("docker: %s", warning)
         return str(made["Id"])
 
     async def start(self, container: str) -> None:
         """Start it; no harm when it runs already."""
-        await self._do(lambda client: client.start(container))
+        await self.ask(lambda client: client.start(container))
 
     async def look(self, container: str) -> Container:
         """Look at one, by name or id. Raises Missing."""
-        found = await self._do(lambda client: client.inspect_container(container))
+        found = await self.ask(lambda client: client.inspect_container(container))
         state = found["State"]
         labels = found["Config"].get("Labels") or {}
         return Container(found["Id"], found["Name"].lstrip("/"), state["Running"], state["OOMKilled"], labels)
 
     async def mounts(self, container: str) -> list[tuple[str, str]]:
         """Where its mounts lie inside and on the host. Raises Missing."""
-        found = await self._do(lambda client: client.inspect_container(container))
+        found = await self.ask(lambda client: client.inspect_container(container))
         return [(mount["Destination"], mount["Source"]) for mount in found["Mounts"] if mount.get("Source")]
 
     async def labelled(self, label: str) -> list[Container]:
         """Every container with this label=value, running or not."""
-        found = await self._do(lambda client: client.containers(all=True, filters={"label": label}))
+        found = await self.ask(lambda client: client.containers(all=True, filters={"label": label}))
         return [
             Container(one["Id"], one["Names"][0].lstrip("/"), one["State"] == "running", False, one["Labels"])
             for one in found
@@ -98,11 +98,11 @@ class Engine:
     async def remove(self, container: str) -> None:
         """Kill and remove it; no harm when it is gone."""
         with contextlib.suppress(Missing, Taken):  # Taken: its removal is under way
-            await self._do(lambda client: client.remove_container(container, v=True, force=True))
+            await self.ask(lambda client: client.remove_container(container, v=True, force=True))
 
     async def open(self, container: str, command: Sequence[str]) -> tuple[socket.socket, str]:
         """Start a program in it: a connection with its stdin, stdout and stderr (these multiplexed), and its id."""
-        made = (await self._do(lambda client: client.exec_create(container, list(command), stdin=True)))["Id"]
+        made = (await self.ask(lambda client: client.exec_create(container, list(command), stdin=True)))["Id"]
 
         def begin(client: Client) -> socket.socket:
             held = client.exec_start(made, socket=True)  # nothing was said yet: all is still in the socket
@@ -112,11 +112,11 @@ class Engine:
             finally:
                 held._response.close()  # noqa: SLF001  the one handle on its connection that the SDK leaves
 
-        return await self._do(begin), str(made)
+        return await self.ask(begin), str(made)
 
     async def exit_code(self, program: str) -> int | None:
         """How a program of `open` ended; None while it runs."""
-        code: int | None = (await self._do(lambda client: client.exec_inspect(program)))["ExitCode"]
+        code: int | None = (await self.ask(lambda client: client.exec_inspect(program)))["ExitCode"]
         return code
 
     async def build(self, context: bytes, tag: str, arguments: Mapping[str, str], say: Callable[[str], None]) -> None:
@@ -137,7 +137,7 @@ class Engine:
                 elif "progress" not in step and "status" in step:
                     say(f"{step.get('id', '')} {step['status']}\n")
 
-        await self._do(run)
+        await self.ask(run)
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -145,7 +145,8 @@ class Engine:
             self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _do(self, work: Callable[[Client], T]) -> T:
+    async def ask(self, work: Callable[[Client], T]) -> T:
+        """Let the SDK do something, in a thread."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, self._guarded, work)
         try:
             return await asyncio.shield(future)

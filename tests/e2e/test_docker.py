@@ -43,7 +43,7 @@ def results(model: FakeModel) -> list[str]:
 
 
 async def processes(engine: Engine, container: str) -> list[str]:
-    found: dict[str, Any] = await engine._do(lambda client: client.top(container, ps_args="-o pid,args"))
+    found: dict[str, Any] = await engine.ask(lambda client: client.top(container, ps_args="-o pid,args"))
     return [row[1] for row in found["Processes"]]
 
 

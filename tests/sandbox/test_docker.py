@@ -166,7 +166,7 @@ End = Callable[[Engine, str], Awaitable[None]]
 
 
 async def kill(engine: Engine, container: str) -> None:
-    await engine._do(lambda client: client.kill(container))
+    await engine.ask(lambda client: client.kill(container))
 
 
 async def remove(engine: Engine, container: str) -> None:

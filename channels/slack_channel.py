@@ -37,12 +37,11 @@ from channels.slack_history import earlier
 from channels.slack_manifest import NEEDED, SCOPES
 from channels.slack_reply import REPEAT, Surface
 from channels.slack_response import Response
-from channels.slack_socket import Socket
+from channels.slack_socket import ANSWERABLE, Socket
 from channels.slack_team import Team
 from channels.writer import Writer
 
 SIZE = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736)
-ANSWERABLE = 29 * 60.0  # seconds that an interaction can be answered by its URL
 MEND = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
 BURST = 3  # calls at once in a channel or a stream
 
@@ -124,10 +123,13 @@ class Slack:
                 group.create_task(socket.run(receive, past), name="slack socket")
 
     def readiness(self) -> Readiness:
-        """The worst of the sockets."""
+        """That of the worst socket."""
         order = (Health.DOWN, Health.STARTING, Health.READY)
-        states = [socket.readiness() for socket in self._sockets] or [Readiness(Health.STARTING, time.time())]
-        return min(states, key=lambda state: order.index(state.health))
+        worst = min(self._sockets, key=lambda socket: order.index(socket.readiness().health))
+        state = worst.readiness()
+        if state.detail and len(self._sockets) > 1:
+            return replace(state, detail=f"{worst.speaks_for}: {state.detail}")
+        return state
 
     def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
         url, since = self._answers.get(to, ("", 0.0))

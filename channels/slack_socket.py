@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 CONNECT = 6.0  # seconds for a handshake; after that the ticket is stale and a new one is asked for
 SLOWEST = 10.0  # seconds between two tries
+ANSWERABLE = 29 * 60.0  # seconds that an interaction can be answered by its URL
 LOOK = 0.25  # seconds between two looks at the connection
 
 
@@ -70,6 +71,7 @@ class Socket:
         self._ping = ping
         self._answers = answers
         self._app = AsyncApp(
+            name=NAME,
             client=calls.web,
             logger=SDK,
             before_authorize=self._take,  # a global middleware, first of all: no call stands before the commit
@@ -84,6 +86,11 @@ class Socket:
 
     def readiness(self) -> Readiness:
         return Readiness(self._health, self._since, self._detail)
+
+    @property
+    def speaks_for(self) -> str:
+        """The workspaces, as far as they are known."""
+        return ", ".join(team.me.workspace if team.me else "a workspace" for team in self._members)
 
     async def look(self) -> None:
         """Ask for a connection, and leave it. Raises ChannelError."""
@@ -153,7 +160,7 @@ class Socket:
         """Store what an envelope carries. 200 acknowledges it, whatever it is: what nobody answers would come again.
         503 does not."""
         payload = dict(body)
-        team = await self._team(payload)
+        team = self._team(payload)
         if team is None or team.me is None:
             log.warning("slack.unknown_workspace type=%s", payload.get("type"))
             return BoltResponse(status=200, body="")
@@ -165,13 +172,20 @@ class Socket:
         if isinstance(event, Message):
             event = await team.named(event)
             if payload.get("response_url") and event.kind is Kind.COMMAND:
-                self._answers[event.id] = (payload["response_url"], time.monotonic())
+                self._remember(event.id, payload["response_url"])
         try:
             await self._store(team, event, payload)
         except NotStored as error:
             log.error("slack.not_stored key=%s reason=%s", event.key, error)  # noqa: TRY400 — the reason is enough
             return self._not_stored(team, event, payload)
         return BoltResponse(status=200, body="")
+
+    def _remember(self, event_id: str, url: str) -> None:
+        """Where an interaction is answered; those that nobody can answer any more are forgotten."""
+        now = time.monotonic()
+        for old in [known for known, (_, since) in self._answers.items() if now - since > ANSWERABLE]:
+            del self._answers[old]
+        self._answers[event_id] = (url, now)
 
     async def _store(self, team: Team, event: Message | Unreadable, payload: Json) -> None:
         assert self._receive is not None  # noqa: S101 — set for as long as run() runs
@@ -203,7 +217,7 @@ class Socket:
             except NotStored:
                 tries += 1
 
-    async def _team(self, payload: Json) -> Team | None:
+    def _team(self, payload: Json) -> Team | None:
         """The workspace that an envelope is meant for."""
         known = {team.me.team: team for team in self._members if team.me}
         return next((known[name] for name in teams(payload) if name in known), None)

@@ -187,7 +187,7 @@ class SlackRig:
         return [label for label, *_ in self._shown(topic).buttons]
 
     def press(self, label: str, topic: int = 0) -> None:
-        self._pressed = self.server.click(label, self._shown(topic), OPS if topic else DIRECT)
+        self._pressed = self.server.click(label, self._shown(topic).ts, OPS if topic else DIRECT)
 
     def felt(self) -> bool:
         return not self._pressed or self.server.acked(self._pressed)

@@ -152,7 +152,7 @@ async def test_who_may_not_press_is_told_alone(rig: SlackRig) -> None:
     message = await rig.say("paint it", 7)
     await reply(rig, message).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
     rig.box.refuses = lambda click: click.author.id == "U2"
-    rig.server.click("red", shown(rig), user="U2")
+    rig.server.click("red", shown(rig).ts, user="U2")
     await until(lambda: rig.server.calls_of("chat.postEphemeral"))
     told = rig.server.visible(OPS, rig.root(7))[-1]
     assert (told.only_for, told.text) == ("U2", "This is not yours to answer.")
@@ -185,7 +185,7 @@ async def test_a_question_to_one_person_is_answered_there(rig: SlackRig) -> None
     command = await rig.box.next(kind=Kind.COMMAND)
     await reply(rig, command).finish(Final("Which?", Ask("ask-1", "Which?", ("small", "large"))))
     [asked] = rig.server.visible(OPS)
-    rig.server.click("large", asked)
+    rig.server.click("large", asked.ts)
     click = await rig.box.next(kind=Kind.CLICK)
     assert (click.target, click.text) == ("ask-1", "large")
     await until(lambda: rig.server.visible(OPS)[0].text == "✓ large (Jane)")

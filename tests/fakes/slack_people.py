@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.fakes.server import Json
 from tests.fakes.slack_methods import Methods
-from tests.fakes.slack_world import JANE, OPS, TEAM, Post, Shown
+from tests.fakes.slack_world import JANE, OPS, TEAM, Post, controls
 
 
 class People(Methods):
@@ -169,10 +169,10 @@ class People(Methods):
             }
         )
 
-    def click(self, label: str, shown: Shown, channel: str = OPS, user: str = JANE, team: str = TEAM) -> str:
+    def click(self, label: str, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> str:
         """Press a button or choose an option; gives the interaction's key."""
-        _, block_id, action_id, value = next(b for b in shown.buttons if b[0] == label)
-        post = self.conversation(channel, team).posts[shown.ts]
+        post = self.conversation(channel, team).posts[ts]
+        _, block_id, action_id, value = next(b for b in controls(post.blocks) if b[0] == label)
         payload = self._interactive("block_actions", post, user, team)
         text = {"type": "plain_text", "text": label, "emoji": True}
         action: Json = {"block_id": block_id, "action_id": action_id, "action_ts": self.ts()}

@@ -94,7 +94,7 @@ async def test_a_second_client_gets_files_commands_and_presses() -> None:
         assert (told.text, told.only_for) == ("well", JANE)
         ts = server.send("Which?", user=BOT, silent=True)
         server.conversation(OPS).posts[ts].blocks = [{"type": "actions", "block_id": "b", "elements": [BUTTON]}]
-        server.click("One", server.visible(OPS)[-1])
+        server.click("One", ts)
         assert await js.says() == {"type": "block_actions", "value": "1", "about": "Which?"}
         server.shortcut(ts)
         assert await js.says() == {"type": "message_action", "about": "Which?"}

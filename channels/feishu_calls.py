@@ -25,8 +25,8 @@ MARGIN = 600.0  # seconds before its end that a token is replaced: so long an ol
 
 # open.feishu.cn/document/server-docs/api-call-guide/generic-error-code, and each method's own page
 _TOKEN = frozenset({99991661, 99991663, 99991664, 99991668, 99991671})  # missing, expired or invalid
-_BUSY = frozenset({99991400, 230020, 230049, 11232, 11233, 11247, 300301, 200810, 2200, 1061045})
-_GONE = frozenset({230002, 230013, 230018, 230029, 230035, 230038, 232009, 232010, 232011, 232006})
+_BUSY = frozenset({99991400, 230020, 230049, 11232, 11233, 11247, 200810, 2200})
+_GONE = frozenset({230002, 230013, 230018, 230029, 230035, 230038, 230053, 232006, 232009, 232010, 232011})
 _SCOPE = frozenset({99991672, 99991679, 230027, 230006, 41050, 40004, 40014})
 _SECRET = frozenset({10003, 10012, 10014, 10015, 10019})
 

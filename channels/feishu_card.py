@@ -81,7 +81,7 @@ def render_final(final: Final, *, direct: bool) -> list[Part]:
     """The answer; an open question's options are buttons under its last card. In a `direct` chat nobody is pinged: a
     message reaches them anyway."""
     ask, hint = final.ask, ""
-    options = ask.options if ask and len(ask.options) <= BUTTONS else ()
+    options = tuple(map(plain, ask.options)) if ask and len(ask.options) <= BUTTONS else ()
     if ask and ask.options:
         listed = [f"{number}. {option}" for number, option in enumerate(ask.options, 1)]
         shown = bool(options) and all(len(option) <= LABEL for option in options)
@@ -115,8 +115,8 @@ def chosen(option: str) -> Json:
 
 
 def plain(text: str) -> str:
-    """Text that pings nobody."""
-    return _PINGS.sub("<\u200b", text)
+    """Text that pings nobody (and has no half characters, which JSON cannot carry)."""
+    return _PINGS.sub("<\u200b", text if text.isascii() else text.encode("utf-8", "replace").decode())
 
 
 def post(part: Part) -> Json:
@@ -159,7 +159,7 @@ def _chunks(text: str) -> list[str]:
 
 def _tidy(text: str) -> str:
     """Markdown that a card takes: nobody pinged, images as links (a card with an image from elsewhere is refused)."""
-    text = plain(text.encode("utf-8", "replace").decode())
+    text = plain(text)
     return _IMAGE.sub(lambda found: found[2] or found[0], text) if "![" in text else text
 
 

@@ -16,7 +16,7 @@ EPOCH = 1_767_225_600.0  # 2026-01-01
 MOST = 2_000  # cards remembered; any other is looked up
 LATE = 300317  # the sequence is not above the last one
 CLOSED = frozenset({300309, 200850})  # streaming ended by itself: it does ten minutes after it began
-LEAP = 3_000  # five minutes of sequence, for a clock that was set back
+LEAPS = (1, 3_000, 36_000, 864_000)  # the next one; five minutes, an hour, a day: for a clock that was set back
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Cards:
         if message_id not in self._known:
             await self.find(message_id)
         card = self._known[message_id]
-        for leap in (1, LEAP):
+        for leap in LEAPS:
             card.sequence = max(card.sequence + leap, int((time.time() - EPOCH) * 10))
             try:
                 await self._calls(method, f"cardkit/v1/cards/{card.id}{path}", {**body, "sequence": card.sequence})

@@ -45,6 +45,7 @@ WORKING, DONE = (
     "DONE",
 )  # reactions (open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce)
 BURST = 3
+KEPT = 60.0  # seconds: what came in a shorter absence is delivered again by itself
 SLOWEST = 30.0  # seconds between two tries to introduce ourselves
 
 NOT_STORED = (
@@ -80,7 +81,7 @@ class Feishu:
         self._history = History(self._calls)
         self._budget = Budget(Rates(settings.per_reply, BURST, overall=settings.overall))
         self._link = Link(settings, self._connected)
-        self._made = asyncio.Event()  # the connection was made, again or for the first time
+        self._missed = asyncio.Event()  # the connection was made after a time in which events may have been lost
         self._me: Me | None = None
         self._commands: frozenset[str] = frozenset()
         self._directs: dict[str, str] = {}  # person → their direct chat, as far as it was seen
@@ -105,7 +106,6 @@ class Feishu:
     async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         me = self._me = await self._hello()
         reader = Reader(me)
-        self._made.clear()
 
         async def take(raw: bytes) -> object:
             return await self._take(raw, reader, receive)
@@ -128,13 +128,14 @@ class Feishu:
                 self._link.became(Health.DOWN, self._calls.rejected or f"Feishu cannot be reached: {error}.")
                 await asyncio.sleep(min(SLOWEST, 0.25 * 2.0**tries))
 
-    def _connected(self) -> None:
-        self._made.set()
+    def _connected(self, away: float) -> None:
+        if away > KEPT:
+            self._missed.set()
 
     async def _catch_up(self, receive: Receive, past: Past, me: Me) -> None:
         while True:
-            await self._made.wait()
-            self._made.clear()
+            await self._missed.wait()
+            self._missed.clear()
             try:
                 await self._history.catch_up(receive, past, me)
             except (ChannelError, NotStored) as error:

@@ -30,6 +30,7 @@ class History:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._names: dict[str, str] = {}
+        self._modes: dict[str, str] = {}  # chat → "p2p", "group" or "topic"
 
     # ------------------------------------------------------------ what a message refers to
 
@@ -114,7 +115,10 @@ class History:
             query |= {"container_id_type": "thread", "container_id": str(root[0]["thread_id"])}
         else:
             query |= {"container_id_type": "chat", "container_id": place.chat, "start_time": int(since)}
-        mode = (await self._calls("GET", f"im/v1/chats/{place.chat}")).get("chat_mode")
+        if place.chat not in self._modes:
+            answer = await self._calls("GET", f"im/v1/chats/{place.chat}")
+            self._modes[place.chat] = str(answer.get("chat_mode", "group"))
+        mode = self._modes[place.chat]
         events = []
         async for item in self._list(query):
             if int(item["create_time"]) / 1000 < since or item.get("deleted"):
@@ -129,7 +133,7 @@ class History:
     # ------------------------------------------------------------ calls
 
     async def _get(self, message_id: str) -> list[Json]:
-        query = {"user_id_type": "open_id", "with_sender_name": "true", "card_msg_content_type": "user_card_content"}
+        query = {"user_id_type": "open_id", "with_sender_name": "true"}
         try:
             answer = await self._calls("GET", f"im/v1/messages/{message_id}", query=query)
         except NoScope:

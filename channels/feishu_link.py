@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import sys
 import time
@@ -41,9 +42,10 @@ Take = Callable[[bytes], Awaitable[object]]
 class Link:
     """One long connection, in a process that is started again when it ends."""
 
-    def __init__(self, settings: Settings, up: Callable[[], None]) -> None:
+    def __init__(self, settings: Settings, up: Callable[[float], None]) -> None:
         self._settings = settings
-        self._up = up  # called whenever the connection was made
+        self._up = up  # called whenever the connection was made, with the seconds that there was none
+        self._lost = -math.inf  # time.monotonic() when it was there last
         self._health = Health.STARTING
         self._since = time.time()
         self._detail = ""
@@ -135,10 +137,11 @@ class Link:
     def _state(self, words: dict[str, Any]) -> None:
         match words["state"]:
             case "up":
-                fresh = self._health is not Health.READY
+                fresh, away = self._health is not Health.READY, time.monotonic() - self._lost
+                self._lost = time.monotonic()
                 self.became(Health.READY)
                 if fresh:
-                    self._up()
+                    self._up(away)
             case "died":
                 self._last = str(words["reason"])
             case "down":

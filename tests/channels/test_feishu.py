@@ -120,12 +120,12 @@ async def test_the_sequence_of_a_card_rises_through_restarts_and_a_clock_set_bac
         await reply.close()
         await rig.leave()
         await rig.back()
-    card(rig).sequence += 600  # as if the clock had been a minute ahead
+    card(rig).sequence += 6000  # as if the clock had been ten minutes ahead
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("The end."))
     assert rig.visible() == ["The end."]
     assert sorted({*seen, card(rig).sequence}) == [*seen, card(rig).sequence]
     assert card(rig).sequence < 2**31
-    assert [call.status for call in rig.server.calls_of("card.") if call.status != 200] == [400]  # 300317, once
+    assert 400 in {call.status for call in rig.server.calls_of("card.replace")}  # 300317, and then it leapt
 
 
 async def test_a_card_that_streams_no_more_goes_on(rig: FeishuRig) -> None:

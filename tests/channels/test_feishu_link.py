@@ -165,6 +165,19 @@ async def test_an_endpoint_that_refuses_while_reconnecting_does_not_end_it(rig: 
     assert (await rig.say("back")).text == "back"
 
 
+async def test_without_the_permission_the_history_is_passed_over_with_a_word(
+    rig: FeishuRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.say("before")
+    await rig.leave()
+    rig.mutter("missed")
+    rig.server.denied.add("message.list")
+    await rig.back()
+    await rig.say("after")
+    assert [message.text for message in rig.box.messages] == ["before", "after"]
+    assert caplog.text.count("feishu.no_catch_up") == 1
+
+
 async def test_a_clean_end_takes_the_process_along(rig: FeishuRig) -> None:
     assert processes()
     await rig.leave()

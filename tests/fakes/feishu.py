@@ -31,7 +31,7 @@ from tests.fakes.feishu_frames import Frame
 from tests.fakes.feishu_people import People
 from tests.fakes.feishu_rest import Files
 from tests.fakes.feishu_world import APP, BOT, DIRECT, GROUP, JANE, KIM, SECRET, TENANT, Refusal, Said
-from tests.fakes.server import Fault, Json, LocalServer, main
+from tests.fakes.server import Fault, Json, LocalServer, main, until
 
 __all__ = ["APP", "BOT", "DIRECT", "GROUP", "JANE", "KIM", "SECRET", "TENANT", "Call", "FakeFeishu", "Said"]
 
@@ -316,6 +316,11 @@ class FakeFeishu(LocalServer, People):
         return await self.suffer(fault, request)
 
     # ------------------------------------------------------------ for tests
+
+    async def wait(self, text: str, chat: str = DIRECT, root: str = "", seconds: float = 10.0) -> str:
+        """The first visible message of the bot with `text` in it. Raises TimeoutError."""
+        await until(lambda: any(text in shown for shown in self.visible(chat, root)), seconds, text)
+        return next(shown for shown in self.visible(chat, root) if text in shown)
 
     def calls_of(self, *methods: str) -> list[Call]:
         """The calls of these methods ("card." = all that begin so; none = all), in order of arrival."""

@@ -212,6 +212,7 @@ class ConsoleReply:
     async def finish(self, final: Final) -> None:
         """Print `final`, once: a reply that was printed before a crash is not printed again."""
         await self.close()
+        self._console.asked(final.ask)
         known = next((post for post in self._posts.known if post.index == 0), None)
         if known and known.id is not None:
             return
@@ -222,7 +223,6 @@ class ConsoleReply:
             await self._posts.sending(0)
             await self._console.face.write(text, markdown=True)
             await self._posts.sent(0, uuid4().hex)
-        self._console.asked(final.ask)
 
     async def close(self) -> None:
         self._console.face.drop(self._view)

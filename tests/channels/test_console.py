@@ -21,8 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from agent.conversation import Kind, Message
+from agent.conversation import Ask, Final, Kind, Message
 from channels.screen import wrap
+from tests.channels.box import Memory
+from tests.channels.rig_console import ConsoleRig
 
 DRIVER = Path(__file__).with_name("console_driver.py")
 EMPTY = "› Ask me, or /help"
@@ -135,6 +137,19 @@ def test_a_number_or_the_words_of_an_option_answer_the_question(log: Path) -> No
         (Kind.CHAT, "3", ""),
         (Kind.CHAT, "something else", ""),
     ]
+
+
+async def test_a_number_still_answers_what_was_printed_before_a_crash(tmp_path: Path) -> None:
+    question = Final("Which colour?", Ask("q1", "Which colour?", ("Red", "Blue")))
+    async with ConsoleRig.start(tmp_path) as rig:
+        posts = Memory()
+        await rig.channel.reply(rig.thread(), posts).finish(question)
+        await rig.leave()
+        await rig.back()
+        await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(question)  # the outbox was not sure
+        answer = await rig.say("2")
+        assert (answer.kind, answer.target, answer.text) == (Kind.CLICK, "q1", "Blue")
+        assert rig.screen.count("Which colour?") == 1
 
 
 def test_files_are_kept_under_free_names_and_shown_with_their_path(log: Path) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Secret
+from agent.conversation import Final, Secret
 from channels import telegram
-from channels.base import Health, Refused
-from tests.channels.box import Box, Service
+from channels.base import Health, OutFile, Refused
+from tests.channels.box import Box, Memory, Service
 from tests.channels.rigs import TelegramRig, ready, until
+from tests.channels.ways import Proxy, front, relay, signed
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
 
@@ -44,6 +45,33 @@ async def test_a_proxy_of_a_kind_that_cannot_be_used_is_refused_in_words(proxy: 
     with pytest.raises(Refused, match=r"`proxy` takes http://"):
         async with telegram.connect(settings):
             pass
+
+
+async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(tmp_path: Path) -> None:
+    pem, proxy, box = signed(tmp_path), Proxy(), Box()
+    async with FakeTelegram() as server, front(server.port, pem) as https, relay(proxy) as port:
+        url = f"https://localhost:{https}"
+        way = f"http://user:secret@127.0.0.1:{port}"
+        settings = telegram.Settings(Secret(TOKEN), url, proxy=way, ca_file=str(pem), poll_seconds=5.0)
+        assert "secret" not in repr(settings)
+        assert await telegram.probe(settings) == "connected as @fawn_bot"
+        with pytest.raises(Refused, match="cannot be reached"):
+            await telegram.probe(replace(settings, ca_file=""))
+        asked = len(proxy.asked)
+        service = Service(lambda: telegram.connect(settings), box)
+        await service.begin()
+        server.send_document("a.txt", b"data")
+        message = await box.next()
+        channel = service.channel
+        assert b"".join([chunk async for chunk in channel.fetch(message.attachments[0])]) == b"data"
+        await channel.reply(message.thread, Memory()).finish(Final("Seen."))
+        path = tmp_path / "copy"
+        path.write_bytes(b"more")
+        await channel.send_file(message.thread, OutFile(path, "b.txt", 4), Memory("f1"))
+        assert [(shown.text, shown.file_name) for shown in server.visible(42)] == [("Seen.", ""), ("", "b.txt")]
+        await service.end()
+        assert set(proxy.asked) == {f"localhost:{https}"}
+        assert len(proxy.asked) > asked
 
 
 async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path: Path) -> None:

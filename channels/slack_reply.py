@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,6 +85,7 @@ class Surface:
         self._to = to
         self._asker = asker
         self._native = bool(thread.topic and asker)
+        self._before = ""  # the texts that a stream shows before the latest
         self._streams: dict[str, Stream] = {}
         self._own: set[str] = set()  # no stream of an earlier life can be open in these
         self._doubtful = {post.index for post in posts.known if post.id is None}
@@ -96,7 +98,9 @@ class Surface:
         shown = tasks(view.plan, list(view.steps.values()), most=TASKS if self._native else STEPS)
         notice = view.notice.text if view.notice else ""
         if self._native:
-            text = "\n\n".join(piece.strip() for piece in view.texts.values() if piece.strip())
+            texts = [piece.strip() for piece in view.texts.values() if piece.strip()]
+            text = "\n\n".join(texts)
+            self._before = "".join(f"{piece}\n\n" for piece in texts[:-1])
             if notice:
                 shown = (*shown, Task("notice", notice[:200], "in_progress"))
             chunks = split(text, CHUNK) or [""]
@@ -195,14 +199,18 @@ class Surface:
             try:
                 if await self._grow(team, message_id, stream, part):
                     return
-            except Ended:
-                pass  # Slack or a person ended it
-            else:
-                await self._stop(team, message_id)
+                whole = replace(
+                    part, text=self._before + part.text
+                )  # the answer is seen before the rest is folded away
+                fits = part.over and len(whole.markdown) <= CHUNK
+                await self._stop(team, message_id, stream, (stream.missing(whole) or []) if fits else [])
+            except (Ended, Missing):  # Slack ended it, or a person did
+                pass
             del self._streams[message_id]
             self._native = False
-        elif self._thread.topic and message_id not in self._own:
-            await self._stop(team, message_id)
+        elif self._thread.topic and message_id not in self._own:  # it may be a stream of an earlier life
+            with suppress(Ended, Missing):
+                await self._stop(team, message_id, Stream(), [])
         self._own.add(message_id)
         await (team.calls.live if part.live else team.calls)(
             "chat.update",
@@ -217,34 +225,30 @@ class Surface:
         chunks = stream.missing(part)
         if chunks is None:
             return False
-        address = {"channel": self._thread.chat, "ts": message_id}
-        more: dict[str, Any] = {"chunks": chunks} if chunks else {}
         try:
             if part.over:
                 ends = {"blocks": controls(part.ask)} if part.ask else {}
-                await team.calls(
-                    "chat.stopStream", **address, **more, **ends, metadata=self._metadata(self._indexes[message_id])
-                )
+                metadata = self._metadata(self._indexes[message_id])
+                await self._stop(team, message_id, stream, chunks, **ends, metadata=metadata)
                 del self._streams[message_id]
             elif chunks:
-                await team.calls.live("chat.appendStream", **address, **more)
+                await team.calls.live("chat.appendStream", channel=self._thread.chat, ts=message_id, chunks=chunks)
         except Unknown:
             stream.lost = True
-            raise
-        except TryLater:
-            if part.over and chunks:  # few streams may be ended in a minute, but many additions made: show it at least
-                await team.calls("chat.appendStream", **address, **more)
-                stream.took(chunks)
             raise
         stream.took(chunks)
         return True
 
-    async def _stop(self, team: Team, message_id: str) -> None:
-        """End a stream as it is, if it is one: the message cannot be changed before."""
+    async def _stop(self, team: Team, message_id: str, stream: Stream, chunks: list[Json], **more: Any) -> None:
+        """End a stream with these chunks: a message cannot be changed while it is one. Raises Ended."""
+        address: Json = {"channel": self._thread.chat, "ts": message_id} | ({"chunks": chunks} if chunks else {})
         try:
-            await team.calls("chat.stopStream", channel=self._thread.chat, ts=message_id)
-        except (Ended, Missing):
-            return
+            await team.calls("chat.stopStream", **address, **more)
+        except TryLater:
+            if chunks:  # few streams may be ended in a minute, but many additions made: show it at least
+                await team.calls("chat.appendStream", **address)
+                stream.took(chunks)
+            raise
 
     async def delete(self, message_id: str) -> None:
         team = await self._find(self._thread.workspace)

@@ -77,6 +77,7 @@ async def test_several_texts_grow_one_message_that_ends_as_the_final(rig: SlackR
     await growing.finish(Final("It is 42."))
     assert (shown(rig).text, shown(rig).state) == ("It is 42.", "stopped")
     assert methods(rig)[-2:] == ["stopStream", "update"]
+    assert rig.server.calls_of("chat.stopStream")[0].args["chunks"][-1]["text"] == " 42."  # one call, and it is seen
 
 
 async def test_a_text_that_was_taken_back_leaves_the_final(rig: SlackRig) -> None:

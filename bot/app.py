@@ -323,6 +323,7 @@ def sandbox_settings(config: Config) -> tuple[BubblewrapSettings, DockerSettings
         file_mb=sandbox.file_mb,
         tmp_mb=sandbox.tmp_mb,
         command_seconds=sandbox.command_seconds,
+        cpus=sandbox.cpus,
         live=sandbox.live,
         network=sandbox.network,
         state=state,

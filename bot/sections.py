@@ -72,7 +72,9 @@ class SandboxConfig:
     docker_host: str = setting("unix:///var/run/docker.sock", "the Docker engine, on this machine: unix:// or tcp://")
     idle_minutes: float = setting(15.0, "a sandbox that nobody used for so long is stopped (its folders stay)")
     command_seconds: float = setting(600.0, "the longest a single command may run", least=1)
-    memory_mb: int = setting(1024, "memory of one process in a sandbox", least=64)
+    memory_mb: int = setting(
+        1024, "memory of a sandbox; where this machine lets us bound only processes, of each of them", least=64
+    )
     processes: int = setting(256, "processes in one sandbox", least=8)
     file_mb: int = setting(2048, "largest single file a command may write", least=1)
     tmp_mb: int = setting(256, "size of /tmp in a sandbox", least=1)

@@ -16,14 +16,14 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
-from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxUnavailable
+from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Result, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.egress import Egress
 from sandbox.egress_proxy import Ends
 from sandbox.egress_rules import INSIDE as DOOR
@@ -31,6 +31,9 @@ from sandbox.egress_rules import NetworkRules
 from sandbox.environment import HOME, SYSTEM
 from sandbox.files import make_folders
 from sandbox.keeper import Keeper
+from sandbox.limits import Limits
+from sandbox.limits_cgroup import Group
+from sandbox.limits_cgroup import make as make_group
 from sandbox.stream import PROGRAM, StreamSandbox
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,9 @@ log = logging.getLogger(__name__)
 USER = 61_000  # of the host, when the service is root; in the range no distribution hands out (systemd.io/UIDS-GIDS)
 INSIDE = "1000"  # user and group as seen inside
 STARTS = 8  # at once
+SPARE = (
+    24  # processes of a control group that are not the commands': bubblewrap, the server and what it keeps for itself
+)
 START_SECONDS = 30.0
 HOST_FILES = ("alternatives", "ssl", "ld.so.cache", "localtime", "mime.types", "fonts")  # of /etc, all public
 OWN_FILES = {
@@ -51,9 +57,10 @@ OWN_FILES = {
 @dataclass(frozen=True, slots=True)
 class BubblewrapSettings:
     """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
-    private memory, RLIMIT_DATA), `processes` per sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of
-    that each), `file_mb` the largest file, `command_seconds` the longest command, `live` the sandboxes that may run at
-    once. `state` is a folder of ours for what lives as long as they do, None for one in /tmp."""
+    private memory, RLIMIT_DATA) and, when the service is root, of a whole sandbox, as are `cpus`; `processes` per
+    sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of that each), `file_mb` the largest file,
+    `command_seconds` the longest command, `live` the sandboxes that may run at once. `state` is a folder of ours for
+    what lives as long as they do, None for one in /tmp."""
 
     skills: Path
     memory_mb: int = 1024
@@ -61,6 +68,7 @@ class BubblewrapSettings:
     file_mb: int = 2048
     tmp_mb: int = 256
     command_seconds: float = 600.0
+    cpus: float = 1.0
     live: int = 100
     network: NetworkRules = field(default_factory=NetworkRules)
     state: Path | None = None
@@ -105,6 +113,41 @@ class _Pipes:
             log.warning("bubblewrap said: %s", self.complaint.strip(), extra={"sandbox": self._name})
 
 
+class Local(StreamSandbox):
+    """A machine of bubblewrap as a `Sandbox`; says in words which limit a command met."""
+
+    def __init__(self, pipes: _Pipes, name: str, settings: BubblewrapSettings, group: Group) -> None:
+        super().__init__(pipes, name, settings.command_seconds)
+        self._limits = Limits(
+            settings.memory_mb, settings.processes, settings.file_mb, settings.tmp_mb, settings.network
+        )
+        self._group, self._kills = group, 0
+
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120,
+        max_output: int = 64_000,
+        on_output: Callable[[str], Awaitable[None]] | None = None,
+    ) -> Result:
+        """See `Sandbox.run`."""
+        result = await super().run(
+            command, cwd=cwd, env=env, timeout=timeout, max_output=max_output, on_output=on_output
+        )
+        before = self._kills
+        if result.exit_code == 137 or "Killed" in result.output:
+            self._kills = await asyncio.to_thread(self._group.kills)
+        return self._limits.told(result, out_of_memory=self._kills > before)
+
+    async def close(self) -> None:
+        """End it, with all that runs in it."""
+        await super().close()
+        await asyncio.to_thread(self._group.remove)
+
+
 class Bubblewrap:
     """See `SandboxProvider`."""
 
@@ -143,14 +186,18 @@ class Bubblewrap:
         async with self._starts:
             folders = await asyncio.to_thread(self._prepare, folder)
             folders["door"] = str(await self._egress.open(key))
+            settings = self._settings
+            plan = await self._plan(folders)
+            most = settings.processes + SPARE
+            group = await asyncio.to_thread(make_group, settings.memory_mb, most, settings.cpus)
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")),
-                orjson.dumps(await self._plan(folders)).decode(),
+                orjson.dumps({**plan, "groups": group.doors}).decode(),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 env={"PATH": os.defpath},
             )  # fmt: skip
             pipes = _Pipes(process, key)
-            sandbox = StreamSandbox(pipes, key, self._settings.command_seconds)
+            sandbox = Local(pipes, key, settings, group)
             try:
                 async with asyncio.timeout(START_SECONDS):
                     await sandbox.start(self._settings.processes if _counts_per_sandbox() else 0)

@@ -99,7 +99,9 @@ class Computer(StreamSandbox):
     def __init__(self, tether: Tether, name: str, settings: DockerSettings) -> None:
         super().__init__(tether, name, settings.command_seconds)
         self.tether = tether
-        self._limits = Limits(settings.memory_mb, settings.processes, settings.file_mb, settings.tmp_mb)
+        self._limits = Limits(
+            settings.memory_mb, settings.processes, settings.file_mb, settings.tmp_mb, settings.network
+        )
         self._kills = 0
 
     async def begin(self, *, known: bool) -> None:

@@ -74,6 +74,21 @@ class NetworkRules:
         """There is a way out at all."""
         return self.mode != "off"
 
+    def words(self) -> str:
+        """What sandboxes may reach, and what an operator can change."""
+        if self.mode == "off":
+            return (
+                "The sandbox has no network (sandbox.network.mode is off); an operator can allow the hosts it needs, "
+                "or all public ones"
+            )
+        if self.mode == "on":
+            return (
+                "The sandbox reaches public hosts on ports 80 and 443; an operator can add others to "
+                "sandbox.network.hosts"
+            )
+        named = ", ".join(self.hosts[:20]) or "none"
+        return f"The sandbox reaches only the hosts that an operator lists in sandbox.network.hosts, now {named}"
+
     def environment(self) -> dict[str, str]:
         """What commands find in their environment, and FAWN_EGRESS for the command server. Also without a network the
         proxy is asked: it says what an operator can switch on, which no failed lookup of a name would."""

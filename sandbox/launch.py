@@ -22,13 +22,15 @@ NEWNS, BIND, REC, SLAVE, NOSUID, NODEV = 0x20000, 4096, 16384, 1 << 19, 2, 4
 
 class Plan(TypedDict):
     """What to become. In `argv`, "{name}" stands for a folder of `folders` or for the descriptor of a file of `files`
-    (whose value is its content). `user` 0 keeps the user."""
+    (whose value is its content). `user` 0 keeps the user. `groups` are the files of control groups
+    whose member becomes who writes its number there."""
 
     argv: list[str]
     folders: dict[str, str]
     files: dict[str, str]
     user: int
     limits: dict[str, int]
+    groups: list[str]
 
 
 def stage(folders: dict[str, str]) -> dict[str, str]:
@@ -56,6 +58,9 @@ def stage(folders: dict[str, str]) -> dict[str, str]:
 def main() -> None:
     plan: Plan = json.loads(sys.argv[1])
     names = plan["folders"]
+    for group in plan["groups"]:
+        with open(group, "w", encoding="ascii") as file:
+            file.write(str(os.getpid()))
     if plan["user"]:
         # Root without CAP_SYS_ADMIN (in a container) may not mount: the folders' own paths must do.
         with contextlib.suppress(PermissionError):

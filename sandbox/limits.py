@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass, field, replace
 
 from sandbox.base import Result
+from sandbox.egress_rules import NetworkRules
 
 FILE_SIGNAL = 128 + 25  # SIGXFSZ
 # What bash, Python and Node say when the kernel refuses another process or thread (EAGAIN of fork and clone).
-NO_PROCESS = ("fork: Resource temporarily unavailable", "can't start new thread", "EAGAIN", "Cannot fork", "[Errno 11]")
+NO_PROCESS = ("Resource temporarily unavailable", "can't start new thread", "EAGAIN", "Cannot fork", "[Errno 11]")
+NO_MEMORY = ("MemoryError", "Cannot allocate memory", "ENOMEM", "heap out of memory", "std::bad_alloc")
 NO_FILE = ("File size limit exceeded", "File too large", "EFBIG")
 NO_SPACE = ("No space left on device", "ENOSPC")
+# What curl, git, pip, Node and the C library say when the proxy refused or there is no way to a host.
+REFUSED = re.compile(
+    r"CONNECT tunnel failed, response 403|Received HTTP code 403 from proxy|Tunnel connection failed: 403"
+    r"|from versions: none|Network is unreachable|ENETUNREACH"
+)
+UNKNOWN = re.compile(r"Could not resolve|Temporary failure in name res|Name or service not known|ENOTFOUND|EAI_AGAIN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +30,17 @@ class Limits:
     processes: int
     file_mb: int
     tmp_mb: int
+    network: NetworkRules = field(default_factory=NetworkRules)
 
     def told(self, result: Result, *, out_of_memory: bool = False) -> Result:
         """The result, with a line at its end for each limit that stopped the command."""
-        words = []
+        words = self._network(result.output)
         if out_of_memory:
             words.append(f"killed: out of memory (limit {self.memory_mb} MB for the whole sandbox)")
         if result.exit_code != 0:
             said = result.output
+            if any(mark in said for mark in NO_MEMORY) and not out_of_memory:
+                words.append(f"refused: no more memory (limit {self.memory_mb} MB)")
             if any(mark in said for mark in NO_PROCESS):
                 words.append(f"refused: the sandbox may have at most {self.processes} processes at once")
             if result.exit_code == FILE_SIGNAL or any(mark in said for mark in NO_FILE):
@@ -37,3 +49,8 @@ class Limits:
                 part = self.tmp_mb // 4
                 words.append(f"full: /tmp holds {self.tmp_mb} MB, /home/agent and /dev/shm {part} MB each")
         return replace(result, output=result.output + "".join(f"[{word}]\n" for word in words)) if words else result
+
+    def _network(self, said: str) -> list[str]:
+        """What the network allows, where a program failed for it and did not pass on the proxy's own words."""
+        failed = REFUSED.search(said) or (self.network.mode != "on" and UNKNOWN.search(said))
+        return [self.network.words()] if failed and "sandbox.network." not in said else []

@@ -17,15 +17,14 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from agent.conversation import Secret
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
+from channels.discord import Settings
 from channels.pace import Budget
 from channels.writer import Missing
 
 CONNECT = 10.0  # seconds to reach the server
 ANSWER = 20.0  # seconds it may be silent
 UPLOAD = 120.0  # …after an upload
-EVERYTHING = 47  # calls in a second: Discord takes 50 (discord.com/developers/docs/topics/rate-limits#global)
 IDLE = 15.0  # seconds an idle connection is kept
 AGENT = (
     "DiscordBot (https://github.com/fawn, 1)"  # the form is theirs (discord.com/developers/docs/reference#user-agent)
@@ -73,14 +72,15 @@ _CODES: dict[int, type[Refused]] = {
 class Calls:
     """The calls of one bot. Raises ChannelError; no error carries a token."""
 
-    def __init__(
-        self, base_url: str, token: Secret, budget: Budget | None, *, proxy: str = "", ca_file: str = ""
-    ) -> None:
-        self._base = base_url.rstrip("/")
-        self._token = token
+    def __init__(self, settings: Settings, budget: Budget | None = None) -> None:
+        self._base = settings.base_url.rstrip("/")
+        self._token = settings.token
         self._budget = budget
-        self._proxy = proxy or None
-        self._ca_file = ca_file
+        self._most = (
+            settings.overall + 2
+        )  # in any second; Discord takes 50 (…/docs/topics/rate-limits#global-rate-limit)
+        self._proxy = settings.proxy or None
+        self._ca_file = settings.ca_file
         self._session: aiohttp.ClientSession | None = None
         self._closed: dict[str, float] = {}  # bucket → until when it is used up (loop time)
         self._made: deque[float] = deque()  # the calls of the last second (loop time)
@@ -158,7 +158,7 @@ class Calls:
         while True:
             while self._made and self._made[0] <= loop.time() - 1:
                 self._made.popleft()
-            if len(self._made) < EVERYTHING:
+            if len(self._made) < self._most:
                 break
             await asyncio.sleep(self._made[0] + 1 - loop.time())
         self._made.append(loop.time())

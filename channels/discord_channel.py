@@ -54,9 +54,7 @@ class Discord:
 
     def __init__(self, settings: Settings) -> None:
         self._budget = Budget(Rates(settings.per_channel, settings.burst, overall=settings.overall))
-        self._calls = Calls(
-            settings.base_url, settings.token, self._budget, proxy=settings.proxy, ca_file=settings.ca_file
-        )
+        self._calls = Calls(settings, self._budget)
         self._opens = settings.threads == "thread"
         self._rivals = Rivals(settings.standby_seconds, lambda room, message: self._intake.withdraw(room, message))
         self._places = Places(self._calls)

@@ -15,7 +15,7 @@ PATIENCE = 10.0  # seconds for the gateway's greeting
 
 async def look(settings: Settings) -> str:
     """A sentence about the account. Raises Refused with what to do."""
-    calls = Calls(settings.base_url, settings.token, None, proxy=settings.proxy, ca_file=settings.ca_file)
+    calls = Calls(settings)
     try:
         await calls.open()
     except OSError as error:

@@ -109,7 +109,7 @@ class Telegram:
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         usable = [command for command in commands if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)][:100]
         await self._poll.announce(
-            [{"command": command.name, "description": command.help[:256] or "…"} for command in usable]
+            [{"command": command.name, "description": _description(command)} for command in usable]
         )
 
     # ------------------------------------------------------------ files
@@ -184,6 +184,11 @@ class Telegram:
 
     def _place(self, thread: Thread) -> Place:
         return Place(self._budget, thread.chat, group=_group(thread))
+
+
+def _description(command: CommandInfo) -> str:
+    words = f" ({command.words})" if command.words else ""
+    return f"{command.help}{words}"[:256] or "…"
 
 
 def _group(thread: Thread) -> bool:

@@ -6,6 +6,8 @@ What goes out is in the neighbours `test_channel_*.py`.
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -249,6 +251,14 @@ async def test_native_commands_are_listed_and_arrive(rig: Rig) -> None:
 
 
 # ---------------------------------------------------------------- the suite itself
+
+
+def test_settings_import_no_sdk() -> None:
+    names = ", ".join(f"channels.{name}" for name in RIGS)
+    heavy = "{'telegram', 'pyromark', 'aiohttp', 'slack_sdk', 'slack_bolt', 'discord', 'lark_oapi', 'prompt_toolkit'}"
+    code = f"import sys, {names}; print(*({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
 
 
 def test_every_ability_is_demanded_by_some_test() -> None:

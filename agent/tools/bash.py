@@ -44,8 +44,10 @@ async def bash(
     runtime: Runtime,
     timeout: Annotated[float, "Seconds until it is stopped with everything it started; usually 600 at most."] = 120,
 ) -> str:
-    """Run a bash command in your sandbox: a Linux machine without network, with Python.
+    """Run a bash command in your sandbox: a Linux machine with Python, yours alone in this conversation.
 
+    What `pip install` and `npm install` bring stays with the conversation. The network is what an operator allows: when
+    it refuses something, tell the person what and why, as the output says it, and do not look for a way around.
     The working directory is kept between commands, variables are not. stdin is empty. Long output is cut in the middle.
     A process put into the background with & lives on between commands; give it a log file. Leave files for the
     person in /mnt/user-data/outputs."""

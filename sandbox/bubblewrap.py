@@ -260,10 +260,7 @@ class Bubblewrap:
 
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`."""
-        keys = self._keeper.idle(idle)
-        for key in keys:
-            await self.destroy(key)
-        return keys
+        return await self._keeper.reap(idle)
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""

@@ -212,8 +212,7 @@ class Docker:
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`. Containers that another life of this service left are idle from when they are
         first seen."""
-        keys = self._keeper.idle(idle)
-        await asyncio.gather(*map(self.destroy, keys))
+        keys = await self._keeper.reap(idle)
         try:
             return keys + await self._reap_strangers(idle)
         except SandboxError as error:
@@ -237,7 +236,8 @@ class Docker:
         await self._keeper.drop(key)
         if self._found:
             try:
-                await self._engine.remove(self._container(self._found.instance, key))
+                await self._engine.remove(self._container(self._found.instance, key))  # of an earlier life
+                await self._egress.close(key)
             except SandboxError as error:
                 log.warning("sandbox.left key=%s: %s", key, error)
 
@@ -269,21 +269,27 @@ class Docker:
 
     async def _start(self, key: str, folder: Path) -> Computer:
         """Its container, found or made, with a command server in it."""
-        async with self._starts, asyncio.timeout(START_SECONDS):
-            known = await self._known()
-            config = await self._plan(known, key, folder)
-            config["Labels"] = {INSTANCE: known.instance, KEY: key, SPEC: fingerprint(config)}
-            name = self._container(known.instance, key)
-            container, fresh = await self._obtain(name, config)
-            try:
-                return await self._attach(container, key, fresh=fresh)
-            except Gone as error:
-                if fresh:
-                    raise SandboxUnavailable(f"The sandbox did not start: {error}") from error
-                log.info("sandbox.replaced", extra={"sandbox": key})
-            await self._engine.remove(container)
-            container, _ = await self._obtain(name, config)
-            return await self._attach(container, key, fresh=True)
+        try:
+            async with self._starts, asyncio.timeout(START_SECONDS):
+                return await self._begin(key, folder)
+        except TimeoutError:
+            raise SandboxError("The Docker engine takes too long to start a sandbox: try again.") from None
+
+    async def _begin(self, key: str, folder: Path) -> Computer:
+        known = await self._known()
+        config = await self._plan(known, key, folder)
+        config["Labels"] = {INSTANCE: known.instance, KEY: key, SPEC: fingerprint(config)}
+        name = self._container(known.instance, key)
+        container, fresh = await self._obtain(name, config)
+        try:
+            return await self._attach(container, key, fresh=fresh)
+        except Gone as error:
+            if fresh:
+                raise SandboxUnavailable(f"The sandbox did not start: {error}") from error
+            log.info("sandbox.replaced", extra={"sandbox": key})
+        await self._engine.remove(container)
+        container, _ = await self._obtain(name, config)
+        return await self._attach(container, key, fresh=True)
 
     async def _plan(self, known: _Known, key: str, folder: Path) -> dict[str, Any]:
         try:

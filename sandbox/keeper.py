@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sandbox.base import Gone, SandboxError
 from sandbox.stream import StreamSandbox
@@ -36,20 +36,21 @@ class Keeper(Generic[S]):
     def __init__(
         self,
         start: Callable[[str, Path], Awaitable[S]],
-        stop: Callable[[str, S], Awaitable[None]],
+        stop: Callable[[str, S], Coroutine[Any, Any, None]],
         most: int,
         patience: float = PATIENCE,
     ) -> None:
         self._start, self._stop, self._most, self._patience = start, stop, most, patience
         self._live: dict[str, _Live[S]] = {}
         self._starting: dict[str, asyncio.Task[_Live[S]]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}
         self._begun = 0  # starts that have room already
         self._left = asyncio.Event()
 
     @property
     def keys(self) -> set[str]:
-        """Machines that run or start."""
-        return {*self._live, *self._starting}
+        """Machines that run, start or stop."""
+        return {*self._live, *self._starting, *self._stopping}
 
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[S]:
@@ -87,8 +88,7 @@ class Keeper(Generic[S]):
             task.exception()  # seen, also when everybody who waited for it has gone
 
     async def _begin(self, key: str, folder: Path) -> _Live[S]:
-        if dead := self._live.pop(key, None):
-            await self._stop(key, dead.sandbox)
+        await self._end(key)  # it is dead, or is being stopped: the new one may have the same name and the same places
         await self._make_room()
         self._begun += 1
         try:
@@ -116,19 +116,32 @@ class Keeper(Generic[S]):
                 f"All {self._most} sandboxes are in use by other conversations (`sandbox.live`): try again later."
             ) from None
 
-    def idle(self, seconds: float) -> list[str]:
-        """Machines that nobody used for so long."""
-        before = time.monotonic() - seconds
-        return [key for key, live in self._live.items() if not live.users and live.idle_since <= before]
+    async def reap(self, idle: float) -> list[str]:
+        """Stop the machines that nobody used for `idle` seconds; their keys."""
+        before = time.monotonic() - idle
+        keys = [key for key, live in self._live.items() if not live.users and live.idle_since <= before]
+        await asyncio.gather(*[self._end(key) for key in keys])
+        return keys
 
     async def drop(self, key: str) -> None:
         """Stop this machine, or its start, now."""
         if task := self._starting.get(key):
             task.cancel()
             await asyncio.wait([task])
+        await self._end(key)
+
+    def _end(self, key: str) -> Awaitable[None]:
+        """Nobody gets this machine any more, from now on; done when it has stopped."""
         if live := self._live.pop(key, None):
-            await self._stop(key, live.sandbox)
-            self._left.set()
+            task = asyncio.create_task(self._stop(key, live.sandbox), name=f"sandbox-stop:{key}")
+            self._stopping[key] = task
+            task.add_done_callback(lambda _: self._stopped(key, task))
+        return asyncio.shield(self._stopping[key]) if key in self._stopping else asyncio.sleep(0)
+
+    def _stopped(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._stopping.get(key) is task:
+            del self._stopping[key]
+        self._left.set()
 
     async def close(self) -> None:
         """Stop all of them."""

@@ -346,3 +346,16 @@ async def test_120_streams_at_once(settings: DockerSettings, tmp_path: Path) -> 
                 return await output(sandbox, f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n")
 
         assert await asyncio.gather(*(use(i) for i in range(120))) == [f"{i}\n" for i in range(120)]
+
+
+async def test_coming_back_while_it_is_reaped_gets_a_new_one(provider: Docker, folder: Path) -> None:
+    """The old one's name is taken until it is gone; nobody is given a machine that is about to end."""
+    for _ in range(3):
+        async with provider.acquire("t", folder) as first:
+            await first.run("true")
+        reaping = asyncio.create_task(provider.reap(0))
+        await asyncio.sleep(0.01)
+        async with provider.acquire("t", folder) as second:
+            assert second is not first
+            assert await output(second, "sleep 0.3; echo lives") == "lives\n"
+        await reaping

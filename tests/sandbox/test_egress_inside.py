@@ -182,3 +182,50 @@ async def test_the_words_arrive_in_the_programs_people_use(command: str, tmp_pat
         assert "no network (sandbox.network.mode is off); an operator can allow" in result.output, result.output
         assert result.seconds < 30
     await provider.close()
+
+
+PRY = """
+import os, socket
+held = socket.create_connection(("127.0.0.1", 3128))
+held.send(b"CONNECT registry.test:%d HTTP/1.1\\r\\n\\r\\n")
+held.recv(100)
+seen = 0
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        line = open(f"/proc/{pid}/cmdline").read()
+    except OSError:
+        continue
+    if "-I\\0-S\\0-u" in line:
+        seen += 1
+        for what in ("fd", "environ", "mem", "maps", "root"):
+            try:
+                path = f"/proc/{pid}/{what}"
+                found = os.listdir(path) if what in ("fd", "root") else open(path, "rb").read(9)
+                print("LEAK", pid, what, found)
+            except OSError:
+                pass
+print("servers:", seen >= 2)
+for words in (b"DIAL ", b"DIAL 0123456789abcdef0123456789abcdef", b"DIAL ../x", b"\\0" * 50000):
+    door = socket.socket(socket.AF_UNIX)
+    door.connect("/run/fawn/egress.sock")
+    try:
+        door.sendall(words + b"\\r\\n\\r\\n")
+        print("door:", door.recv(100).split(b"\\r\\n")[0])
+    except OSError:
+        print("door: b'closed'")
+"""
+
+
+async def test_the_forwarder_and_the_door_give_nothing_away(make: Make, outside: Outside, tmp_path: Path) -> None:
+    """A forwarder is a child of the command server and holds its stream: nobody inside may look into it. Who comes to
+    the door with a ticket that nobody waits for is sent away."""
+    provider = await make(NetworkRules("allowlist", (f"{HOST}:{outside.http}",)))
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        await sandbox.write("/mnt/user-data/workspace/pry.py", (PRY % outside.http).encode())
+        said = (await sandbox.run("python3 pry.py", timeout=30)).output
+        assert "LEAK" not in said
+        assert "servers: True" in said
+        answers = [line for line in said.splitlines() if line.startswith("door:")]
+        assert len(answers) == 4
+        assert all("400" in line or line in ("door: b'closed'", "door: b''") for line in answers), answers
+        assert (await sandbox.run("echo works")).output == "works\n"

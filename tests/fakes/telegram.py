@@ -314,10 +314,12 @@ class FakeTelegram(LocalServer, Methods):
 
     def _batch(self, limit: int) -> list[Json]:
         again, self.again = self.again, []
-        waiting = [
-            u for _, u in sorted(self.updates.items()) if not self._allowed or any(k in u for k in self._allowed)
-        ]
+        waiting = [u for _, u in sorted(self.updates.items()) if self._wanted(u)]
         return (again + waiting)[:limit]
+
+    def _wanted(self, update: Json) -> bool:
+        """Reactions come only to who asks for them (core.telegram.org/bots/api#getupdates)."""
+        return any(kind in update for kind in self._allowed) if self._allowed else "message_reaction" not in update
 
     def _end_poll(self, conflict: bool) -> None:
         if self._poll and not self._poll.done():

@@ -105,6 +105,30 @@ async def test_every_kind_of_message_is_parsed(telegram: FakeTelegram, bot: Bot)
     assert len(sizes) == 3
 
 
+async def test_reactions_come_to_who_asks_and_mentions_name_people(telegram: FakeTelegram, bot: Bot) -> None:
+    telegram.person(77, "Kim")
+    telegram.chat(GROUP).admin = True
+    link = MessageEntity(type="text_link", offset=6, length=2, url="tg://user?id=77")
+    said = await bot.send_message(GROUP, "@jane me `@jane` a@jane.org", entities=[link])
+    assert [(mark.type, mark.offset, mark.user and mark.user.id) for mark in said.entities or []] == [
+        ("text_mention", 6, 77),
+        ("mention", 0, None),
+        ("mention", 10, None),  # Markdown is no code without an entity
+    ]
+    telegram.person(JANE)
+    assert telegram.visible(GROUP)[0].pings == ("77", str(JANE), str(JANE))
+    assert (await bot.get_chat_member(GROUP, 77)).user.first_name == "Kim"
+    telegram.react("👎", said.message_id, chat=GROUP, user=77)
+    assert await bot.get_updates(timeout=0) == []
+    [update] = await bot.get_updates(timeout=2, allowed_updates=["message_reaction"])
+    assert update.message_reaction
+    assert update.message_reaction.user
+    assert (update.message_reaction.message_id, update.message_reaction.user.id) == (said.message_id, 77)
+    [mark] = update.message_reaction.new_reaction
+    assert isinstance(mark, ReactionTypeEmoji)
+    assert mark.emoji == "👎"
+
+
 async def test_albums_topics_replies_quotes_and_forwards(telegram: FakeTelegram, bot: Bot) -> None:
     telegram.forum(GROUP, 5)
     telegram.send_album([PNG, PNG, PNG], caption="three", chat=GROUP, topic=5, user=7)

@@ -88,8 +88,7 @@ class Intake:
             if kind not in ("MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE"):
                 log.warning("discord.unreadable event=%s", kind, exc_info=error)
                 return []
-            key = f"{NAME}:unreadable:{kind}:{data.get('id') if isinstance(data, dict) else frame.get('s')}"
-            return [Unreadable(NAME, key, orjson.dumps(frame), f"{type(error).__name__}: {error}")]
+            return [_unreadable(kind, data, error)]
 
     async def _understand(self, kind: str, data: Frame) -> list[Event]:
         if kind == "READY":
@@ -140,8 +139,16 @@ class Intake:
 
     def _messages(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
         """What of these may matter to the inbox."""
-        made = (events.message(each, thread, self._seen_from(thread)) for each in found)
-        return [m for m in made if m and (m.addressed or m.follow_up or m.kind is Kind.COMMAND)]
+        made: list[Event] = []
+        for each in found:
+            try:
+                said = events.message(each, thread, self._seen_from(thread))
+            except Exception as error:  # noqa: BLE001 — the boundary of one message: others must go on
+                made.append(_unreadable("MESSAGE_CREATE", each, error))
+            else:
+                if said and (said.addressed or said.follow_up or said.kind is Kind.COMMAND):
+                    made.append(said)
+        return made
 
     def _interact(self, data: Frame, thread: Thread) -> None:
         made = None
@@ -155,15 +162,15 @@ class Intake:
 
     # ------------------------------------------------------------ storing
 
-    async def _offer(self, batch: Sequence[Event]) -> None:
-        """Store, and only then go on. What cannot be stored is offered again."""
+    async def _offer(self, batch: Sequence[Event], *, live: bool = True) -> None:
+        """Store, and only then go on. What cannot be stored is offered again. `live`: it was said just now."""
         if not batch:
             return
         if self._rivals.standing:
             self._rivals.hold(batch)
             return
         for event in batch:
-            if isinstance(event, Message) and event.kind is Kind.CHAT and event.thread.topic == event.id:
+            if live and isinstance(event, Message) and event.kind is Kind.CHAT and event.thread.topic == event.id:
                 self._rooms.expect(event.id, event.text)
         tries = 0
         while True:
@@ -213,7 +220,7 @@ class Intake:
         guild = "" if workspace == DIRECT else workspace
         async for channel, found in missed(self._calls, self._places, self._past, workspace):
             log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
-            await self._offer(self._messages(found, await self._places.address(channel, guild)))
+            await self._offer(self._messages(found, await self._places.address(channel, guild)), live=False)
         while came := self._gates[workspace]:
             self._gates[workspace] = []
             await self._offer(came)
@@ -234,3 +241,8 @@ class Intake:
 
         assert self._side is not None  # noqa: S101 — set for as long as run() runs
         self._side.create_task(quietly(), name=f"discord {name}")
+
+
+def _unreadable(kind: str, data: Frame, error: Exception) -> Unreadable:
+    key = f"{NAME}:unreadable:{kind}:{data.get('id')}"
+    return Unreadable(NAME, key, orjson.dumps(data), f"{type(error).__name__}: {error}")

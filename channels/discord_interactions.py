@@ -73,7 +73,7 @@ class Interactions:
         if receipt is Receipt.IGNORED:
             await self._whisper(event, NOT_YOURS, deferred)
         elif made.kind is Kind.COMMAND:
-            if not deferred and not await self._answer(event, {"type": DEFER}):
+            if not deferred and not await self._answer(event, {"type": DEFER}, receipt is Receipt.ACCEPTED):
                 return
             self._tokens.add(made.id, _token(event))
         else:
@@ -81,14 +81,15 @@ class Interactions:
             if deferred:
                 await self._calls("PATCH", f"/webhooks/{_token(event)}/messages/@original", chosen, free=True)
             else:
-                await self._answer(event, {"type": UPDATE, "data": chosen})
+                await self._answer(event, {"type": UPDATE, "data": chosen}, receipt is Receipt.ACCEPTED)
 
-    async def _answer(self, event: dict[str, Any], body: dict[str, Any]) -> bool:
-        """The first answer. False: it came too late, or somebody else gave it."""
+    async def _answer(self, event: dict[str, Any], body: dict[str, Any], new: bool = False) -> bool:
+        """The first answer. False: it came too late, or it was given already: if the event is `new`, by the other."""
         try:
             await self._calls("POST", f"/interactions/{event['id']}/{event['token']}/callback", body, free=True)
         except Answered:
-            self._rivals.met("it had answered an interaction already")
+            if new:
+                self._rivals.met("it had answered an interaction already")
             return False
         except Expired as error:
             log.warning("discord.too_late interaction=%s reason=%s", event["id"], error)

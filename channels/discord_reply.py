@@ -19,7 +19,7 @@ from channels.discord_rivals import Rivals
 from channels.discord_rooms import Rooms
 from channels.markdown import split, utf16
 from channels.pace import Place
-from channels.writer import Writer
+from channels.writer import Missing, Writer
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Surface:
         self._key = posts.key
         self._to = to
         self.posted = asyncio.Event()  # a message took the typing away
+        self._lost = 0  # messages that somebody deleted
         self._tried = {post.index for post in posts.known}  # …before this process, or by an earlier reply
 
     # ------------------------------------------------------------ what is shown
@@ -109,7 +110,7 @@ class Surface:
                 return await self._answer(token, body)
             except Expired:
                 log.debug("discord.expired interaction=%s", self._to)  # a normal post, then
-        body |= {"nonce": nonce(self._thread, self._key, index, self._to), "enforce_nonce": True}
+        body |= {"nonce": nonce(self._thread, self._key, index, f"{self._to} {self._lost}"), "enforce_nonce": True}
 
         async def send(room: str) -> Any:
             if not known and self._rivals.taken(room, self._to):
@@ -140,9 +141,13 @@ class Surface:
 
     async def edit(self, message_id: str, part: Part) -> None:
         body = _body(part)
-        await self._rooms.into(
-            self._thread, lambda room: self._calls("PATCH", f"/channels/{room}/messages/{path(message_id)}", body)
-        )
+        try:
+            await self._rooms.into(
+                self._thread, lambda room: self._calls("PATCH", f"/channels/{room}/messages/{path(message_id)}", body)
+            )
+        except Missing:
+            self._lost += 1  # it is posted anew: the old nonce might give the deleted message back
+            raise
 
     async def delete(self, message_id: str) -> None:
         await self._rooms.into(

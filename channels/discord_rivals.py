@@ -32,6 +32,7 @@ class Room:
 
     def __init__(self) -> None:
         self.flying = 0  # posts of ours under way
+        self.failed = 0  # …that failed: they may be there all the same
         self.unclear: list[str] = []  # messages of the bot that came meanwhile
         self.ours: deque[tuple[int, int]] = deque(maxlen=20)
         self.theirs: deque[int] = deque(maxlen=20)
@@ -74,6 +75,11 @@ class Rivals:
         place.flying += 1
         try:
             yield
+        except BaseException:
+            place.failed += 1
+            raise
+        else:
+            place.failed = 0  # what may have failed before had the same nonce
         finally:
             place.flying -= 1
             if not place.flying:
@@ -121,9 +127,14 @@ class Rivals:
         return self._heard.get(message, begun) < begun or (not same and moment(message) > self._started)
 
     def _judge(self, room: str, made: str) -> None:
+        place = self._rooms[room]
         if self.mine(made):
             return
-        theirs, place = int(made), self._rooms[room]
+        if place.failed:
+            place.failed -= 1
+            self.own(made)
+            return
+        theirs = int(made)
         place.theirs.append(theirs)
         late = [ours for to, ours in place.ours if to < theirs < ours]
         if self.standing or late or not self._own:

@@ -11,7 +11,7 @@ from typing import Any
 from agent.conversation import Thread
 from channels.base import ChannelError, Gone, Refused
 from channels.discord_calls import Archived, Calls, Exists, Forbidden
-from channels.discord_places import DIRECT, Places
+from channels.discord_places import Places
 from channels.discord_rivals import Rivals
 from channels.pace import Budget, Priority
 from channels.writer import Missing
@@ -39,7 +39,7 @@ class Rooms:
         self._titles: dict[str, str] = {}  # message → the first words of a thread that may hang on it
         self._barred: set[str] = set()  # topics without a thread of their own
         self._making: dict[str, asyncio.Lock] = {}  # topics whose thread is being made
-        self._told: set[str] = set()  # channels that know why
+        self._closed: dict[str, bool] = {}  # channels that refuse threads → whether that was said there
         self._typing: dict[str, float] = {}  # room → until when typing shows
 
     def expect(self, message: str, text: str) -> None:
@@ -122,6 +122,7 @@ class Rooms:
                 raise
             log.warning("discord.no_threads channel=%s reason=%s", thread.chat, error)
             self._barred.add(thread.topic)
+            self._closed.setdefault(thread.chat, False)
             return
         self._places.opened(thread)
 
@@ -134,9 +135,9 @@ class Rooms:
 
     async def explain(self, thread: Thread) -> None:
         """Say once in a channel why its answers have no threads."""
-        if thread.workspace == DIRECT or not self.barred(thread) or thread.chat in self._told:
+        if self._closed.get(thread.chat, True):
             return
-        self._told.add(thread.chat)
+        self._closed[thread.chat] = True
         body = {"content": f"-# {NO_THREADS}", "allowed_mentions": {"parse": []}}
         with self._rivals.posting(thread.chat):
             answer = await self._calls("POST", f"/channels/{thread.chat}/messages", body)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Final, Secret, Unreadable
+from agent.conversation import Ask, Final, Secret, Unreadable
 from channels import discord
-from channels.base import Channel, Gone, Health, Refused, TryLater
+from channels.base import Channel, Gone, Health, Refused, TryLater, Unknown
 from channels.discord import Settings
 from tests.channels.box import Box, Memory, listening
 from tests.channels.rig_discord import DiscordRig
@@ -221,6 +221,42 @@ async def test_a_used_up_bucket_is_not_asked_again(rig: DiscordRig) -> None:
         await rig.channel.reply(rig.thread(), Memory(f"r{number}")).finish(Final(f"{number}"))
     assert time.monotonic() - began >= 1.2
     assert rig.server.floods == 0
+
+
+@pytest.mark.parametrize(("kind", "code"), [("drop", 0), ("error", 500), ("error", 504)])
+async def test_a_post_without_an_answer_shows_once_and_is_no_second_fawn(rig: DiscordRig, kind: str, code: int) -> None:
+    message = await rig.say("go", 7)
+    rig.server.fault(kind, "createMessage", after=True, code=code)  # type: ignore[arg-type] # of the table above
+    posts = Memory()
+    for _ in range(3):
+        try:
+            await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final("Here."))
+            break
+        except (TryLater, Unknown):
+            await asyncio.sleep(0.2)
+    assert rig.visible(7) == ["Here."]
+    assert rig.channel.readiness().health is Health.READY
+    assert len(rig.server.calls_of("createMessage")) == 2
+
+
+async def test_a_press_told_twice_is_no_second_fawn(rig: DiscordRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("a", "b"))))
+    rig.press("a")
+    await until(lambda: not rig.buttons())
+    rig.redeliver()
+    await until(lambda: len(rig.box.receipts) == 2)
+    await asyncio.sleep(0.1)
+    assert rig.channel.readiness().health is Health.READY
+    assert not rig.server.interactions[next(iter(rig.server.interactions))]["whispers"]
+
+
+async def test_case_59_the_same_event_five_times(rig: DiscordRig) -> None:
+    await rig.say("once")
+    for _ in range(4):
+        rig.redeliver()
+    await rig.say("twice")
+    assert [message.text for message in rig.box.messages] == ["once", "twice"]
+    assert len(rig.server.calls_of("typing")) == 1
 
 
 # ---------------------------------------------------------------- two of them

@@ -209,6 +209,7 @@ class Surface:
             del self._streams[message_id]
             self._native = False
         elif self._thread.topic and message_id not in self._own:  # it may be a stream of an earlier life
+            self._native = False
             with suppress(Ended, Missing):
                 await self._stop(team, message_id, Stream(), [])
         self._own.add(message_id)

@@ -28,6 +28,8 @@ from channels.slack_team import AGAIN_PLEASE, Team
 log = logging.getLogger(__name__)
 
 CONNECT = 6.0  # seconds for a handshake; after that the ticket is stale and a new one is asked for
+FAREWELL = 2.0  # seconds to hang up
+BRIEF = 5.0  # a connection that lasted so many seconds was a good one
 SLOWEST = 10.0  # seconds between two tries
 ANSWERABLE = 29 * 60.0  # seconds that an interaction can be answered by its URL
 LOOK = 0.25  # seconds between two looks at the connection
@@ -53,10 +55,17 @@ class Line(SocketModeClient):
         self.leaving = True
 
     async def close(self) -> None:
-        tasks = [self.message_processor, self.current_session_monitor, self.message_receiver]
-        with suppress(aiohttp.ClientError, OSError):  # it is broken: that is why we leave
-            await super().close()  # type: ignore[no-untyped-call]  # the SDK leaves its types out
-        await asyncio.wait([task for task in tasks if task], timeout=1.0)
+        """As the SDK does, but a peer that says nothing is not waited for."""
+        self.closed = True
+        tasks = [task for task in (self.message_processor, self.current_session_monitor, self.message_receiver) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        with suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                if self.current_session:
+                    await self.current_session.close()
+        await self.aiohttp_client_session.close()
 
 
 class Socket:
@@ -79,7 +88,7 @@ class Socket:
         )
         self._health, self._since, self._detail = Health.STARTING, time.time(), ""
         self._failures = 0
-        self._line: Line | None = None
+        self._absences: asyncio.Queue[list[tuple[Team, Sequence[Heard]]]] = asyncio.Queue(1)  # to catch up with
         self._receive: Receive | None = None
         self._side: asyncio.TaskGroup | None = None
         self._stalled: dict[str, tuple[Team, Message | Unreadable, Json]] = {}  # offered, and could not be stored
@@ -102,6 +111,7 @@ class Socket:
         async with asyncio.TaskGroup() as side:
             self._side = side
             side.create_task(self._offer_again(), name="slack stalled")
+            side.create_task(self._catch_up(past), name="slack catch-up")
             while True:
                 heard: list[tuple[Team, Sequence[Heard]]] = []
                 try:
@@ -112,11 +122,13 @@ class Socket:
                     await asyncio.sleep(self._trouble(error))
                     continue
                 self._became(Health.READY)
-                self._failures = 0
-                catching_up = side.create_task(self._catch_up(heard, past), name="slack catch-up")
+                if not self._absences.full():  # one that waits reaches further back
+                    self._absences.put_nowait(heard)
+                began = time.monotonic()
                 await self._stay(line)
-                catching_up.cancel()
                 self._became(Health.DOWN, "The connection to Slack broke off.")
+                self._failures = self._failures + 1 if time.monotonic() - began < BRIEF else 0
+                await asyncio.sleep(self._pause(self._failures) if self._failures else 0)
 
     async def _open(self) -> Line:
         """A new connection. Raises ChannelError, TimeoutError."""
@@ -222,20 +234,25 @@ class Socket:
         known = {team.me.team: team for team in self._members if team.me}
         return next((known[name] for name in teams(payload) if name in known), None)
 
-    async def _catch_up(self, heard: Sequence[tuple[Team, Sequence[Heard]]], past: Past) -> None:
-        for team, known in heard:
-            count = 0
-            try:
-                async for message in missed(team, known, past):
-                    message = await team.named(message)
-                    try:
-                        await self._store(team, message, {})
-                    except NotStored:
-                        self._stalled[message.key] = (team, message, {})
-                    count += 1
-            except ChannelError as error:
-                log.warning("slack.not_caught_up reason=%s", error)
-            log.info("slack.caught_up workspace=%s messages=%d", team.me.team if team.me else "", count)
+    async def _catch_up(self, past: Past) -> None:
+        """After every absence, one after the other: this needs no socket, and outlives it."""
+        while True:
+            for team, heard in await self._absences.get():
+                count = 0
+                try:
+                    async for message in missed(team, heard, past):
+                        await self._offer(team, await team.named(message))
+                        count += 1
+                except ChannelError as error:
+                    log.warning("slack.not_caught_up reason=%s", error)
+                log.info("slack.caught_up workspace=%s messages=%d", team.me.team if team.me else "", count)
+
+    async def _offer(self, team: Team, message: Message) -> None:
+        """Store what the history told, later if it cannot be done now."""
+        try:
+            await self._store(team, message, {})
+        except NotStored:
+            self._stalled[message.key] = (team, message, {})
 
     def _soon(self, call: Awaitable[object], name: str) -> None:
         """Make a call that nothing depends on."""

@@ -32,6 +32,7 @@ from sandbox.environment import HOME, SYSTEM
 from sandbox.files import make_folders
 from sandbox.keeper import Keeper
 from sandbox.limits import Limits
+from sandbox.limits_calls import program
 from sandbox.limits_cgroup import Group
 from sandbox.limits_cgroup import make as make_group
 from sandbox.stream import PROGRAM, StreamSandbox
@@ -236,13 +237,17 @@ class Bubblewrap:
         argv += ["--ro-bind", "{door}", DOOR]
         for name in OWN_FILES:
             argv += ["--perms", "0644", "--file", f"{{{name}}}", f"/etc/{name}"]
+        files = dict(OWN_FILES)
+        if filter_ := program():
+            files["calls"] = filter_.decode("latin-1")
+            argv += ["--seccomp", "{calls}"]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"]
         for name, value in {"PATH": SYSTEM, **settings.network.environment()}.items():
             argv += ["--setenv", name, value]
         return {
             "argv": [*argv, "--chdir", WORKSPACE, *PROGRAM],
             "folders": folders,
-            "files": OWN_FILES,
+            "files": files,
             "user": USER if os.geteuid() == 0 else 0,
             "limits": {
                 "RLIMIT_FSIZE": settings.file_mb << 20,

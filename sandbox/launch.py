@@ -22,8 +22,8 @@ NEWNS, BIND, REC, SLAVE, NOSUID, NODEV = 0x20000, 4096, 16384, 1 << 19, 2, 4
 
 class Plan(TypedDict):
     """What to become. In `argv`, "{name}" stands for a folder of `folders` or for the descriptor of a file of `files`
-    (whose value is its content). `user` 0 keeps the user. `groups` are the files of control groups
-    whose member becomes who writes its number there."""
+    (whose value is its content, a character per byte). `user` 0 keeps the user. `groups` are the files of control
+    groups whose member becomes who writes its number there."""
 
     argv: list[str]
     folders: dict[str, str]
@@ -67,7 +67,7 @@ def main() -> None:
             names = stage(names)
     for name, content in plan["files"].items():
         fd = os.memfd_create(name)
-        os.write(fd, content.encode())
+        os.write(fd, content.encode("latin-1"))  # a text of bytes
         os.lseek(fd, 0, os.SEEK_SET)
         os.set_inheritable(fd, True)
         names = {**names, name: str(fd)}

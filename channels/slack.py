@@ -36,7 +36,9 @@ class Settings:
 
     bot_token: Secret = field(metadata={"help": "the bot's token (xoxb-…) from OAuth & Permissions"})
     app_token: Secret = field(metadata={"help": "the app-level token (xapp-…) with the scope connections:write"})
-    workspaces: tuple[Pair, ...] = field(default=(), metadata={"help": "more workspaces: a list of {bot_token, app_token}"})
+    workspaces: tuple[Pair, ...] = field(
+        default=(), metadata={"help": "more workspaces: a list of {bot_token, app_token}"}
+    )
     base_url: str = field(default="https://slack.com/api/", metadata={"help": "the Web API's URL"})
     proxy: str = field(
         default="", repr=False, metadata={"help": "http proxy for calls, the event socket and files; none is guessed"}

@@ -83,7 +83,14 @@ def page() -> str:
 
 
 def _rows(kind: type, prefix: str) -> list[Setting]:
-    return [_row(f, hints(kind)[f.name], prefix) for f in fields(kind) if not f.metadata.get("internal")]
+    rows: list[Setting] = []
+    for field in fields(kind):
+        hint = hints(kind)[field.name]
+        if is_dataclass(hint):
+            rows += _rows(hint, f"{prefix}{field.name}.")  # type: ignore[arg-type]  # a field's type is a class
+        elif not field.metadata.get("internal"):
+            rows.append(_row(field, hint, prefix))
+    return rows
 
 
 def _row(field: Field[Any], kind: Any, prefix: str) -> Setting:

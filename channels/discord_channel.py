@@ -74,6 +74,7 @@ class Discord:
     async def close(self) -> None:
         """Stop every reply and hang up."""
         await asyncio.gather(*(writer.close() for writer in list(self._writers)))
+        await self._rooms.close()
         await self._calls.close()
 
     async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from agent.conversation import Thread
@@ -38,7 +39,7 @@ class Rooms:
         self._rivals = rivals
         self._titles: dict[str, str] = {}  # message → the first words of a thread that may hang on it
         self._barred: set[str] = set()  # topics without a thread of their own
-        self._making: dict[str, asyncio.Lock] = {}  # topics whose thread is being made
+        self._making: dict[str, asyncio.Task[None]] = {}  # topic → its thread being made
         self._closed: dict[str, bool] = {}  # channels that refuse threads → whether that was said there
         self._typing: dict[str, float] = {}  # room → until when typing shows
 
@@ -56,12 +57,25 @@ class Rooms:
     async def enter(self, thread: Thread) -> str:
         """The id of the channel to post into; a missing thread is made."""
         if self._lacks(thread):
-            making = self._making.setdefault(thread.topic, asyncio.Lock())
-            async with making:
-                if self._lacks(thread):
-                    await self._make(thread)
-            self._making.pop(thread.topic, None)
+            making = self._making.get(thread.topic)
+            if making is None:  # who waits for it may go away meanwhile, others may come
+                making = asyncio.create_task(self._make(thread), name=f"discord thread {thread.topic}")
+                self._making[thread.topic] = making
+                making.add_done_callback(partial(self._made, thread.topic))
+            await asyncio.shield(making)
         return thread.chat if not thread.topic or self.barred(thread) else thread.topic
+
+    def _made(self, topic: str, making: asyncio.Task[None]) -> None:
+        del self._making[topic]
+        if not making.cancelled() and (error := making.exception()):  # if nobody waits any more, the next one tries
+            log.debug("discord.no_thread topic=%s reason=%s", topic, error)
+
+    async def close(self) -> None:
+        """Make no thread any more."""
+        making = list(self._making.values())
+        for each in making:
+            each.cancel()
+        await asyncio.gather(*making, return_exceptions=True)
 
     def _lacks(self, thread: Thread) -> bool:
         """A thread is missing that could be made."""

@@ -164,7 +164,7 @@ class DiscordRig:
         self.server.redeliver()
 
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
-        self.server.say(caption, files=[(name, data)])
+        self.server.send_file(name, data, caption)
 
     def amend(self, text: str) -> None:
         self.server.amend(self._last[1], text)

@@ -63,6 +63,10 @@ class People(Rest):
             self.tell("MESSAGE_CREATE", self.event(made))
         return made
 
+    def send_file(self, name: str, data: bytes, caption: str = "", channel: str = "", *, mention: bool = False) -> Json:
+        """Somebody drops a file."""
+        return self.say(caption, channel, mention=mention, files=[(name, data)])
+
     def tell(self, event: str, data: Json) -> None:
         """Send the event of an act; it can be told again."""
         self._told = (event, data)

@@ -15,7 +15,6 @@ from channels.feishu_calls import Calls, Said
 EPOCH = 1_767_225_600.0  # 2026-01-01
 MOST = 2_000  # cards remembered; any other is looked up
 LATE = 300317  # the sequence is not above the last one
-CLOSED = frozenset({300309, 200850})  # streaming ended by itself: it does ten minutes after it began
 LEAPS = (1, 3_000, 36_000, 864_000)  # the next one; five minutes, an hour, a day: for a clock that was set back
 
 
@@ -61,7 +60,7 @@ class Cards:
         await self._change(message_id, "PUT", "", {"card": {"type": "card_json", "data": _dump(json)}})
 
     async def write(self, message_id: str, element: str, text: str) -> None:
-        """The whole text of an element of a streaming card. Raises Said (a code of CLOSED) when it streams no more."""
+        """The whole text of an element of a card that streams; refused when it does not any more."""
         await self._change(message_id, "PUT", f"/elements/{element}/content", {"content": text})
 
     async def settle(self, message_id: str, config: Any) -> None:

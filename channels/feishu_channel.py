@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
@@ -17,6 +20,7 @@ from channels.base import (
     ChannelError,
     CommandInfo,
     Health,
+    Heard,
     Limits,
     NotStored,
     OutFile,
@@ -81,7 +85,8 @@ class Feishu:
         self._history = History(self._calls)
         self._budget = Budget(Rates(settings.per_reply, BURST, overall=settings.overall))
         self._link = Link(settings, self._connected)
-        self._missed = asyncio.Event()  # the connection was made after a time in which events may have been lost
+        self._missed = asyncio.Event()  # there is something to be read back…
+        self._since = math.inf  # …from this time on
         self._me: Me | None = None
         self._commands: frozenset[str] = frozenset()
         self._directs: dict[str, str] = {}  # person → their direct chat, as far as it was seen
@@ -110,8 +115,9 @@ class Feishu:
         async def take(raw: bytes) -> object:
             return await self._take(raw, reader, receive)
 
+        places = await past.heard(NAME, me.app) if past.hours else ()  # before the first event moves them on
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._catch_up(receive, past, me), name="feishu history")
+            group.create_task(self._catch_up(receive, past, me, places), name="feishu history")
             await self._link.run(take)
 
     async def _hello(self) -> Me:
@@ -130,16 +136,34 @@ class Feishu:
 
     def _connected(self, away: float) -> None:
         if away > KEPT:
+            self._since = min(self._since, time.time() - away - KEPT)
             self._missed.set()
 
-    async def _catch_up(self, receive: Receive, past: Past, me: Me) -> None:
+    async def _catch_up(self, receive: Receive, past: Past, me: Me, first: Sequence[Heard]) -> None:
+        """Read back what was missed: first what came before the start, later what got lost on the way."""
+        places: Sequence[Heard] | None = first
+
+        async def offer(events: Sequence[Message | Unreadable]) -> list[Receipt]:
+            receipts = await receive(events)
+            for event, receipt in zip(events, receipts, strict=True):
+                self._welcome(event, receipt)
+            return receipts
+
         while True:
             await self._missed.wait()
             self._missed.clear()
+            since, self._since = self._since, math.inf
             try:
-                await self._history.catch_up(receive, past, me)
+                if places is None:
+                    heard = await past.heard(NAME, me.app) if past.hours else ()
+                    places = [replace(place, time=min(place.time, since)) for place in heard]
+                await self._history.catch_up(offer, places, past, me)
             except (ChannelError, NotStored) as error:
                 log.warning("feishu.catch_up_failed reason=%s", error)
+                await asyncio.sleep(SLOWEST)
+                self._missed.set()
+            else:
+                places = None
 
     async def _take(self, raw: bytes, reader: Reader, receive: Receive) -> object:
         """Store one event; gives the answer to a click. Raises NotStored."""
@@ -149,18 +173,26 @@ class Feishu:
         try:
             [receipt] = await receive([event])
         except NotStored:
+            if isinstance(event, Message):
+                self._since = min(self._since, event.time)
             self._apologize(event)
             raise
         self._told.clear()
+        if self._since < math.inf:  # what could not be stored comes again, some time in seven hours; the history has it
+            self._missed.set()
         if isinstance(event, Message) and event.private and not event.thread.topic:
             self._directs[event.author.id] = event.thread.chat
         if isinstance(event, Unreadable):
             log.error("feishu.unreadable key=%s reason=%s", event.key, event.error)
         elif event.kind is Kind.CLICK:
             return self._clicked(event, receipt)
-        elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            self._soon(self._react(event.id, WORKING), f"reaction {event.id}")
+        self._welcome(event, receipt)
         return None
+
+    def _welcome(self, event: Message | Unreadable, receipt: Receipt) -> None:
+        """The sign of life: a reaction on what was taken."""
+        if isinstance(event, Message) and event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
+            self._soon(self._react(event.id, WORKING), f"reaction {event.id}")
 
     async def _menu(self, raw: bytes, me: Me) -> Message | None:
         """A command from the bot's menu: its event names the person, not the chat."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from agent.conversation import Message, Quote
-from channels.base import Heard, Past, Receive, Refused
+from channels.base import Heard, Past, Receipt, Receive, Refused
 from channels.feishu_calls import Calls, NoScope, Said
 from channels.feishu_content import FORWARDED, content
-from channels.feishu_events import NAME, Me, message
+from channels.feishu_events import Me, message
 
 log = logging.getLogger(__name__)
 
@@ -89,14 +89,11 @@ class History:
 
     # ------------------------------------------------------------ what was missed
 
-    async def catch_up(self, receive: Receive, past: Past, me: Me) -> None:
-        """Offer what came since each chat was heard, oldest first; the inbox knows what it has."""
-        if not past.hours:
-            return
-        heard = await past.heard(NAME, me.app)
+    async def catch_up(self, receive: Receive, places: Sequence[Heard], past: Past, me: Me) -> None:
+        """Offer what came since each place was heard, oldest first; the inbox knows what it has."""
         oldest = time.time() - past.hours * 3600
         try:
-            for place in sorted(heard, key=lambda known: known.time):
+            for place in sorted(places, key=lambda known: known.time):
                 try:
                     await self._since(place, max(place.time, oldest), receive, past.most, me)
                 except NoScope:
@@ -126,9 +123,9 @@ class History:
             told = message({"message": {**_raw(item), "chat_type": mode}, "sender": item["sender"]}, me, "")
             if told is not None and not told.author.bot and (told.addressed or told.follow_up):
                 events.append(told)
-        if events:
-            log.info("feishu.caught_up chat=%s messages=%d", place.chat, len(events[-most:]))
-            await receive(events[-most:])
+        new = (await receive(events[-most:])).count(Receipt.ACCEPTED) if events and most else 0
+        if new:
+            log.info("feishu.caught_up chat=%s messages=%d", place.chat, new)
 
     # ------------------------------------------------------------ calls
 

@@ -96,21 +96,13 @@ def load(whole: bool = False) -> Any:
 def prepare(settings: dict[str, Any]) -> Any:
     """Import the SDK and teach it timeouts, the proxy and the certificates; it has no settings for them. Gives its
     module of the long connection."""
-    for name in (
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "http_proxy",
-        "https_proxy",
-        "ALL_PROXY",
-        "all_proxy",
-        "NO_PROXY",
-        "no_proxy",
-    ):
-        os.environ.pop(name, None)  # noqa: TID251 — this process's own environment is how requests is told
+    environment = os.environ  # noqa: TID251 — this process's own is how requests is told
+    for name in [name for name in environment if name.lower().endswith("_proxy")]:
+        del environment[name]
     if settings["proxy"]:
-        os.environ["HTTP_PROXY"] = os.environ["HTTPS_PROXY"] = settings["proxy"]  # noqa: TID251 — likewise
+        environment["HTTP_PROXY"] = environment["HTTPS_PROXY"] = settings["proxy"]
     if settings["ca_file"]:
-        os.environ["REQUESTS_CA_BUNDLE"] = settings["ca_file"]  # noqa: TID251 — likewise
+        environment["REQUESTS_CA_BUNDLE"] = settings["ca_file"]
     requests: Any = importlib.import_module("requests")
     requests.post = functools.partial(requests.post, timeout=CONNECT)  # deaf for days: oapi-sdk-python issue 169
     ws = load()

@@ -16,7 +16,7 @@ from channels import feishu_card as shape
 from channels.base import Gone, Posts, Refused, TryLater, Unknown
 from channels.feishu_calls import Calls, NoScope, Said
 from channels.feishu_card import Part
-from channels.feishu_cards import CLOSED, Cards
+from channels.feishu_cards import Cards
 from channels.writer import Missing
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Surface:
             raise
         except Refused as error:
             self._shown.pop(message_id, None)
-            if not part.final:  # the stream goes on; the final decides
+            if not part.final:  # the whole card comes next: it may have stopped streaming, as it does after ten minutes
                 raise TryLater(str(error), 0.5) from None
             log.warning("feishu.card_lost message=%s reason=%s", message_id, error)
             with suppress(Refused):
@@ -141,17 +141,11 @@ class Surface:
         """The least that makes a card show `part`."""
         grown = shown and not part.final and shown.words and part.words and replace(shown, text=part.text) == part
         if grown:
-            try:
-                await self._cards.write(message_id, "text", part.words)
-            except Said as error:
-                if error.code not in CLOSED:
-                    raise
-            else:
-                return
-        if shown and part.final and replace(shown, final=True) == part:
+            await self._cards.write(message_id, "text", part.words)
+        elif shown and part.final and replace(shown, final=True) == part:
             await self._cards.settle(message_id, shape.card(part, self._topic)["config"])
-            return
-        await self._cards.replace(message_id, shape.card(part, self._topic))
+        else:
+            await self._cards.replace(message_id, shape.card(part, self._topic))
 
     async def _edit_plain(self, message_id: str, part: Part) -> None:
         if not part.final:

@@ -14,6 +14,7 @@ import pytest
 from agent.conversation import Ask, Final, Kind, Plan, PlanItem, Step, Text
 from channels.base import Gone, OutFile, Refused, TryLater
 from channels.feishu_card import LIMIT
+from channels.feishu_cards import EPOCH
 from tests.channels.box import Memory
 from tests.channels.rig_feishu import FeishuRig
 from tests.channels.rigs import deliver, ready
@@ -120,6 +121,8 @@ async def test_the_sequence_of_a_card_rises_through_restarts_and_a_clock_set_bac
         await reply.close()
         await rig.leave()
         await rig.back()
+        await until(lambda: (time.time() - EPOCH) * 10 > card(rig).sequence + 1)  # no restart is that quick
+    assert {call.status for call in rig.server.calls_of("card.")} == {200}
     card(rig).sequence += 6000  # as if the clock had been ten minutes ahead
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("The end."))
     assert rig.visible() == ["The end."]
@@ -302,9 +305,13 @@ async def test_a_file_that_is_gone_is_said(rig: FeishuRig) -> None:
 async def test_names_come_with_the_message_or_from_the_directory_or_not_at_all(rig: FeishuRig) -> None:
     message = await rig.say("hello")
     assert (await rig.channel.enrich(message, 0)).author.name == "Jane"
+    assert not rig.server.calls_of("user")
+    rig.server.tells_names = False
+    rig.server.send("and I", sender=KIM, chat=GROUP)
+    assert (await rig.channel.enrich(await rig.box.next(2), 0)).author.name == "Kim"
     rig.server.denied |= {"message.get", "user"}
     other = rig.server.send("hi", sender="ou_unknown", chat=GROUP)
-    message = await rig.box.next(2)
+    message = await rig.box.next(3)
     assert message.id == other.id
     rig.server.denied.discard("message.get")
     assert (await rig.channel.enrich(message, 0)).author.name == "ou_unknown"

@@ -85,7 +85,7 @@ class FakeFeishu(LocalServer, People):
     """The server; the state is in `feishu_world`, people in `feishu_people`, REST methods in `feishu_rest`."""
 
     patience = 1.0  # seconds for an acknowledgement; the real one waits 3
-    retries = (0.3, 0.6, 1.0, 2.0, 4.0)  # …and pushes again after 15 s, 5 min, 1 h, 6 h
+    retries: tuple[float, ...] = (0.3, 0.6, 1.0, 2.0, 4.0)  # …and pushes again after 15 s, 5 min, 1 h, 6 h
     fragments = 1  # frames that an event is cut into
     endpoint_error = 0
     socket_host = ""  # where the endpoint says that events come from, when it is not here

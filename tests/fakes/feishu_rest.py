@@ -22,6 +22,7 @@ class Methods(World):
     """One Python method per platform method, named `m_…`; each gives the answer's data or raises Refusal."""
 
     enforce_cards = True  # ten changes a second
+    tells_names = True  # of senders, with their messages
 
     # ------------------------------------------------------------ messages
 
@@ -136,7 +137,7 @@ class Methods(World):
             "sender_type": "app" if bot else "user",
             "tenant_key": TENANT,
         }
-        if query and query.get("with_sender_name") == "true" and said.sender in self.names:
+        if self.tells_names and query and query.get("with_sender_name") == "true" and said.sender in self.names:
             sender["sender_name"] = self.names[said.sender]
         made = {
             "message_id": said.id,

@@ -69,6 +69,9 @@ _CODES: dict[int, type[Refused]] = {
 }
 
 
+_SLOWLY = (20016, 20028, 20029, 30046)  # limits of a channel, a server, and of edits to messages older than an hour
+
+
 class Calls:
     """The calls of one bot. Raises ChannelError; no error carries a token."""
 
@@ -87,7 +90,9 @@ class Calls:
         self.trust: ssl.SSLContext | None = None
 
     async def open(self) -> None:
-        """Get ready to make calls."""
+        """Get ready to make calls. Raises Refused."""
+        if self._proxy and not self._proxy.startswith("http"):
+            raise Refused("proxy: Discord can be reached through an http proxy only.")
         self.trust = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file or None)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=self.trust)
         self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": AGENT})
@@ -185,10 +190,10 @@ class Calls:
             code, words = int(told.get("code") or 0), str(told.get("message") or "")
         except (ValueError, AttributeError, TypeError):
             told, code, words = {}, 0, ""
-        if status == 429:
+        if status == 429 or code in _SLOWLY:
             after = float(told.get("retry_after") or headers.get("Retry-After") or 60.0)
             # Without `Via` it is not Discord itself but what stands before it, which bans the whole address.
-            everywhere = told.get("global") or "Via" not in headers
+            everywhere = status == 429 and (told.get("global") or "Via" not in headers)
             self._shut("" if everywhere else bucket, after)
             return TryLater("Discord asked to wait", after)
         if status == 504:

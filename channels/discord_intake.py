@@ -70,7 +70,7 @@ class Intake:
         self._receive, self._past = receive, past
         async with asyncio.TaskGroup() as side:
             self._side = side
-            side.create_task(self._rivals.watch(receive), name="discord rivals")
+            side.create_task(self._rivals.watch(self._store), name="discord rivals")
             while True:
                 frames = [await self._frames.get()]
                 while not self._frames.empty():
@@ -163,12 +163,14 @@ class Intake:
     # ------------------------------------------------------------ storing
 
     async def _offer(self, batch: Sequence[Event], *, live: bool = True) -> None:
-        """Store, and only then go on. What cannot be stored is offered again. `live`: it was said just now."""
-        if not batch:
-            return
-        if self._rivals.standing:
+        """To the inbox, unless another Fawn answers. `live`: it was said just now."""
+        if batch and self._rivals.standing:
             self._rivals.hold(batch)
-            return
+        elif batch:
+            await self._store(batch, live=live)
+
+    async def _store(self, batch: Sequence[Event], *, live: bool = False) -> list[Receipt]:
+        """Store, and only then go on. What cannot be stored is offered again."""
         for event in batch:
             if live and isinstance(event, Message) and event.kind is Kind.CHAT and event.thread.topic == event.id:
                 self._rooms.expect(event.id, event.text)
@@ -189,6 +191,7 @@ class Intake:
                 log.error("discord.unreadable key=%s reason=%s", event.key, event.error)
             elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
                 self._soon(self._rooms.type(event.thread), f"typing {event.thread}")
+        return receipts
 
     def _apologize(self, batch: Sequence[Event]) -> None:
         """Say once per outage and chat that a message could not be stored."""

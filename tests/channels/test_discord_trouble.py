@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Final, Secret, Unreadable
+from agent.conversation import Ask, Final, Secret, Text, Unreadable
 from channels import discord
 from channels.base import Channel, Gone, Health, Refused, TryLater, Unknown
 from channels.discord import Settings
@@ -239,6 +239,20 @@ async def test_a_post_without_an_answer_shows_once_and_is_no_second_fawn(rig: Di
     assert len(rig.server.calls_of("createMessage")) == 2
 
 
+async def test_an_old_message_that_may_not_be_edited_now_is_edited_later(rig: DiscordRig) -> None:
+    message, posts = await rig.say("work for two hours"), Memory()
+    reply = rig.channel.reply(message.thread, posts, to=message.id)
+    reply.show(Text("At it."))
+    await until(rig.visible)
+    await reply.close()
+    words = '{"code": 30046, "message": "Maximum number of edits to messages older than 1 hour reached."}'
+    rig.server.fault("error", "editMessage", code=400, body=words)
+    with pytest.raises(TryLater) as told:
+        await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final("Done."))
+    assert told.value.after >= 10
+    assert rig.visible() == ["At it."]
+
+
 async def test_a_press_told_twice_is_no_second_fawn(rig: DiscordRig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("a", "b"))))
     rig.press("a")
@@ -354,6 +368,8 @@ async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
     away = Settings(token=Secret(TOKEN), base_url="http://127.0.0.1:9/api/v10")
     with pytest.raises(Refused, match=r"cannot reach Discord .*base_url"):
         await discord.probe(away)
+    with pytest.raises(Refused, match="http proxy"):
+        await discord.probe(Settings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
     pem = Settings(token=Secret(TOKEN), ca_file="/nowhere.pem")
     with pytest.raises(Refused, match="ca_file"):
         await discord.probe(pem)

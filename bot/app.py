@@ -326,7 +326,6 @@ def sandbox_settings(config: Config) -> tuple[BubblewrapSettings, DockerSettings
         cpus=sandbox.cpus,
         live=sandbox.live,
         network=sandbox.network,
-        state=state,
     ), DockerSettings(
         skills=Path(sandbox.skills),
         state=state,

@@ -60,8 +60,7 @@ class BubblewrapSettings:
     """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
     private memory, RLIMIT_DATA) and, when the service is root, of a whole sandbox, as are `cpus`; `processes` per
     sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of that each), `file_mb` the largest file,
-    `command_seconds` the longest command, `live` the sandboxes that may run at once. `state` is a folder of ours for
-    what lives as long as they do, None for one in /tmp."""
+    `command_seconds` the longest command, `live` the sandboxes that may run at once."""
 
     skills: Path
     memory_mb: int = 1024
@@ -72,7 +71,6 @@ class BubblewrapSettings:
     cpus: float = 1.0
     live: int = 100
     network: NetworkRules = field(default_factory=NetworkRules)
-    state: Path | None = None
 
 
 class _Pipes:
@@ -157,9 +155,8 @@ class Bubblewrap:
 
     def __init__(self, settings: BubblewrapSettings, egress: Egress | None = None) -> None:
         self._settings = settings
-        self._scratch = None if settings.state or egress else Path(tempfile.mkdtemp(prefix="fawn-"))
-        state = settings.state or self._scratch or Path()
-        self._egress = egress or Egress(settings.network, state / "egress")
+        self._scratch = None if egress else Path(tempfile.mkdtemp(prefix="fawn-"))
+        self._egress = egress or Egress(settings.network, self._scratch or Path())
         self._keeper = Keeper(self._start, self._stop, settings.live)
         self._starts = asyncio.Semaphore(STARTS)
         self._options: list[str] | None = None
@@ -185,8 +182,9 @@ class Bubblewrap:
 
     async def _start(self, key: str, folder: Path) -> StreamSandbox:
         async with self._starts:
-            folders = await asyncio.to_thread(self._prepare, folder)
-            folders["door"] = str(await self._egress.open(key))
+            owner = USER if os.geteuid() == 0 else None
+            folders = await asyncio.to_thread(self._prepare, folder, owner)
+            folders["door"] = str(await self._egress.open(key, owner))
             settings = self._settings
             plan = await self._plan(folders)
             most = settings.processes + SPARE
@@ -214,9 +212,9 @@ class Bubblewrap:
         await sandbox.close()
         await self._egress.close(key)
 
-    def _prepare(self, folder: Path) -> dict[str, str]:
+    def _prepare(self, folder: Path, owner: int | None) -> dict[str, str]:
         """Make the thread's folders; gives what is to be bound, by name."""
-        make_folders(folder, USER if os.geteuid() == 0 else None)
+        make_folders(folder, owner)
         folders = {name: str(folder.absolute() / name) for name in FOLDERS}
         if self._settings.skills.is_dir():
             folders["skills"] = str(self._settings.skills.resolve())

@@ -47,12 +47,13 @@ class Egress:
         self._proxies: dict[str, Proxy] = {}
         self._lock = asyncio.Lock()
 
-    async def open(self, key: str) -> Path:
-        """The folder to bind for `key`, its proxy listening. Open already: the same."""
+    async def open(self, key: str, owner: int | None = None) -> Path:
+        """The folder to bind for `key`, its proxy listening. Open already: the same. With an `owner`, that user can get
+        there without being given the folder by root."""
         folder = self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
         async with self._lock:
             if key not in self._proxies:
-                listener = await asyncio.to_thread(self._prepare, folder)
+                listener = await asyncio.to_thread(self._prepare, folder, owner)
                 proxy = Proxy(key, self._guard, self._rules.proxy, self._resolve)
                 await proxy.start(listener)
                 self._proxies[key] = proxy
@@ -97,11 +98,15 @@ class Egress:
             for proxy in proxies.values():
                 await proxy.aclose()
 
-    def _prepare(self, folder: Path) -> socket.socket:
-        """Make the folder; a socket in it that everybody who sees the folder may connect to."""
-        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else of this machine comes to the sockets
-        folder.mkdir(mode=0o755, exist_ok=True)
-        folder.chmod(0o755)
+    def _prepare(self, folder: Path, owner: int | None) -> socket.socket:
+        """Make the folder; a socket in it that everybody who sees the folder may connect to, which nobody else of this
+        machine does."""
+        self._place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
+        self._place.chmod(0o700 if owner is None else 0o711)
+        folder.chmod(0o755 if owner is None else 0o500)
+        if owner is not None:
+            os.chown(folder, owner, owner)
         if self._rules.ca_file:
             (folder / CA_FILE).write_bytes(_authorities(self._rules.ca_file))
             (folder / CA_FILE).chmod(0o644)

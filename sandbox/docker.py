@@ -344,7 +344,11 @@ class Docker:
         raise SandboxError("The sandbox could not be started: its container is being removed. Try again.")
 
     async def _attach(self, container: str, key: str, *, fresh: bool) -> Computer:
-        connection, program = await self._engine.open(container, PROGRAM)
+        try:
+            connection, program = await self._engine.open(container, PROGRAM)
+        except Taken as error:  # "is not running"
+            found = await self._engine.look(container)
+            raise Gone(f"its container stops at once ({found.error or error})") from error
         tether = Tether(*await wrap(connection), self._engine, container)
         tether.keep = True
         computer = Computer(tether, key, self._settings)

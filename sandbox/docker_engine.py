@@ -36,13 +36,14 @@ class Taken(SandboxError):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What is known of one. `memory_ran_out`: the kernel killed it for that."""
+    """What is known of one. `memory_ran_out`: the kernel killed it for that; `error`: why it did not start."""
 
     id: str
     name: str
     running: bool
     memory_ran_out: bool
     labels: Mapping[str, str]
+    error: str = ""
 
 
 class Engine:
@@ -79,7 +80,14 @@ class Engine:
         found = await self.ask(lambda client: client.inspect_container(container))
         state = found["State"]
         labels = found["Config"].get("Labels") or {}
-        return Container(found["Id"], found["Name"].lstrip("/"), state["Running"], state["OOMKilled"], labels)
+        return Container(
+            found["Id"],
+            found["Name"].lstrip("/"),
+            state["Running"],
+            state["OOMKilled"],
+            labels,
+            plain(state.get("Error", "")),
+        )
 
     async def mounts(self, container: str) -> list[tuple[str, str]]:
         """Where its mounts lie inside and on the host. Raises Missing."""

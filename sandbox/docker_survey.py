@@ -34,12 +34,9 @@ def site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Site:
     user, group, owner = (USER, USER, USER) if uid == 0 else (uid, gid, None)
     if "rootless" in options:
         # Its users are those of the person who started it, and root inside is that person outside.
-        person = sock.stat().st_uid
-        if uid not in (0, person):
-            raise SandboxUnavailable(
-                "The Docker engine is rootless and belongs to another user: run Fawn as that one, or as root."
-            )
-        user, group, owner = 0, 0, person if uid == 0 else None
+        if uid != sock.stat().st_uid:
+            raise SandboxUnavailable("The Docker engine is rootless and belongs to another user: run Fawn as that one.")
+        user, group, owner = 0, 0, None
     elif "userns" in options:
         # Its root folder is called after the first uid and gid of the range (docs: "userns-remap").
         found = re.search(r"/(\d+)\.(\d+)$", info.get("DockerRootDir", ""))

@@ -16,6 +16,7 @@ from sandbox.bubblewrap import BubblewrapSettings
 from sandbox.docker import INSTANCE, Docker
 from sandbox.docker_engine import Container, Engine
 from sandbox.docker_spec import DockerSettings
+from sandbox.image import context
 from sandbox.keeper import Keeper
 from sandbox.pool import LazyMachine, choose
 from sandbox.stream import StreamSandbox
@@ -269,7 +270,7 @@ async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
 @asynccontextmanager
 async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
     """Name, sentence and whether commands run."""
-    provider, sentence = await choose(kind, BubblewrapSettings(settings.skills, state=settings.state), settings)  # type: ignore[arg-type]  # any text, as in a test's parameter
+    provider, sentence = await choose(kind, BubblewrapSettings(settings.skills), settings)  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
         yield provider.runs_commands, provider.name, sentence
     finally:
@@ -315,21 +316,38 @@ async def test_what_keeps_docker_from_working_is_said(settings: DockerSettings, 
             assert str(tmp_path) not in str(caught.value)
 
 
-@pytest.mark.parametrize("lacks", ["python3", "bash"])
-async def test_an_image_that_lacks_what_we_need_is_told(settings: DockerSettings, engine: Engine, lacks: str) -> None:
-    tag = f"fawn-sandbox-lacks-{lacks}:test"
-    await engine.build(
-        _context(f"FROM {IMAGE}\nRUN rm -f /usr/bin/{lacks} /usr/bin/python3.11\n"), tag, {}, lambda _: None
-    )
-    with pytest.raises(SandboxUnavailable, match=lacks):
-        async with chosen("docker", replace(settings, image=tag)):
-            pass
+@asynccontextmanager
+async def built(engine: Engine, changes: str) -> AsyncIterator[str]:
+    """An image made of the tests' one with these lines; gone afterwards."""
+    tag = f"fawn-sandbox:changed-{abs(hash(changes))}"
+    await engine.build(context({"Dockerfile": f"FROM {IMAGE}\n{changes}\n".encode()}), tag, {}, lambda _: None)
+    try:
+        yield tag
+    finally:
+        await engine.ask(lambda client: client.remove_image(tag, force=True))
 
 
-def _context(dockerfile: str) -> bytes:
-    from sandbox.image import context
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ("RUN rm -f /usr/bin/python3*", "lacks python3"),
+        ("RUN rm -f /usr/bin/bash", '"bash": executable file not found'),
+        ("RUN cp /usr/bin/true /usr/bin/bash", "stops at once"),
+    ],
+)
+async def test_an_image_that_cannot_do_is_told(
+    settings: DockerSettings, engine: Engine, changes: str, words: str
+) -> None:
+    async with built(engine, changes) as tag:
+        with pytest.raises(SandboxUnavailable, match=words):
+            async with chosen("docker", replace(settings, image=tag)):
+                pass
 
-    return context({"Dockerfile": dockerfile.encode()})
+
+async def test_an_image_of_somebody_else_will_do(settings: DockerSettings, engine: Engine) -> None:
+    changes = 'ENTRYPOINT ["false"]\nUSER 0\nENV SECRET=shown\nVOLUME /data\nHEALTHCHECK CMD false\nEXPOSE 80'
+    async with built(engine, changes) as tag, chosen("docker", replace(settings, image=tag)) as (commands, _, _):
+        assert commands
 
 
 # ---------------------------------------------------------------- many

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.conversation import Final, Thread, View
-from channels.base import ChannelError, Posts, Refused, TryLater, Unknown
+from channels.base import ChannelError, Posts, TryLater, Unknown
 from channels.markdown import split
 from channels.slack_blocks import (
     CHUNK,
@@ -84,11 +84,10 @@ class Surface:
         self._key = posts.key
         self._to = to
         self._asker = asker
-        self._native = bool(thread.topic and asker)
+        self._native = self._streaming = bool(thread.topic and asker)  # at first, and still
         self._before = ""  # the texts that a stream shows before the latest
         self._streams: dict[str, Stream] = {}
         self._own: set[str] = set()  # no stream of an earlier life can be open in these
-        self._doubtful = {post.index for post in posts.known if post.id is None}
         self._indexes = {post.id: post.index for post in posts.known if post.id}
 
     # ------------------------------------------------------------ what is shown
@@ -137,20 +136,8 @@ class Surface:
     # ------------------------------------------------------------ calls
 
     async def post(self, part: Part, index: int) -> str:
-        """A new message, or the one that an earlier try of unknown outcome has left."""
         team = await self._find(self._thread.workspace)
-        if index in self._doubtful and (found := await self._lookup(team, index)):
-            self._doubtful.discard(index)
-            self._indexes[found] = index
-            await self.edit(found, part)
-            return found
-        self._doubtful.add(index)
-        try:
-            ts = await self._send(team, part, index)
-        except (TryLater, Refused):
-            self._doubtful.discard(index)
-            raise
-        self._doubtful.discard(index)
+        ts = await self._send(team, part, index)
         self._own.add(ts)
         self._indexes[ts] = index
         team.ended(self._thread)
@@ -263,6 +250,27 @@ class Surface:
         team = await self._find(self._thread.workspace)
         await team.working(self._thread)
 
+    async def seek(self, index: int) -> str | None:
+        """By its metadata; a stream has none before its end, and is the only such message since the question."""
+        team = await self._find(self._thread.workspace)
+        since = self._to if self._to.replace(".", "").isdecimal() else f"{time.time() - RECENT:.6f}"
+        where: Json = {"channel": self._thread.chat, "oldest": since, "include_all_metadata": True}
+        method = "conversations.history"
+        if self._thread.topic:
+            method, where["ts"] = "conversations.replies", self._thread.topic
+        me, pages = await team.hello(), team.calls.pages(method, "messages", 1000, **where)
+        ours = [entry async for page in pages for entry in page if entry.get("bot_id") == me.bot]
+        wanted = self._metadata(index)["event_payload"]
+        found = [entry["ts"] for entry in ours if (entry.get("metadata") or {}).get("event_payload") == wanted]
+        if not found and index == 0 and self._streaming:
+            found = [
+                e["ts"] for e in ours if not (e.get("metadata") or e.get("files") or e["ts"] == self._thread.topic)
+            ]
+        if not found:
+            return None
+        self._indexes[found[-1]] = index
+        return str(found[-1])
+
     # ------------------------------------------------------------ parts
 
     def _address(self) -> Json:
@@ -271,22 +279,3 @@ class Surface:
 
     def _metadata(self, index: int) -> Json:
         return {"event_type": METADATA, "event_payload": {"key": self._key, "index": index}}
-
-    async def _lookup(self, team: Team, index: int) -> str:
-        """The message that a try of unknown outcome may have left: by its metadata, or a stream that has none yet."""
-        since = self._to if self._to.replace(".", "").isdecimal() else f"{time.time() - RECENT:.6f}"
-        where: Json = {"channel": self._thread.chat, "oldest": since, "include_all_metadata": True}
-        method = "conversations.history"
-        if self._thread.topic:
-            method, where["ts"] = "conversations.replies", self._thread.topic
-        me, orphan = await team.hello(), ""
-        async for page in team.calls.pages(method, "messages", 1000, **where):
-            for entry in page:
-                if entry.get("bot_id") != me.bot or entry.get("files") or entry["ts"] == self._thread.topic:
-                    continue
-                known = entry.get("metadata") or {}
-                if known.get("event_payload") == {"key": self._key, "index": index}:
-                    return str(entry["ts"])
-                if not known and index == 0 and self._native:
-                    orphan = str(entry["ts"])
-        return orphan

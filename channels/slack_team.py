@@ -175,7 +175,8 @@ class Team:
         if event.addressed and event.kind in (Kind.CHAT, Kind.COMMAND) and event.thread not in self._told:
             self._told.add(event.thread)
             address = {"thread_ts": event.thread.topic} if event.thread.topic else {}
-            await self.calls("chat.postMessage", channel=event.thread.chat, text=LATER, **address)
+            note = {"event_type": "fawn_note", "event_payload": {}}  # so that it is not taken for an unfinished answer
+            await self.calls("chat.postMessage", channel=event.thread.chat, text=LATER, metadata=note, **address)
 
     async def _clicked(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Put the choice where the buttons were; who may not choose is told so, and nobody else."""

@@ -56,6 +56,14 @@ class Drafting(Protocol[C]):
     async def draft(self, part: C) -> None: ...
 
 
+@runtime_checkable
+class Seeking(Protocol):
+    """A surface that can look whether a post of unknown outcome is there."""
+
+    async def seek(self, index: int) -> str | None:
+        """The id of the message that an earlier try has left, None when there is none. Raises ChannelError."""
+
+
 class Writer(Generic[P]):
     """The one writer of a reply: `show` only changes the picture, a task shows the latest one at the budget's pace.
 
@@ -237,6 +245,10 @@ class Writer(Generic[P]):
     async def _post(self, index: int, part: P, content: bool) -> None:
         """Post, with the store told before and after. Cancelled, it waits a little for the id it is about to get."""
         unknown = any(post.index == index and post.id is None for post in self._posts.known)
+        if unknown and isinstance(self._surface, Seeking) and (found := await self._surface.seek(index)):
+            await self._posts.sent(index, found)
+            self._ids[index] = found
+            return await self._edit(index, part)
         if unknown and not self._place.idempotent:
             self._marked.add(index)
         sent = asyncio.create_task(self._send(index, part, content), name=f"post {self._posts.key} {index}")

@@ -16,9 +16,10 @@ import pytest
 
 from sandbox.base import SandboxProvider
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.docker import Docker
 from sandbox.egress import Egress
 from sandbox.egress_rules import NetworkRules
-from tests.engines import docker_provider, docker_settings, need_bubblewrap
+from tests.engines import docker_provider, docker_settings, need_bubblewrap, need_docker
 from tests.sandbox.outside import HOST, Names, Outside
 
 
@@ -229,3 +230,20 @@ async def test_the_forwarder_and_the_door_give_nothing_away(make: Make, outside:
         assert len(answers) == 4
         assert all("400" in line or line in ("door: b'closed'", "door: b''") for line in answers), answers
         assert (await sandbox.run("echo works")).output == "works\n"
+
+
+async def test_after_a_restart_of_the_service_the_way_out_is_there_again(outside: Outside, tmp_path: Path) -> None:
+    """A container outlives the service: its folder gets a new socket, its next command server a new forwarder."""
+    need_docker()
+    rules = NetworkRules("allowlist", (f"{HOST}:{outside.http}",))
+    settings = docker_settings(tmp_path, network=rules)
+    look = ask(f"http://{HOST}:{outside.http}/hello")
+    first = Docker(settings, Egress(rules, tmp_path / "egress", Names()))
+    async with first.acquire("t", tmp_path / "t") as sandbox:
+        await sandbox.run("sleep 7341 &")
+        assert (await sandbox.run(look)).output == "hello\n"
+    await first.close()
+    async with docker_provider(settings, Egress(rules, tmp_path / "egress", Names())) as second:
+        async with second.acquire("t", tmp_path / "t") as sandbox:
+            assert "7341" in (await sandbox.run("pgrep -fa sleep")).output  # it is the same container
+            assert (await sandbox.run(look)).output == "hello\n"

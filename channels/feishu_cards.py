@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from channels.base import Refused
+from channels.base import Refused, TryLater, Unknown
 from channels.feishu_calls import Calls, Said
 
 EPOCH = 1_767_225_600.0  # 2026-01-01
@@ -41,7 +41,10 @@ class Cards:
     async def create(self, json: Any) -> str:
         """A new entity, not shown anywhere yet; gives its id."""
         body = {"type": "card_json", "data": _dump(json)}
-        return str((await self._calls("POST", "cardkit/v1/cards", body))["card_id"])
+        try:
+            return str((await self._calls("POST", "cardkit/v1/cards", body))["card_id"])
+        except Unknown as error:  # nobody sees it yet: another one may be made
+            raise TryLater(str(error)) from None
 
     def note(self, message_id: str, card_id: str) -> None:
         """This message shows this card."""

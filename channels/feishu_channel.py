@@ -202,7 +202,7 @@ class Feishu:
         try:
             person = event["event"]["operator"]["operator_id"]["open_id"]
             return menu(event, me, await self._direct(person), self._commands)
-        except (ChannelError, KeyError, TypeError) as error:
+        except (ChannelError, LookupError, TypeError) as error:
             log.warning("feishu.menu reason=%s: %s", type(error).__name__, error)
             return None
 

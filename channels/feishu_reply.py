@@ -91,31 +91,52 @@ class Surface:
     # ------------------------------------------------------------ calls
 
     async def post(self, part: Part, index: int) -> str:
+        try:
+            message_id = await self._post(part, index)
+        except TryLater as error:
+            if index in self._unknown:  # not taken this time, but perhaps before: that must not be forgotten
+                raise Unknown(str(error)) from None
+            raise
+        except Unknown:
+            self._unknown.add(index)
+            raise
+        self._index[message_id] = index
+        self._shown[message_id] = part
+        return message_id
+
+    async def _post(self, part: Part, index: int) -> str:
+        """As a card; where cards are refused, as a rich message."""
         name = f"{index} {self._gone.get(index, '')}"  # a uuid twice would give the message that is gone
         try:
-            message_id = await self._post_card(part, index, name)
-        except (Gone, Unknown):
+            return await self._post_card(part, index, name)
+        except Gone:
             raise
         except Refused as error:
             log.warning("feishu.card_refused reason=%s", error)
-            message_id = await self._sender.send("post", shape.post(part), f"{name} plain")
-            self._plain.add(message_id)
-        self._index[message_id] = index
-        self._shown[message_id] = part
+        message_id = await self._sender.send("post", shape.post(part), f"{name} plain")
+        self._plain.add(message_id)
+        if index in self._unknown:  # the first try may have arrived, with other words
+            await self._edit_plain(message_id, replace(part, final=True))
         return message_id
 
     async def _post_card(self, part: Part, index: int, name: str) -> str:
         card_id = await self._cards.create(shape.card(part, self._topic))
         content = {"type": "card", "data": {"card_id": card_id}}
-        try:
-            message_id = await self._sender.send("interactive", content, name, quote=part.quote)
-        except Unknown:
-            self._unknown.add(index)
-            raise
+        message_id = await self._sender.send("interactive", content, name, quote=part.quote)
         self._cards.note(message_id, card_id)
-        if index in self._unknown and await self._cards.find(message_id) != card_id:  # the first try had arrived
-            await self._cards.replace(message_id, shape.card(part, self._topic))
+        if index in self._unknown:
+            await self._adopt(message_id, card_id, part)
         return message_id
+
+    async def _adopt(self, message_id: str, card_id: str, part: Part) -> None:
+        """The first try may have arrived: then its message is there, and shows another card."""
+        try:
+            if await self._cards.find(message_id) != card_id:
+                await self._cards.replace(message_id, shape.card(part, self._topic))
+        except Refused:
+            with suppress(Refused):
+                await self._recall(message_id)
+            raise
 
     async def edit(self, message_id: str, part: Part) -> None:
         if message_id in self._plain:

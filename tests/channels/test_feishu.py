@@ -242,6 +242,25 @@ async def test_case_61_the_platforms_own_wait_is_kept(rig: FeishuRig) -> None:
     assert told.value.after == 7
 
 
+@pytest.mark.parametrize("cards", [True, False])
+async def test_case_63_a_post_of_unknown_outcome_shows_the_latest_words_once(rig: FeishuRig, cards: bool) -> None:
+    rig.server.denied |= set() if cards else {"card.create", "card.find"}
+    posts = Memory()
+    rig.server.fault("drop", "message.send", after=True)
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half"))
+    await until(lambda: rig.visible() == ["Half"])
+    await reply.close()
+    assert posts.rows == {0: None}
+    rig.server.fault("flood", "message.send", seconds=1)
+    rig.server.fault("drop", "card.find")
+    await deliver(rig, Final("The whole."), posts)
+    assert rig.visible() == ["The whole."]
+    assert not (cards and card(rig).streaming)
+    await deliver(rig, Final("The whole truth."), posts)
+    assert rig.visible() == ["The whole truth."]
+
+
 async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: FeishuRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
     code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))

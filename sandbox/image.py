@@ -32,7 +32,7 @@ async def build(host: str, image: str, base: str) -> None:
     try:
         await engine.build(packed, image, {"BASE_IMAGE": base} if base else {}, _show)
     except SandboxError as error:
-        if any(mark in str(error) for mark in ("registry", "pull access", "manifest")):
+        if any(mark in str(error) for mark in ("registry", "pull access", "manifest", "dial tcp", "/v2/")):
             words = "Where no registry can be reached, name a base image of your own: `fawn sandbox build --base IMAGE`"
             raise SandboxError(f"{error} {words} (docs/sandbox.md).") from error
         raise

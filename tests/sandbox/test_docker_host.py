@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +14,7 @@ import docker
 import pytest
 
 from sandbox.base import SandboxUnavailable
-from sandbox.docker_engine import plain
+from sandbox.docker_engine import ExecStream, plain
 from sandbox.docker_places import Places
 from sandbox.docker_spec import Site
 from sandbox.docker_survey import site
@@ -23,6 +26,7 @@ INFO = {
     "PidsLimit": True,
     "SecurityOptions": ["name=seccomp,profile=default"],
 }
+ROOT = Path(__file__).parents[2]
 SOCK = Path("/")  # stands for the engine's socket: its owner, root here, is who started a rootless engine
 
 
@@ -66,6 +70,47 @@ def test_the_engines_words_lose_their_paths() -> None:
     assert plain(text) == "invalid mount: bind source path does not exist: … in '… b':…, see https://docs.docker.com/go"
 
 
+@pytest.mark.parametrize("piece", [1, 3, 8, 1000])
+async def test_the_engines_frames_are_taken_apart_however_they_arrive(piece: int) -> None:
+    ours, theirs = socket.socketpair()
+    stream = ExecStream(*await asyncio.open_connection(sock=ours))
+    _, writer = await asyncio.open_connection(sock=theirs)
+    frames = [(1, b"out"), (2, b"a word of warning"), (1, b""), (1, b"x" * 300), (2, b"!"), (1, b"end")]
+    sent = b"".join(struct.pack(">BxxxI", kind, len(data)) + data for kind, data in frames)
+
+    async def send() -> None:
+        for start in range(0, len(sent), piece):
+            writer.write(sent[start : start + piece])
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    sending = asyncio.create_task(send())
+    got = b""
+    while data := await stream.read():
+        got += data
+    await sending
+    assert got == b"out" + b"x" * 300 + b"end"
+    assert stream.complaint == "a word of warning!"
+    await stream.close()
+    with pytest.raises(OSError, match="closed"):
+        await stream.write(b"x")
+
+
+async def test_building_without_a_registry_says_what_to_do(tmp_path: Path) -> None:
+    need_docker()
+    (tmp_path / "config.yaml").write_text("config_version: 1\nsandbox: {image: 'fawn-sandbox:never'}\n")
+    build = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bot", "sandbox", "build", "--base", "127.0.0.1:1/none", cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await asyncio.wait_for(build.communicate(), 60)
+    assert build.returncode == 1
+    assert b"Step 1/" in said
+    assert b"fawn sandbox build --base IMAGE" in said
+    assert b"Traceback" not in said
+
+
 INSIDE = """
 import asyncio
 from pathlib import Path
@@ -107,9 +152,8 @@ async def test_the_service_in_a_container_finds_its_folders_on_the_host(
 ) -> None:
     """A real one: our source in a container with the engine's socket, its data in a folder of the host."""
     (tmp_path / "data").mkdir()
-    root = Path(__file__).parents[2]
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
-    binds = {root / "sandbox": "/fawn/sandbox", libraries: "/libraries"}
+    binds = {ROOT / "sandbox": "/fawn/sandbox", libraries: "/libraries"}
     config = client.create_host_config(
         network_mode="none",
         binds=[

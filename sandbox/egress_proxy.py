@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import logging
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -26,6 +28,7 @@ HEAD_SECONDS = 30.0
 CONNECT_SECONDS = 15.0
 IDLE_SECONDS = 600.0  # a connection over which nothing moves
 CONNECTIONS = 64  # at once, of one sandbox
+LOOKUPS = 3  # names that are resolved at once, of one sandbox
 LINES = 120  # in the log, per minute and sandbox
 CHUNK = 1 << 16
 FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
@@ -38,9 +41,14 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a host, as text, best first. Raises OSError."""
 
 
+# Not the loop's own threads: who asks for names that nobody answers would hold up the whole service.
+_resolvers = ThreadPoolExecutor(16, "resolve")
+
+
 async def resolve(host: str, port: int) -> list[str]:
     """As this machine does it."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_resolvers, ask)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
@@ -88,6 +96,7 @@ class Proxy:
         self._name, self._guard, self._upstream, self._resolve = name, guard, upstream, resolve
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._lookups = asyncio.Semaphore(LOOKUPS)
         self._expected: dict[str, asyncio.Future[Ends]] = {}
         self._minute, self._lines = 0, 0
 
@@ -175,7 +184,7 @@ class Proxy:
         """A connection to the one address that was checked. Raises Denied, OSError."""
         self._guard.ask(host, port)
         try:
-            addresses = [host] if literal(host) else await self._resolve(host, port)
+            addresses = [host] if literal(host) else await self._look_up(host, port)
         except OSError:
             if not self._upstream:
                 raise
@@ -193,6 +202,10 @@ class Proxy:
         if denied or not self._upstream:
             raise denied or OSError("the name has no address")
         return await self._through(host, port)
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        async with self._lookups:
+            return await self._resolve(host, port)
 
     async def _through(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A tunnel through the operator's proxy, which is given the name."""

@@ -243,7 +243,7 @@ async def test_after_a_restart_of_the_service_the_way_out_is_there_again(outside
         await sandbox.run("sleep 7341 &")
         assert (await sandbox.run(look)).output == "hello\n"
     await first.close()
-    async with docker_provider(settings, Egress(rules, tmp_path / "egress", Names())) as second:
-        async with second.acquire("t", tmp_path / "t") as sandbox:
-            assert "7341" in (await sandbox.run("pgrep -fa sleep")).output  # it is the same container
-            assert (await sandbox.run(look)).output == "hello\n"
+    again = Egress(rules, tmp_path / "egress", Names())
+    async with docker_provider(settings, again) as second, second.acquire("t", tmp_path / "t") as sandbox:
+        assert "7341" in (await sandbox.run("pgrep -fa sleep")).output  # it is the same container
+        assert (await sandbox.run(look)).output == "hello\n"

@@ -1,0 +1,112 @@
+"""Which hosts and addresses the rules of the network allow."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from sandbox.base import SandboxUnavailable
+from sandbox.egress_rules import Denied, Guard, NetworkRules, local, normal, plain, public, split
+
+WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "special.example:8443", "[fd00::7]:80")
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "port", "why"),
+    [
+        ("off", "example.com", 443, "off"),
+        ("allowlist", "example.com", 443, ""),
+        ("allowlist", "EXAMPLE.com.", 80, ""),
+        ("allowlist", "sub.example.com", 443, "host"),
+        ("allowlist", "example.com.evil.test", 443, "host"),
+        ("allowlist", "notexample.com", 443, "host"),
+        ("allowlist", "a.wide.example", 443, ""),
+        ("allowlist", "a.b.wide.example", 443, ""),
+        ("allowlist", "wide.example", 443, "host"),
+        ("allowlist", "evilwide.example", 443, "host"),
+        ("allowlist", "xn--bcher-kva.example", 443, ""),
+        ("allowlist", "BÜCHER.example", 443, ""),
+        ("allowlist", "10.1.2.3", 5000, ""),
+        ("allowlist", "10.1.2.3", 80, "host"),
+        ("allowlist", "::ffff:10.1.2.3", 5000, ""),
+        ("allowlist", "[fd00:0:0::7]", 80, ""),
+        ("allowlist", "special.example", 8443, ""),
+        ("allowlist", "special.example", 443, "host"),
+        ("allowlist", "example.com", 22, "port"),
+        ("on", "anything.test", 443, ""),
+        ("on", "anything.test", 25, "port"),
+        ("on", "special.example", 8443, ""),
+    ],
+)
+def test_who_may_be_asked_for(mode: str, host: str, port: int, why: str) -> None:
+    rules = NetworkRules(mode, WORLD)  # type: ignore[arg-type]  # a literal, from the table above
+    if not why:
+        Guard(rules).ask(normal(host), port)
+        return
+    with pytest.raises(Denied, match="an operator can") as denied:
+        Guard(rules).ask(normal(host), port)
+    assert denied.value.why == why
+    assert normal(host) in str(denied.value)
+
+
+INNER = [
+    "127.0.0.1", "127.9.9.9", "10.0.0.1", "172.17.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
+    "100.100.100.200", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "192.0.0.192", "198.18.0.1",
+    "168.63.129.16", "::1", "::", "fe80::1", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::a9fe:a9fe", "64:ff9b::7f00:1", "64:ff9b:1::1",
+    "2002:7f00:1::1", "2002:a9fe:a9fe::", "2001:db8::1", "2001::1", "100::1", "5f00::1", "3fff::1", "2001:2::1",
+    "0.0.0.0",  # noqa: S104  nothing is bound
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", INNER)
+def test_what_is_not_public_is_not_reached(address: str) -> None:
+    assert not public(plain(ipaddress.ip_address(address)))
+    for rules in (NetworkRules("on"), NetworkRules("allowlist", ("*.wide.example",))):
+        with pytest.raises(Denied, match="not public"):
+            Guard(rules).reach("a.wide.example", 443, address)
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+)
+def test_what_is_public_is_reached(address: str) -> None:
+    Guard(NetworkRules("on")).reach("a.example", 443, address)
+
+
+def test_a_named_host_may_be_private_but_not_lead_to_a_metadata_address() -> None:
+    guard = Guard(NetworkRules("allowlist", ("registry.corp", "169.254.7.7")))
+    guard.reach("registry.corp", 443, "10.0.0.1")
+    guard.reach("registry.corp", 443, "127.0.0.1")
+    guard.reach("169.254.7.7", 80, "169.254.7.7")
+    for address in ("169.254.169.254", "fe80::1%eth0", "224.0.0.1", "::", "::ffff:169.254.169.254"):
+        with pytest.raises(Denied):
+            guard.reach("registry.corp", 443, address)
+    with pytest.raises(Denied):  # named for the web's ports only
+        guard.reach("registry.corp", 8080, "10.0.0.1")
+
+
+def test_this_machine_is_known_by_its_addresses() -> None:
+    assert local(ipaddress.ip_address("127.0.0.1"))
+    assert not local(ipaddress.ip_address("192.0.2.1"))
+
+
+@pytest.mark.parametrize(
+    "host", ["", ".", "a b", "a..b", "-a.b", "a/b", "a@b", "a\r\nb", "ü" * 70, "x" * 260, "[::1", "*"]
+)
+def test_what_is_no_host_is_none(host: str) -> None:
+    with pytest.raises(ValueError, match=r"not a host name|idna"):
+        normal(host)
+
+
+@pytest.mark.parametrize("text", ["a:0", "a:65536", "a:x", "a:-1", "[::1]:x", "a:²"])
+def test_what_is_no_port_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="port"):
+        split(text)
+
+
+@pytest.mark.parametrize("entry", ["", "two words", "https://example.com", "*", "a:b", "*.*.example"])
+def test_a_rule_that_cannot_be_read_is_told(entry: str) -> None:
+    with pytest.raises(SandboxUnavailable, match=r"sandbox\.network\.hosts"):
+        Guard(NetworkRules("allowlist", (entry,)))

@@ -76,7 +76,19 @@ class TelegramRig:
 
     name = "telegram"
     can = frozenset(
-        ["edits", "redelivery", "kept", "topics", "buttons", "uploads", "downloads", "amend", "reactions", "native"]
+        [
+            "edits",
+            "redelivery",
+            "kept",
+            "topics",
+            "buttons",
+            "uploads",
+            "downloads",
+            "amend",
+            "reactions",
+            "native",
+            "menu",
+        ]
     ) | {"captions", "mentions", "wire", "apology"}
 
     def __init__(self, server: FakeTelegram, settings: telegram.Settings) -> None:

@@ -238,10 +238,15 @@ async def test_commands_can_be_announced_again(rig: Rig) -> None:
         await rig.channel.announce([CommandInfo("help", "What I can do"), CommandInfo("stop", "Stop the work")])
 
 
-@demanded("native")
-async def test_native_commands_are_listed_and_arrive(rig: Rig) -> None:
-    await rig.channel.announce([CommandInfo("stop", "Stop the work"), CommandInfo("model", "Which model", "[NAME]")])
+@demanded("menu")
+async def test_announced_commands_are_listed(rig: Rig) -> None:
+    await rig.channel.announce([CommandInfo("stop", "Stop the work"), CommandInfo("model", "Which model", "NAME")])
     await until(lambda: {"stop", "model"} <= set(rig.commands()))
+
+
+@demanded("native")
+async def test_native_commands_arrive(rig: Rig) -> None:
+    await rig.channel.announce([CommandInfo("stop", "Stop the work"), CommandInfo("model", "Which model", "NAME")])
     for number, text in enumerate(("stop", "model demo"), 1):
         rig.command(text)
         message = await rig.box.next(number, Kind.COMMAND)

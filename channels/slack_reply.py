@@ -84,7 +84,7 @@ class Surface:
         self._key = posts.key
         self._to = to
         self._asker = asker
-        self._native = self._streaming = bool(thread.topic and asker)  # at first, and still
+        self._native = bool(thread.topic and asker)
         self._before = ""  # the texts that a stream shows before the latest
         self._streams: dict[str, Stream] = {}
         self._own: set[str] = set()  # no stream of an earlier life can be open in these
@@ -262,7 +262,7 @@ class Surface:
         ours = [entry async for page in pages for entry in page if entry.get("bot_id") == me.bot]
         wanted = self._metadata(index)["event_payload"]
         found = [entry["ts"] for entry in ours if (entry.get("metadata") or {}).get("event_payload") == wanted]
-        if not found and index == 0 and self._streaming:
+        if not found and index == 0 and self._thread.topic:
             found = [
                 e["ts"] for e in ours if not (e.get("metadata") or e.get("files") or e["ts"] == self._thread.topic)
             ]

@@ -50,6 +50,7 @@ class Intake:
         self._rivals = rivals
         self._me = events.Me("", opens=opens)
         self._frames: asyncio.Queue[Frame] = asyncio.Queue()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._awaited: set[str] = set()  # servers of a fresh session whose history is still to be read
         self._gates: dict[str, list[Event]] = {}  # server → what came while its history is read
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
@@ -71,12 +72,18 @@ class Intake:
         async with asyncio.TaskGroup() as side:
             self._side = side
             side.create_task(self._rivals.watch(self._store), name="discord rivals")
+            side.create_task(self._feed(), name="discord feed")
             while True:
-                frames = [await self._frames.get()]
-                while not self._frames.empty():
-                    frames.append(self._frames.get_nowait())
-                batch = [event for frame in frames for event in await self._read(frame)]
-                await self._offer(batch)
+                for event in await self._read(await self._frames.get()):
+                    self._events.put_nowait(event)
+
+    async def _feed(self) -> None:
+        """Store what was read. While that does not work, buttons and commands must not wait behind it."""
+        while True:
+            batch = [await self._events.get()]
+            while not self._events.empty():
+                batch.append(self._events.get_nowait())
+            await self._offer(batch)
 
     # ------------------------------------------------------------ reading
 

@@ -8,18 +8,20 @@ import time
 from typing import Any
 
 from agent.conversation import Kind, Message
-from channels.base import NotStored, Receipt, Receive
-from channels.discord_calls import Answered, Calls, Expired
+from channels.base import ChannelError, NotStored, Receipt, Receive
+from channels.discord_calls import Answered, Calls
 from channels.discord_rivals import Rivals
 
 log = logging.getLogger(__name__)
 
 SOON = 2.0  # seconds until an answer that has to wait for the store is deferred
+PATIENCE = 5.0  # seconds an answer waits for Discord to know that there will be one
 LIVES = 14 * 60.0  # seconds that an interaction can be answered (15 minutes, less a margin)
 
 MESSAGE, DEFER, DEFER_CLICK, UPDATE = 4, 5, 6, 7  # kinds of answers
 ONLY_YOU = 1 << 6  # EPHEMERAL
 NOT_YOURS = "This is not yours to answer, or it is answered already."
+NOT_YOU = "You may not use this here."
 NOT_STORED = "I can't store anything at the moment, so I have not taken this. Try it again in a moment."
 
 
@@ -27,24 +29,35 @@ class Tokens:
     """The native commands that wait for their answer, by interaction id."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, tuple[str, float]] = {}
-        self._seen: dict[str, float] = {}
+        self._waiting: dict[str, asyncio.Future[str]] = {}
+        self._known: dict[str, float] = {}  # until when they can be answered
 
-    def add(self, interaction: str, token: str) -> None:
+    def expect(self, interaction: str) -> None:
+        """It is being stored: its answer may be ready before Discord knows that there will be one."""
         now = time.monotonic()
-        self._waiting = {known: entry for known, entry in self._waiting.items() if entry[1] > now}
-        self._seen = {known: until for known, until in self._seen.items() if until > now - 3600}
-        self._waiting[interaction] = (token, now + LIVES)
-        self._seen[interaction] = now
+        self._known = {known: until for known, until in self._known.items() if until > now}
+        self._waiting = {known: token for known, token in self._waiting.items() if known in self._known}
+        self._known[interaction] = now + LIVES
+        self._waiting[interaction] = asyncio.get_running_loop().create_future()
 
-    def take(self, interaction: str) -> str | None:
-        """ "application/token" of one that can still be answered, once."""
-        token, until = self._waiting.pop(interaction, ("", 0.0))
-        return token if until > time.monotonic() else None
+    def settle(self, interaction: str, token: str) -> None:
+        """Discord waits for the answer at this "application/token"; "" when it does not."""
+        waiting = self._waiting.get(interaction)
+        if waiting and not waiting.done():
+            waiting.set_result(token)
+
+    async def take(self, interaction: str) -> str:
+        """ "application/token" of one that can still be answered, once; "" when there is none."""
+        waiting = self._waiting.get(interaction)
+        if waiting is None or self._known[interaction] < time.monotonic():
+            return ""
+        await asyncio.wait({waiting}, timeout=PATIENCE)
+        self._waiting.pop(interaction, None)
+        return waiting.result() if waiting.done() else ""
 
     def known(self, interaction: str) -> bool:
         """Whether this id is an interaction's, which no message can refer to."""
-        return interaction in self._seen
+        return interaction in self._known
 
 
 class Interactions:
@@ -57,6 +70,8 @@ class Interactions:
 
     async def handle(self, event: dict[str, Any], made: Message, receive: Receive) -> None:
         """One interaction, which became `made`."""
+        if made.kind is Kind.COMMAND:
+            self._tokens.expect(made.id)
         storing = asyncio.ensure_future(receive([made]))
         deferred = False
         try:
@@ -71,11 +86,10 @@ class Interactions:
         finally:
             storing.cancel()
         if receipt is Receipt.IGNORED:
-            await self._whisper(event, NOT_YOURS, deferred)
+            await self._whisper(event, NOT_YOURS if made.kind is Kind.CLICK else NOT_YOU, deferred)
         elif made.kind is Kind.COMMAND:
-            if not deferred and not await self._answer(event, {"type": DEFER}, receipt is Receipt.ACCEPTED):
-                return
-            self._tokens.add(made.id, _token(event))
+            waits = deferred or await self._answer(event, {"type": DEFER}, receipt is Receipt.ACCEPTED)
+            self._tokens.settle(made.id, _token(event) if waits else "")
         else:
             chosen = {"components": _chosen(made.text)}
             if deferred:
@@ -91,8 +105,8 @@ class Interactions:
             if new:
                 self._rivals.met("it had answered an interaction already")
             return False
-        except Expired as error:
-            log.warning("discord.too_late interaction=%s reason=%s", event["id"], error)
+        except ChannelError as error:  # too late, or Discord cannot be reached: what was stored counts all the same
+            log.warning("discord.unanswered interaction=%s reason=%s", event["id"], error)
             return False
         return True
 

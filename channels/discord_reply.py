@@ -105,7 +105,7 @@ class Surface:
 
     async def post(self, part: Part, index: int) -> str:
         body = _body(part)
-        if index == 0 and (token := self._tokens.take(self._to)):
+        if index == 0 and (token := await self._tokens.take(self._to)):
             try:
                 return await self._answer(token, body)
             except Expired:

@@ -297,6 +297,15 @@ async def test_a_native_command_is_answered_where_it_waits_and_later_in_a_post(r
     assert len(rig.server.calls_of("createMessage")) == 1
 
 
+async def test_an_answer_that_is_ready_before_discord_knows_of_it_waits(rig: DiscordRig) -> None:
+    rig.server.fault("slow", "callback", seconds=0.3)
+    rig.server.slash("status", "", CHANNEL)
+    command = await rig.box.next(kind=Kind.COMMAND)
+    await answer(rig, command, "At once.")
+    assert [shown.text for shown in rig.server.visible(CHANNEL)] == ["At once."]
+    assert [call.method for call in rig.server.calls if call.text] == ["editOriginal"]
+
+
 async def test_commands_by_mention_and_mark(rig: DiscordRig) -> None:
     await rig.channel.announce([CommandInfo("stop", "Stop")])
     for text, mention in (("/stop now", True), ("!stop now", False), ("!stop now", True)):

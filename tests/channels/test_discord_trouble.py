@@ -182,6 +182,8 @@ async def test_nothing_is_caught_up_where_that_is_switched_off(rig: DiscordRig) 
 
 async def test_a_native_command_that_cannot_be_stored_says_so(rig: DiscordRig) -> None:
     rig.box.broken = True
+    rig.server.say("first")
+    await until(lambda: rig.box.offered)
     token = rig.server.slash("status")
     await until(lambda: rig.server.interactions[token]["whispers"])
     assert "can't store" in rig.server.interactions[token]["whispers"][0]

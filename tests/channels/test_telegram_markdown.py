@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.telegram_markdown import MOST, convert, quiet
+from channels.telegram_markdown import MOST, Entity, convert, quiet
 from tests.fakes.telegram_text import formatted
+from tests.fakes.telegram_text import marked as as_the_server_marks
 
 WILD = st.lists(st.sampled_from([*"*_`~[]()<>|#-+>1.!\\\n ab中😀&;/\t", "```", "http://x.y", "| a |\n|---|\n"])).map(
     "".join
@@ -93,6 +94,27 @@ def test_names_are_no_mentions_outside_of_code() -> None:
         for entity in entities
     }
     assert marked == {"bold": "@\u200bkim", "code": "@cached", "text_link": "@\u200blee"}
+
+
+NAMES = st.lists(
+    st.sampled_from(
+        ["@jane", "`@x1`", "**@kim**", "😀", " ", "\n", "a@b.cd", "@", "[@lee](http://x.y)", "```\n@run\n```\n"]
+    )
+).map("".join)
+
+
+@given(NAMES)
+def test_quieted_text_looks_the_same_and_names_nobody(markdown: str) -> None:
+    text, entities = convert(markdown)
+    still, moved = quiet(text, entities)
+    assert still.replace("\u200b", "") == text
+
+    def cut(whole: str, entity: Entity) -> str:
+        units = whole.encode("utf-16-le")[2 * entity["offset"] : 2 * (entity["offset"] + entity["length"])]
+        return units.decode("utf-16-le").replace("\u200b", "")
+
+    assert [cut(still, entity) for entity in moved] == [cut(text, entity) for entity in entities]
+    assert not [entity for entity in as_the_server_marks(still, moved, {}) if entity["type"] == "mention"]
 
 
 def test_a_link_to_a_person_is_written_out() -> None:

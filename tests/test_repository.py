@@ -18,28 +18,14 @@ MACHINES = tuple(
     word[::-1] for word in ("/krow/", "/toor/", "/rennur/emoh/", "ipyp/tpo/", "gro.ipyp", "detsohnohtyp", ".baltig")
 )
 
-# The black-box cases that concern the trunk, the console or Telegram: each has a test named after it.
-CASES = {
-    *(4, 5),
-    *range(15, 26),
-    35,
-    *range(38, 44),
-    45,
-    *range(47, 53),
-    *range(54, 82),
-    *range(84, 91),
-}
+# The black-box cases: each has a test named after it, or a reason why not.
 LATER = {
-    **dict.fromkeys((1, 2, 3, 7, 8, 9, 10, 11, 12, 13, 14), "Slack has its own issue"),
-    **dict.fromkeys((26, 27, 28, 29, 30), "Discord has its own issue"),
-    **dict.fromkeys((31, 32, 33, 34, 36, 37), "Feishu has its own issue"),
     6: "an event is one run for good (5); a failed one is tried again with /retry",
     44: "there is no binding of accounts: who may talk is 4",
     46: "skills have their own issue",
     53: "settings of a person have their own issue; /model belongs to a conversation",
-    82: "a Telegram bot cannot read a chat's history; what is quoted or forwarded comes along (24)",
-    83: "installing from a network needs an allowlist, which comes with the Docker sandbox",
 }
+CASES = set(range(1, 91)) - LATER.keys()
 
 
 def tracked() -> list[Path]:
@@ -118,8 +104,6 @@ def test_suppressions_say_why() -> None:
 
 
 def test_every_case_has_a_test_or_a_reason() -> None:
-    assert not CASES & LATER.keys()
-    assert CASES | LATER.keys() == set(range(1, 91))
     named: set[int] = set()
     for path in python("tests"):
         for name in re.findall(r"def test_case_(\d+(?:_and_\d+)*)", path.read_text("utf-8")):

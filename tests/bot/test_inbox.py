@@ -11,6 +11,7 @@ import pytest
 
 from agent.conversation import ANYWHERE, Author, Final, Kind, Message, Thread, Unreadable
 from bot.access import Doors
+from bot.config import load
 from bot.heard import OVERLAP, StoredPast
 from bot.inbox import Inbox
 from bot.migrate import migrate
@@ -87,6 +88,19 @@ async def test_access_names_people_chats_and_workspaces(
     some = inbox(store, Access(allow=(allow,), pairing=False))
     receipt = Receipt.ACCEPTED if accepted else Receipt.IGNORED
     assert await some.receive([replace(GROUP, author=author)]) == [receipt]
+
+
+async def test_case_03_ids_may_be_written_as_numbers(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "config_version: 1\nchannels: {slack: {bot_token: b, app_token: a, access: {allow: [123], pairing: false}}}\n"
+    )
+    [entry] = load(file, {}).channels
+    entrance = Inbox(store, Doors({"slack": entry.access}), Limits(), Idle())
+    slack = replace(GROUP, thread=Thread("slack", "T1", "C1", "1.2"), author=Author("123", "Jane"))
+    assert await entrance.receive([slack]) == [Receipt.ACCEPTED]
+    assert await entrance.receive([replace(slack, key="k2", author=Author("124", "Bob"))]) == [Receipt.IGNORED]
+    assert await said(store) == []
 
 
 @pytest.mark.parametrize("author", [Author("9", "Robot", bot=True), Author("5", "Bob", guest=True)])

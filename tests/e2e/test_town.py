@@ -105,6 +105,23 @@ async def test_case_60_what_was_missed_is_answered_once(town: Town) -> None:
         assert town.rigs[name].visible()[1:] == [f"in the direct chat {name}"]
 
 
+async def test_case_33_two_messages_at_once_in_a_topic_are_both_heard(town: Town) -> None:
+    """The second is no second run: it is taken into account before the answer. Another topic is not held up."""
+    rig = town.rigs["feishu"]
+    step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
+    rig.mutter(ask(steps=[step], text="only the first", delay_ms=1500, id="a"), 7, mention=True)
+    rig.mutter(ask(text="elsewhere", id="e"), 9, mention=True)
+    await until(lambda: town.model.requests("a"), what="the first model call")
+    rig.mutter("also do B " + ask(text="both done", id="b"), 7, mention=True)
+    await town.shows("feishu", "elsewhere", 9)
+    await town.shows("feishu", "also do B", 7)
+    await town.shows("feishu", "both done", 7)
+    await town.quiet()
+    assert rig.visible(7) == ["both done"]
+    contents = [str(m["content"]) for m in town.model.requests("b")[-1].messages if m["role"] == "user"]
+    assert any("also do B" in content for content in contents)
+
+
 async def test_case_61_trouble_on_one_platform_is_nobody_elses(town: Town) -> None:
     town.rigs["slack"].wire.fault("flood", "any", seconds=60, times=-1)
     town.rigs["discord"].wire.deafen()

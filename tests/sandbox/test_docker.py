@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -354,16 +354,27 @@ async def test_an_image_of_somebody_else_will_do(settings: DockerSettings, engin
 
 
 async def test_120_streams_at_once(settings: DockerSettings, tmp_path: Path) -> None:
-    """More than the connections an HTTP client keeps by default, each busy at the same time."""
-    async with docker_provider(replace(settings, live=200)) as provider:
+    """More than the connections that an HTTP client keeps by default, all of one engine's, each busy at the same time:
+    three in each of 40 containers, because starting 120 of them would take a minute."""
+    async with docker_provider(settings) as provider, AsyncExitStack() as stack:
         here = asyncio.Barrier(120)
 
-        async def use(number: int) -> str:
-            async with provider.acquire(f"t{number}", tmp_path / f"t{number}") as sandbox:
-                await here.wait()
-                return await output(sandbox, f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n")
+        async def talk(sandbox: Sandbox, number: int) -> str:
+            await here.wait()
+            return await output(sandbox, f"echo {number} > {OUTPUTS}/{number}; cat {OUTPUTS}/{number}")
 
-        assert await asyncio.gather(*(use(i) for i in range(120))) == [f"{i}\n" for i in range(120)]
+        async def use(number: int) -> list[str]:
+            key = f"t{number}"
+            sandbox = await stack.enter_async_context(provider.acquire(key, tmp_path / key))
+            instance = (await provider._known()).instance
+            more = [await provider._attach(provider._container(instance, key), key, fresh=False) for _ in range(2)]
+            for one in more:
+                one.tether.keep = True  # the container is the first one's
+                stack.push_async_callback(one.close)
+            return await asyncio.gather(*(talk(one, 3 * number + i) for i, one in enumerate([sandbox, *more])))
+
+        said = await asyncio.gather(*(use(i) for i in range(40)))
+        assert [text for texts in said for text in texts] == [f"{i}\n" for i in range(120)]
 
 
 async def test_coming_back_while_it_is_reaped_gets_a_new_one(provider: Docker, folder: Path) -> None:

@@ -77,7 +77,7 @@ class Reader:
 
 
 def message(event: Json, me: Me, tenant: str) -> Message | None:
-    """A message that a person sent, as the event (or, in the same shape, the history) tells it."""
+    """A message that a person sent, as the event (or, in the same shape, the history) tells it. None: not for us."""
     raw, sender = event["message"], event["sender"]
     author = author_of(sender, tenant)
     if author.id in (me.open_id, me.app) or raw["message_type"] == "system":
@@ -94,6 +94,9 @@ def message(event: Json, me: Me, tenant: str) -> Message | None:
     quoted = parent if parent and (parent != root or not raw.get("thread_id")) else ""  # in a topic all answer its root
     kind, text = _kind(read, private)
     addressed = private or read.mentioned
+    follow_up = bool(root) and not addressed and not read.others
+    if not (addressed or follow_up):
+        return None  # what people say to each other: it is not even remembered as heard
     return Message(
         thread=Thread(NAME, me.app, str(raw["chat_id"]), topic),
         key=key_of(me, str(raw["message_id"])),
@@ -106,7 +109,7 @@ def message(event: Json, me: Me, tenant: str) -> Message | None:
         reply_to=quoted,
         private=private,
         addressed=addressed,
-        follow_up=bool(root) and not private and not addressed and not read.others,
+        follow_up=follow_up,
     )
 
 

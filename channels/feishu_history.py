@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 PAGE = 50
 FORWARDS = 50  # messages of a bundle
+TOPICS = 100  # read back after an absence, the latest
 WORDS = 4_000  # characters of one quote
 
 Json = Mapping[str, Any]
@@ -93,7 +94,8 @@ class History:
         """Offer what came since each place was heard, oldest first; the inbox knows what it has."""
         oldest = time.time() - past.hours * 3600
         try:
-            for place in sorted(places, key=lambda known: known.time):
+            topics = sorted((place for place in places if place.topic), key=lambda known: known.time)[-TOPICS:]
+            for place in (*(place for place in places if not place.topic), *topics):
                 try:
                     await self._since(place, max(place.time, oldest), receive, past.most, me)
                 except NoScope:
@@ -121,7 +123,7 @@ class History:
             if int(item["create_time"]) / 1000 < since or item.get("deleted"):
                 continue
             told = message({"message": {**_raw(item), "chat_type": mode}, "sender": item["sender"]}, me, "")
-            if told is not None and not told.author.bot and (told.addressed or told.follow_up):
+            if told is not None and not told.author.bot:
                 events.append(told)
         new = (await receive(events[-most:])).count(Receipt.ACCEPTED) if events and most else 0
         if new:

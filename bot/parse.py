@@ -201,6 +201,8 @@ class Parser:
         return tuple(self.check(item, f"{place}[{i}]", kind) for i, item in enumerate(node.value))
 
     def _choice(self, node: yaml.Node | None, options: tuple[str, ...]) -> str:
+        if isinstance(node, yaml.ScalarNode) and tag(node) == "bool" and node.value.lower() in options:
+            return str(node.value.lower())  # YAML takes the words on and off for true and false
         text = self._scalar(node, str)
         if text not in options:
             written = repr(text) if not isinstance(text, Hidden) and re.fullmatch(r"[\w-]{1,20}", text) else "this"

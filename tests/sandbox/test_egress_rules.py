@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from pathlib import Path
 
 import pytest
 
+from bot.app import sandbox_settings
+from bot.config import load
 from sandbox.base import SandboxUnavailable
 from sandbox.egress_rules import Denied, Guard, NetworkRules, local, normal, plain, public, split
 
@@ -110,3 +113,15 @@ def test_what_is_no_port_is_none(text: str) -> None:
 def test_a_rule_that_cannot_be_read_is_told(entry: str) -> None:
     with pytest.raises(SandboxUnavailable, match=r"sandbox\.network\.hosts"):
         Guard(NetworkRules("allowlist", (entry,)))
+
+
+@pytest.mark.parametrize("mode", ["off", "on", "allowlist", '"on"', "Off"])
+def test_the_rules_are_a_section_of_the_configuration(tmp_path: Path, mode: str) -> None:
+    file = tmp_path / "config.yaml"
+    network = f"{{mode: {mode}, hosts: [a.example, 10.0.0.7, 'b.example:8443']}}"
+    file.write_text(f"config_version: 1\nsandbox:\n  network: {network}\n  preview: {{enabled: true}}\n")
+    config = load(file, {})
+    assert config.sandbox.network.mode == mode.strip('"').lower()
+    assert config.sandbox.network.hosts == ("a.example", "10.0.0.7", "b.example:8443")
+    assert config.sandbox.preview.enabled
+    assert sandbox_settings(config)[0].network == sandbox_settings(config)[1].network == config.sandbox.network

@@ -64,12 +64,7 @@ class Tether(ExecStream):
     async def _why(self) -> str:
         try:
             async with asyncio.timeout(WHY_SECONDS):
-                found = await self._engine.look(self._container)
-                for _ in range(10):
-                    if not found.running:
-                        break
-                    await asyncio.sleep(0.1)  # the stream ends before the engine has written down that all did
-                    found = await self._engine.look(self._container)
+                found = await self._engine.after(self._container)
         except Missing:
             return f"The sandbox was removed from outside. {INTACT}"
         except (SandboxError, TimeoutError):
@@ -136,7 +131,7 @@ class Computer(StreamSandbox):
             except SandboxError:
                 continue
             fields = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
-            if (count := fields.get("oom_kill", "")).isdigit():
+            if (count := fields.get("oom_kill", "")[:18]).isdigit():
                 return int(count)
         return 0
 
@@ -293,7 +288,7 @@ class Docker:
 
     async def _plan(self, known: _Known, key: str, folder: Path) -> dict[str, Any]:
         try:
-            image = await self._engine.image(self._settings.image)
+            image, volumes = await self._engine.image(self._settings.image)
         except Missing:
             raise SandboxUnavailable(
                 f"The image {self._settings.image} is not there: `fawn sandbox build` makes it."
@@ -301,7 +296,7 @@ class Docker:
         paths = await asyncio.to_thread(self._prepare, known, folder)
         paths["door"] = await self._egress.open(key)
         sources = await asyncio.to_thread(lambda: {name: known.places.of(path) for name, path in paths.items()})
-        return configuration(self._settings, known.site, image, sources)
+        return configuration(self._settings, known.site, image, volumes, sources)
 
     def _prepare(self, known: _Known, folder: Path) -> dict[str, Path]:
         """Make the thread's folders, and what every container is shown; gives what is to be bound, by name."""
@@ -344,19 +339,23 @@ class Docker:
         raise SandboxError("The sandbox could not be started: its container is being removed. Try again.")
 
     async def _attach(self, container: str, key: str, *, fresh: bool) -> Computer:
+        """Start the command server in it. Raises Gone when the container is of no use."""
+        program = ""
         try:
             connection, program = await self._engine.open(container, PROGRAM)
-        except Taken as error:  # "is not running"
-            found = await self._engine.look(container)
-            raise Gone(f"its container stops at once ({found.error or error})") from error
-        tether = Tether(*await wrap(connection), self._engine, container)
-        tether.keep = True
-        computer = Computer(tether, key, self._settings)
-        try:
-            await computer.begin(known=not fresh)
-        except BaseException as error:
-            await computer.close()
-            if isinstance(error, Gone) and await self._engine.exit_code(program) in CANNOT_RUN:
+            tether = Tether(*await wrap(connection), self._engine, container)
+            tether.keep = True
+            computer = Computer(tether, key, self._settings)
+            try:
+                await computer.begin(known=not fresh)
+            except BaseException:
+                await computer.close()
+                raise
+        except (Gone, Taken) as error:  # Taken: it is not running
+            found = await self._engine.after(container)
+            if not found.running:
+                raise Gone(f"its container stops at once ({found.error or 'no reason given'}).") from error
+            if program and await self._engine.exit_code(program) in CANNOT_RUN:
                 raise SandboxUnavailable(f"The image {self._settings.image} lacks python3.") from error
             raise
         tether.keep = False

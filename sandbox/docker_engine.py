@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ class Engine:
     def __init__(self, host: str) -> None:
         self._host = host
         self._threads = ThreadPoolExecutor(THREADS, "docker")
+        self._opening = threading.Lock()
         self._client: Client = None
 
     async def info(self) -> dict[str, Any]:
@@ -60,9 +62,10 @@ class Engine:
         found: dict[str, Any] = await self.ask(lambda client: client.info())
         return found
 
-    async def image(self, name: str) -> str:
-        """The id of an image. Raises Missing."""
-        return str((await self.ask(lambda client: client.inspect_image(name)))["Id"])
+    async def image(self, name: str) -> tuple[str, list[str]]:
+        """The id of an image, and the places that it wants volumes for. Raises Missing."""
+        found = await self.ask(lambda client: client.inspect_image(name))
+        return str(found["Id"]), sorted((found.get("Config") or {}).get("Volumes") or {})
 
     async def create(self, name: str, config: Mapping[str, Any]) -> str:
         """Make a container of the engine's own configuration object; its id. Raises Taken."""
@@ -88,6 +91,14 @@ class Engine:
             labels,
             plain(state.get("Error", "")),
         )
+
+    async def after(self, container: str) -> Container:
+        """Look at one whose stream ended. The engine writes down a little later that all of it did."""
+        for _ in range(10):
+            if not (found := await self.look(container)).running:
+                break
+            await asyncio.sleep(0.1)
+        return found
 
     async def mounts(self, container: str) -> list[tuple[str, str]]:
         """Where its mounts lie inside and on the host. Raises Missing."""
@@ -168,8 +179,9 @@ class Engine:
 
         try:
             self.reach()  # first: of an engine that is away, the SDK leaves a socket open and says little
-            if self._client is None:
-                self._client = docker.APIClient(self._host, version="auto", timeout=int(CALL_SECONDS))
+            with self._opening:
+                if self._client is None:
+                    self._client = docker.APIClient(self._host, version="auto", timeout=int(CALL_SECONDS))
             return work(self._client)
         except docker.errors.APIError as error:
             text = plain(str(error.explanation or error))

@@ -57,11 +57,16 @@ class Site:
     processes: bool = True
 
 
-def configuration(settings: DockerSettings, site: Site, image: str, sources: Mapping[str, str]) -> dict[str, Any]:
+def configuration(
+    settings: DockerSettings, site: Site, image: str, volumes: Sequence[str], sources: Mapping[str, str]
+) -> dict[str, Any]:
     """The body of the engine's "create a container". `sources` are folders and files of the host: workspace, uploads,
-    outputs, door, passwd, group, and perhaps skills."""
+    outputs, door, passwd, group, and perhaps skills. `volumes` are places where the image wants one: they get a bit of
+    memory instead, because nobody would measure what is written there."""
     owner = f"uid={site.user},gid={site.group}"
     part = settings.tmp_mb << 18  # a quarter, in bytes
+    mounts = _mounts(sources)
+    wanted = set(volumes) - {mount["Target"] for mount in mounts}
     host: dict[str, Any] = {
         "NetworkMode": "none",
         "IpcMode": "private",
@@ -73,11 +78,12 @@ def configuration(settings: DockerSettings, site: Site, image: str, sources: Map
         "CpuShares": 256,
         "Ulimits": _ulimits({"fsize": settings.file_mb << 20, "nofile": 4096, "core": 0}),
         "Tmpfs": {
+            **dict.fromkeys(sorted(wanted), f"rw,nosuid,nodev,noexec,size={part},mode=1777"),
             "/tmp": f"rw,nosuid,nodev,exec,size={4 * part},mode=1777",  # noqa: S108  inside the container
             HOME: f"rw,nosuid,nodev,exec,size={part},mode=0700,{owner}",
         },
         "ShmSize": part,
-        "Mounts": list(_mounts(sources)),
+        "Mounts": mounts,
         "LogConfig": {"Type": "none"},
         "RestartPolicy": {"Name": "no"},
     }
@@ -107,7 +113,7 @@ def _ulimits(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
     return [{"Name": name, "Soft": bound, "Hard": bound} for name, bound in bounds.items()]
 
 
-def _mounts(sources: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+def _mounts(sources: Mapping[str, str]) -> list[dict[str, Any]]:
     """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root."""
     places = {name: (f"{ROOT}/{name}", False) for name in FOLDERS}
     places |= {"skills": (SKILLS, True), "door": (DOOR, True)}

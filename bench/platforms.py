@@ -26,7 +26,7 @@ class Crowd(LocalServer):
     calls: Any  # every call of the bot so far
 
     def settings(self) -> dict[str, object]:
-        """The channel's section of the configuration: the account's overall limits are lifted, a chat keeps its pace."""
+        """The channel's section of the configuration: no overall limits, a chat keeps its own pace."""
         raise NotImplementedError
 
     def quick(self) -> dict[str, object]:

@@ -206,6 +206,7 @@ def _translated(error: SlackApiError) -> ChannelError:
     if not word:
         return TryLater(f"what answered is not Slack (status {status})")
     if word == "missing_scope":
-        return Refused(f"the app lacks the scope {data['needed'] if data else '?'}: add it and install the app again")
+        needed = data.get("needed", "?") if isinstance(data, dict) else "?"
+        return Refused(f"the app lacks the scope {needed}: add it and install the app again")
     known: tuple[tuple[frozenset[str], type[Refused]], ...] = ((_GONE, Gone), (_MISSING, Missing), (_ENDED, Ended))
     return next((kind for words, kind in known if word in words), Refused)(f"Slack: {word}")

@@ -23,7 +23,7 @@ from channels.base import ChannelError, Health, Heard, NotStored, Past, Readines
 from channels.slack_calls import SDK, Calls, Json, Rejected
 from channels.slack_events import NAME, read, teams
 from channels.slack_history import missed
-from channels.slack_team import AGAIN_PLEASE, Team
+from channels.slack_team import AGAIN_PLEASE, Team, Unsure
 
 log = logging.getLogger(__name__)
 
@@ -181,15 +181,13 @@ class Socket:
             if payload.get("event", {}).get("type") in ("assistant_thread_started", "app_home_opened"):
                 self._soon(team.opened(payload["event"]), "opened")
             return BoltResponse(status=200, body="")
-        if isinstance(event, Message):
-            event = await team.named(event)
-            if payload.get("response_url") and event.kind is Kind.COMMAND:
-                self._remember(event.id, payload["response_url"])
+        if isinstance(event, Message) and payload.get("response_url") and event.kind is Kind.COMMAND:
+            self._remember(event.id, payload["response_url"])
         try:
             await self._store(team, event, payload)
         except NotStored as error:
             log.error("slack.not_stored key=%s reason=%s", event.key, error)  # noqa: TRY400 — the reason is enough
-            return self._not_stored(team, event, payload)
+            return self._not_stored(team, event, payload, quietly=isinstance(error, Unsure))
         return BoltResponse(status=200, body="")
 
     def _remember(self, event_id: str, url: str) -> None:
@@ -201,11 +199,13 @@ class Socket:
 
     async def _store(self, team: Team, event: Message | Unreadable, payload: Json) -> None:
         assert self._receive is not None  # noqa: S101 — set for as long as run() runs
+        if isinstance(event, Message):
+            event = await team.vetted(event)
         [receipt] = await self._receive([event])
         self._stalled.pop(event.key, None)
         self._soon(team.acknowledge(event, receipt, payload), f"sign {event.key}")
 
-    def _not_stored(self, team: Team, event: Message | Unreadable, payload: Json) -> BoltResponse:
+    def _not_stored(self, team: Team, event: Message | Unreadable, payload: Json, *, quietly: bool) -> BoltResponse:
         """Slack offers an event again for some minutes, we ourselves for as long as it takes; an interaction is not
         worth waiting for: the person is asked to repeat it."""
         if "event" not in payload:
@@ -214,7 +214,7 @@ class Socket:
                 self._soon(team.calls.respond(url, answer), "not stored")
             return BoltResponse(status=200, body="")
         self._stalled[event.key] = (team, event, payload)
-        if isinstance(event, Message):
+        if isinstance(event, Message) and not quietly:
             self._soon(team.apologize(event), "not stored")
         return BoltResponse(status=503, body="")
 
@@ -222,12 +222,16 @@ class Socket:
         tries = 0
         while True:
             await asyncio.sleep(self._pause(tries) if self._stalled else 1.0)
-            try:
-                for team, event, payload in list(self._stalled.values()):
+            failed = 0
+            for team, event, payload in list(self._stalled.values()):
+                try:
                     await self._store(team, event, payload)
-                tries = 0
-            except NotStored:
-                tries += 1
+                except Unsure:  # one person's trouble
+                    failed = 1
+                except NotStored:
+                    failed = 1
+                    break
+            tries = tries + 1 if failed else 0
 
     def _team(self, payload: Json) -> Team | None:
         """The workspace that an envelope is meant for."""
@@ -241,7 +245,7 @@ class Socket:
                 count = 0
                 try:
                     async for message in missed(team, heard, past):
-                        await self._offer(team, await team.named(message))
+                        await self._offer(team, message)
                         count += 1
                 except ChannelError as error:
                     log.warning("slack.not_caught_up reason=%s", error)

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from agent.conversation import Kind, Message, Quote, Thread, Unreadable
-from channels.base import ChannelError, Receipt, Refused
+from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.slack import Pair, Settings
 from channels.slack_blocks import plain
 from channels.slack_calls import Calls, Json
@@ -22,8 +22,9 @@ from channels.slack_events import ASK, Me
 log = logging.getLogger(__name__)
 
 PATIENCE = 1.0  # seconds that a message may wait for its author's name
-FRESH = 3600.0  # seconds that a person is remembered, and AGAIN that a failed look-up is
-AGAIN = 30.0
+FRESH = 3600.0  # seconds that a person is remembered,
+REFUSED = 30.0  # …that Slack refused to tell of somebody,
+FAILED = 2.0  # …and that it did not answer
 STATUS = 100.0  # seconds that a status lasts (Slack forgets it after two minutes)
 WORKING = "is working…"
 
@@ -37,6 +38,10 @@ PROMPTS = [
     {"title": "Commands", "message": "!help"},
 ]
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
+
+
+class Unsure(NotStored):
+    """Nobody knows yet whether the author of an event is of the team: it waits, neither let in nor turned away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,13 @@ class People:
         try:
             async with asyncio.timeout(PATIENCE):
                 known = _person((await self._calls("users.info", user=user))["user"], team)
+        except Refused as error:  # no such person, or the scope users:read is missing: nobody vouches for them
+            log.warning("slack.unknown_person user=%s reason=%s", user, error)
+            known = known or Person(user, team, guest=True)
+            self._known[user] = (known, time.monotonic() + REFUSED)
         except (ChannelError, TimeoutError) as error:
             log.info("slack.unnamed user=%s reason=%s", user, error or "no answer in time")
-            self._known[user] = (known, time.monotonic() + AGAIN)  # what was known of them still holds
+            self._known[user] = (known, time.monotonic() + FAILED)  # what was known of them still holds
         else:
             self._known[user] = (known, time.monotonic() + FRESH)
         return known
@@ -123,6 +132,14 @@ class Team:
             author = replace(author, name=person.name, bot=person.bot, guest=guest)
         quotes = tuple([replace(q, author=await self._name(q, team)) for q in message.quotes])
         return replace(message, author=author, quotes=quotes)
+
+    async def vetted(self, message: Message) -> Message:
+        """`named`, for access. Raises Unsure when Slack does not tell in time whether they are of the team."""
+        message = await self.named(message)
+        author = message.author
+        if author.id and not author.bot and await self.people.find(author.id, message.thread.workspace) is None:
+            raise Unsure(f"Slack does not tell who {author.id} is")
+        return message
 
     async def _name(self, quote: Quote, team: str) -> str:
         person = await self.people.find(quote.author, team) if re.fullmatch(r"[UW][A-Z0-9]+", quote.author) else None

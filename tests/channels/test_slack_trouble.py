@@ -228,13 +228,22 @@ async def test_who_people_are(rig: SlackRig) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hang", "error", "flood"])
-async def test_a_name_that_slack_does_not_tell_delays_nobody(rig: SlackRig, kind: str) -> None:
-    rig.server.fault(kind, "users.info", times=1)  # type: ignore[arg-type]  # one of the fake's words
-    before = time.monotonic()
+async def test_somebody_of_whom_slack_does_not_tell_waits(rig: SlackRig, kind: str) -> None:
+    """Whether they are a guest decides about access: they are neither let in nor lost."""
+    rig.server.person("U6", is_restricted=True)
+    rig.server.fault(kind, "users.info", times=1, contains="U6")  # type: ignore[arg-type]  # one of the fake's words
+    rig.server.send(f"<@{BOT}> from outside", user="U6")
+    await until(lambda: rig.server.calls_of("users.info"))
+    rig.mutter("hello")
+    await until(lambda: len(rig.box.messages) == 2)
+    assert {m.author.name: m.author.guest for m in rig.box.messages} == {"Jane": False, "User U6": True}
+    assert not [text for text in rig.visible() if "can't store" in text]
+
+
+async def test_somebody_of_whom_slack_refuses_to_tell_is_a_guest(rig: SlackRig) -> None:
+    rig.server.fault("error", "users.info", code=400, description="missing_scope", times=-1)
     message = await rig.say("hello")
-    assert time.monotonic() - before < 2.5
-    assert message.author.name == JANE
-    assert len(rig.server.calls_of("users.info")) == 1
+    assert message.author.guest
 
 
 async def test_names_are_asked_for_once(rig: SlackRig) -> None:

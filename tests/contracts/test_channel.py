@@ -134,14 +134,14 @@ async def test_a_message_in_a_thread_may_count_without_a_mention(rig: Rig) -> No
 @demanded("earlier", "topics")
 async def test_what_stood_in_a_thread_before_comes_as_quotes(rig: Rig) -> None:
     rig.mutter("the beamer is broken", 5)
-    rig.mutter("again? <@U1>", 5)
+    rig.mutter("again? & <so on>", 5)
     message = await heard(rig, "who repairs it?", 5)
     quotes = (await rig.channel.enrich(message, 10)).quotes
-    assert [quote.text for quote in quotes][-2:] == ["the beamer is broken", "again? <@U1>"]
+    assert [quote.text for quote in quotes][-2:] == ["the beamer is broken", "again? & <so on>"]
     assert {quote.kind for quote in quotes} == {"earlier"}
     assert all(quote.author for quote in quotes)
     assert message.text not in [quote.text for quote in quotes]
-    assert [quote.text for quote in (await rig.channel.enrich(message, 1)).quotes] == ["again? <@U1>"]
+    assert [quote.text for quote in (await rig.channel.enrich(message, 1)).quotes] == ["again? & <so on>"]
     assert (await rig.channel.enrich(message, 0)).quotes == ()
 
 

@@ -98,6 +98,9 @@ class DiscordRig:
             "wire",
             "socket",
             "apology",
+            "captions",
+            "withdraw",
+            "menu",
         ]
     )
 

@@ -109,6 +109,8 @@ class SlackRig:
             "wire",
             "socket",
             "apology",
+            "captions",
+            "native",
         ]
     )
 

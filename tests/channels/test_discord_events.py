@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from agent.conversation import ANYWHERE, Kind, Message, Quote, Thread
-from channels import discord_events as events
-from channels.discord_events import Me
-from channels.discord_markdown import convert, quiet
-from channels.discord_places import moment, snowflake
-from channels.discord_rooms import title
+from channels.discord import events
+from channels.discord.events import Me
+from channels.discord.markdown import convert, quiet
+from channels.discord.places import moment, snowflake
+from channels.discord.rooms import title
 
 ME = Me("1000", role="5000")
 ROOM = Thread("discord", "3000", "4000")

@@ -13,8 +13,8 @@ import pytest
 
 from agent.conversation import Ask, Final, Kind, Plan, PlanItem, Step, Text
 from channels.base import Gone, OutFile, Refused, TryLater
-from channels.feishu_card import LIMIT
-from channels.feishu_cards import EPOCH
+from channels.feishu.card import LIMIT
+from channels.feishu.cards import EPOCH
 from tests.channels.box import Memory
 from tests.channels.rig_feishu import FeishuRig
 from tests.channels.rigs import deliver, ready

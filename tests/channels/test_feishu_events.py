@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.conversation import ANYWHERE, Kind, Message, Unreadable
-from channels.feishu_events import Me, Reader, menu
+from channels.feishu.events import Me, Reader, menu
 from tests.fakes.feishu import APP, BOT, DIRECT, GROUP, JANE, KIM, FakeFeishu
 from tests.fakes.feishu_people import BOT_MENTION
 

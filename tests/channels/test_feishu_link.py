@@ -17,8 +17,9 @@ import orjson
 import pytest
 
 from agent.conversation import Final, Secret
-from channels import feishu, feishu_process
+from channels import feishu
 from channels.base import Channel, Health, Receipt, Refused, TryLater
+from channels.feishu import process as feishu_process
 from tests.channels.box import Box, Memory, listening
 from tests.channels.rig_feishu import FeishuRig
 from tests.channels.rigs import ready
@@ -52,7 +53,7 @@ def down(channel: Channel) -> str:
 def processes() -> list[int]:
     """The SDK's processes that are our children."""
     found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, check=False)
-    return [int(line.split()[0]) for line in found.stdout.decode().splitlines() if "feishu_process" in line]
+    return [int(line.split()[0]) for line in found.stdout.decode().splitlines() if "feishu/process.py" in line]
 
 
 # ---------------------------------------------------------------- events
@@ -139,8 +140,8 @@ async def test_the_sdk_is_in_another_process_and_its_modules_never_in_this_one(r
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(feishu_process.__file__).parents[1])!r})\n"
-        f"from channels.feishu_process import load; client = load({whole}).Client\n"
+        f"import sys; sys.path.insert(0, {str(Path(feishu_process.__file__).parents[2])!r})\n"
+        f"from channels.feishu.process import load; client = load({whole}).Client\n"
         "print(client.__module__, len([name for name in sys.modules if name.startswith('lark_oapi.api')]))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)

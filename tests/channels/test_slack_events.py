@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.conversation import ANYWHERE, Attachment, Kind, Message, Thread, Unreadable
-from channels.slack_events import Me, read, teams
+from channels.slack.events import Me, read, teams
 
 ME = Me("T1", "UBOT", "BBOT", "fawn", "Acme")
 

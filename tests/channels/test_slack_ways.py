@@ -18,7 +18,7 @@ import pytest
 from agent.conversation import Final, Secret, Text
 from channels import slack
 from channels.base import Health, OutFile, Refused
-from channels.slack_manifest import EVENTS, SCOPES
+from channels.slack.manifest import EVENTS, SCOPES
 from tests.channels.box import Box, Memory, Service
 from tests.channels.rigs import until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, OPS, FakeSlack

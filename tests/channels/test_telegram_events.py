@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.conversation import ANYWHERE, Kind, Message, Unreadable
-from channels.telegram_events import Me, read
+from channels.telegram.events import Me, read
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_world import BOT
 

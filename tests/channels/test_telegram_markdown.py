@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.telegram_markdown import MOST, Entity, convert, quiet
+from channels.telegram.markdown import MOST, Entity, convert, quiet
 from tests.fakes.telegram_text import formatted
 from tests.fakes.telegram_text import marked as as_the_server_marks
 

@@ -48,6 +48,7 @@ class Service:
                     "api_key": "$OPENAI_API_KEY",
                 }
             ],
+            "sandbox": {"provider": "local"},
             "channels": self.channels(),
         }
         for section, values in settings.items():

@@ -1,0 +1,73 @@
+"""Discord: servers, threads and direct messages through a bot on the gateway, without a public address.
+
+This file is what a configuration needs; the SDK is imported when the channel is connected. A message's way in is
+`gateway` (the SDK's connection), `intake` and `events`; its answer's way out `reply`
+and `rooms` (which thread, made or opened again when needed), both over `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from agent.conversation import Secret
+from channels.base import Channel
+
+if TYPE_CHECKING:
+    from channels.discord.channel import Discord
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`channels.discord` in config.yaml."""
+
+    token: Secret = field(metadata={"help": "the bot's token from discord.com/developers, page Bot"})
+    base_url: str = field(default="https://discord.com/api/v10", metadata={"help": "the API, with its version"})
+    gateway_url: str = field(default="wss://gateway.discord.gg/", metadata={"help": "where events come from"})
+    proxy: str = field(
+        default="",
+        repr=False,
+        metadata={"help": "http proxy for calls, events and files, with user:password@ if it wants one"},
+    )
+    ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
+    threads: Literal["thread", "reply"] = field(
+        default="thread", metadata={"help": "a mention opens a `thread` of its own, or gets a `reply` in the channel"}
+    )
+    per_channel: float = field(
+        default=0.7, metadata={"help": "calls a second into one channel or thread", "least": 0.01}
+    )
+    burst: int = field(default=3, metadata={"help": "calls at once into one channel or thread", "least": 1})
+    overall: float = field(default=45.0, metadata={"help": "calls a second in all", "least": 1})
+    standby_seconds: float = field(
+        default=15.0,
+        metadata={
+            "help": "how long another Fawn on this token may leave a message unanswered until this one takes over"
+        },
+    )
+
+
+@asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Channel]:
+    """The channel. It opens no connection yet: `listen` does, and keeps trying."""
+
+    def load() -> type[Discord]:
+        from channels.discord.channel import Discord
+
+        return Discord
+
+    channel = (await asyncio.to_thread(load))(settings)  # the SDK takes a while to import
+    await channel.open()
+    try:
+        yield channel
+    finally:
+        await channel.close()
+
+
+async def probe(settings: Settings) -> str:
+    """One look at the account: a sentence, or Refused with what to do."""
+    from channels.discord.probe import look  # the calls need aiohttp, which a configuration does not
+
+    return await look(settings)

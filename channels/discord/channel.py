@@ -1,0 +1,245 @@
+"""The Discord channel itself: listening, readiness, replies, files, commands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any, BinaryIO
+from weakref import WeakSet
+
+from agent.conversation import Attachment, Message, Quote, Thread
+from channels.base import (
+    NO_PAST,
+    CommandInfo,
+    Health,
+    Limits,
+    OutFile,
+    Past,
+    Posts,
+    Readiness,
+    Receive,
+    Refused,
+    Reply,
+    TryLater,
+)
+from channels.discord import Settings, events
+from channels.discord.calls import Calls
+from channels.discord.gateway import Gateway
+from channels.discord.intake import Intake
+from channels.discord.interactions import Interactions, Tokens
+from channels.discord.places import DIRECT, NAME, Places
+from channels.discord.reply import LIMIT, NO_PREVIEWS, LiveWriter, Surface, nonce
+from channels.discord.rivals import STANDBY, Rivals
+from channels.discord.rooms import Rooms
+from channels.pace import Budget, Place, Priority, Rates
+from channels.writer import Missing
+
+log = logging.getLogger(__name__)
+
+MIB = 1 << 20
+UPLOADS = (10 * MIB, 10 * MIB, 50 * MIB, 100 * MIB)  # by a server's boost tier (…/docs/reference#uploading-files)
+DOWNLOAD = 500 * MIB  # what a paying person may upload
+
+
+class Discord:
+    """One bot."""
+
+    name = NAME
+    limits = Limits(text=LIMIT, upload=UPLOADS[-1], download=DOWNLOAD, idempotent_posts=True)
+    window = 0.2
+
+    def __init__(self, settings: Settings) -> None:
+        self._budget = Budget(Rates(settings.per_channel, settings.burst, overall=settings.overall))
+        self._calls = Calls(settings, self._budget)
+        self._opens = settings.threads == "thread"
+        self._rivals = Rivals(settings.standby_seconds, lambda room, message: self._intake.withdraw(room, message))
+        self._places = Places(self._calls)
+        self._rooms = Rooms(self._calls, self._places, self._rivals, self._budget)
+        self._tokens = Tokens()
+        interactions = Interactions(self._calls, self._tokens, self._rivals)
+        self._intake = Intake(self._calls, self._places, self._rooms, interactions, self._rivals, self._opens)
+        self._gateway = Gateway(
+            settings.base_url, settings.gateway_url, settings.token, settings.proxy, self._intake.take
+        )
+        self._writers: WeakSet[LiveWriter] = WeakSet()
+
+    async def open(self) -> None:
+        """Get ready to make calls."""
+        await self._calls.open()
+
+    async def close(self) -> None:
+        """Stop every reply and hang up."""
+        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
+        await self._rooms.close()
+        await self._calls.close()
+
+    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._intake.run(receive, past), name="discord intake")
+            group.create_task(self._gateway.run(self._calls.trust), name="discord connection")
+
+    def readiness(self) -> Readiness:
+        told = self._gateway.readiness()
+        if told.health is Health.READY and self._rivals.standing:
+            return Readiness(Health.DOWN, told.since, STANDBY)
+        return told
+
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
+        surface = Surface(self._calls, self._rooms, self._tokens, self._rivals, thread, posts, to)
+        writer = LiveWriter(surface, posts, self._place(thread), surface.posted)
+        self._writers.add(writer)
+        return writer
+
+    # ------------------------------------------------------------ what stood before
+
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        thread = message.thread
+        if thread.workspace == DIRECT or earlier < 1 or thread.topic == message.id or not message.id.isdecimal():
+            return message
+        room = thread.topic or thread.chat
+        limit = min(earlier, 100)
+        found = await self._calls("GET", f"/channels/{room}/messages?before={message.id}&limit={limit}")
+        found.sort(key=lambda each: int(each["id"]))
+        if thread.topic and len(found) < limit and (starter := await self._starter(thread)):
+            found.insert(0, starter)
+        quotes = [quote for each in found if (quote := self._quote(each, thread))]
+        return replace(message, quotes=(*quotes, *message.quotes))
+
+    async def _starter(self, thread: Thread) -> dict[str, Any] | None:
+        """The message that a thread hangs on; None when it was deleted, or there never was one."""
+        try:
+            found: dict[str, Any] = await self._calls("GET", f"/channels/{thread.chat}/messages/{thread.topic}")
+        except Refused:
+            return None
+        return found
+
+    def _quote(self, found: dict[str, Any], thread: Thread) -> Quote | None:
+        read = events.message(found, thread, events.Me(self._rivals.me, opens=False))
+        if read is None:
+            return None
+        names = ", ".join(file.name for file in read.attachments)
+        words = " ".join(part for part in (read.text, f"[{names}]" if names else "") if part)
+        return Quote(read.author.name, words, "earlier") if words else None
+
+    # ------------------------------------------------------------ native commands
+
+    async def announce(self, commands: Sequence[CommandInfo]) -> None:
+        usable = [command for command in commands if re.fullmatch(r"[a-z0-9_-]{1,32}", command.name)][:100]
+        self._intake.commands(frozenset(command.name for command in commands))
+        wanted = [_described(command) for command in usable]
+        where = f"/applications/{(await self._calls('GET', '/applications/@me'))['id']}/commands"
+        there = await self._calls("GET", where)
+        if _essence(there) != _essence(wanted):
+            await self._calls("PUT", where, wanted)
+
+    # ------------------------------------------------------------ files
+
+    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
+        known = next((post for post in posts.known if post.index == 0), None)
+        if known and known.id:
+            return
+        guild = self._places.guilds.get(thread.workspace)
+        most = UPLOADS[min(guild.tier, 3)] if guild else UPLOADS[0]
+        if file.size > most:
+            raise Refused(f"{file.name} has {_mb(file.size)}; Discord takes at most {_mb(most)} here")
+        place = self._place(thread)
+        await place.take(Priority.FINAL)
+        await posts.sending(0)
+        try:
+            message_id = await self._upload(thread, file, posts.key)
+        except (TryLater, Refused) as error:
+            if isinstance(error, TryLater):
+                place.close(error.after)
+            if not known:
+                await posts.unsent(0)
+            raise
+        await posts.sent(0, message_id)
+
+    async def _upload(self, thread: Thread, file: OutFile, key: str) -> str:
+        name = re.sub(r'[\x00-\x1f"\\/]', "_", file.name) or "file"
+        caption = file.caption if len(file.caption) <= LIMIT else f"{file.caption[: LIMIT - 1]}…"
+        body = {
+            "content": caption,
+            "attachments": [{"id": 0, "filename": name}],
+            "flags": NO_PREVIEWS,
+            "allowed_mentions": {"parse": []},
+            "nonce": nonce(thread, key, 0, "file"),
+            "enforce_nonce": True,
+        }
+
+        async def send(room: str) -> Any:
+            handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
+            try:
+                with self._rivals.posting(room):
+                    answer = await self._calls("POST", f"/channels/{room}/messages", body, file=(name, handle))
+                    self._rivals.own(answer["id"])
+                return answer
+            finally:
+                await asyncio.to_thread(handle.close)
+
+        answer = await self._rooms.into(thread, send)
+        self._rooms.typed(answer["channel_id"])
+        return str(answer["id"])
+
+    async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        over = f"exceeds the {DOWNLOAD // MIB} MB download limit"
+        if (attachment.size or 0) > DOWNLOAD:
+            raise Refused(over)
+        where, _, url = attachment.ref.partition(" ")
+        got = 0
+        for fresh in (False, True):
+            try:
+                async for chunk in self._calls.download(await self._link(where) if fresh else url):
+                    got += len(chunk)
+                    if got > DOWNLOAD:
+                        raise Refused(over)
+                    yield chunk
+                return
+            except Missing:
+                if fresh or got:
+                    raise Refused("is no longer available on Discord") from None
+
+    async def _link(self, where: str) -> str:
+        """A fresh link to an attachment: they run out after a day."""
+        channel, message, file = where.split("/")
+        carrier = await self._calls("GET", f"/channels/{channel}/messages/{message}")
+        forwarded = [snapshot["message"] for snapshot in carrier.get("message_snapshots") or ()]
+        for each in (carrier, *forwarded, carrier.get("referenced_message") or {}):
+            for entry in each.get("attachments") or ():
+                if entry["id"] == file:
+                    return str(entry["url"])
+        raise Missing("the file is gone")
+
+    # ------------------------------------------------------------ parts
+
+    def _place(self, thread: Thread) -> Place:
+        return Place(self._budget, thread.topic or thread.chat, idempotent=True)
+
+
+def _described(command: CommandInfo) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": command.name,
+        "description": command.help[:100] or "…",
+        "type": 1,
+        "options": [],
+    }
+    if command.words:
+        described["options"] = [{"type": 3, "name": "words", "description": command.words[:100], "required": False}]
+    return described
+
+
+def _essence(commands: Sequence[dict[str, Any]]) -> list[Any]:
+    """What counts when the commands that are listed are compared with those that should be."""
+
+    def parts(command: dict[str, Any]) -> tuple[Any, ...]:
+        options = [(each["type"], each["name"], each["description"]) for each in command.get("options") or ()]
+        return command["name"], command.get("type", 1), command.get("description"), options
+
+    return sorted(map(parts, commands))
+
+
+def _mb(size: int) -> str:
+    return f"{size / MIB:.0f} MB"

@@ -1,0 +1,267 @@
+"""Discord's events in our words: pure functions, one event in, at most one of ours out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import PurePath
+from typing import Any, Literal
+
+from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
+from channels.base import command_text
+from channels.discord.places import DIRECT, NAME, moment
+
+STOP = "❌"
+SPOKEN = (0, 19)  # message types that a person wrote: plain, reply
+GUEST = 1 << 4  # flag of a member that was invited to one voice channel only
+
+Event = Mapping[str, Any]  # the shape is Discord's
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """The bot's account; `role` is its own role in the server at hand. `opens`: a mention opens a thread of its own.
+    `commands` are the words that a "!" makes a command even where nobody mentions the bot."""
+
+    id: str
+    role: str = ""
+    opens: bool = True
+    commands: frozenset[str] = frozenset()
+
+
+def key(channel: str, message: str) -> str:
+    """The key of a message."""
+    return f"{NAME}:{channel}:{message}"
+
+
+def person(event: Event) -> Author:
+    """Who did it: of a message (`author`), an interaction or a reaction (`member.user` or `user`)."""
+    member = event.get("member") or {}
+    user = event.get("author") or member.get("user") or event.get("user") or {}
+    name = member.get("nick") or user.get("global_name") or user.get("username") or "somebody"
+    return Author(
+        str(user.get("id") or ""),
+        name,
+        bot=bool(user.get("bot") or event.get("webhook_id")),
+        guest=bool((member.get("flags") or 0) & GUEST),
+    )
+
+
+def spoken(event: Event) -> bool:
+    """A message proper: no system message, and no answer to a native command."""
+    return event.get("type", 0) in SPOKEN and not event.get("interaction_metadata")
+
+
+def message(event: Event, thread: Thread, me: Me) -> Message | None:
+    """MESSAGE_CREATE (or a message of the history) in `thread`, its channel's address. None: nothing for us."""
+    author = person(event)
+    if author.id == me.id or not spoken(event):
+        return None
+    private = thread.workspace == DIRECT
+    words, mentioned = _words(event, me)
+    quotes, to_bot, files = _context(event, me)
+    files = (*_attachments(event, event), *files)
+    what = "a poll" if event.get("poll") else "a sticker" if event.get("sticker_items") else ""
+    if what and not (words or files or quotes):
+        made = _made(event, _place(event, thread, me, mentioned, to_bot), author, text=what, kind=Kind.UNSUPPORTED)
+        return replace(made, addressed=private or mentioned or to_bot)
+    if not (words or mentioned or files or quotes):
+        return None
+    kind, command = Kind.CHAT, command_text(words)
+    if command and (private or mentioned or command.split(" ")[0] in me.commands):
+        kind, words = Kind.COMMAND, command
+    others = bool(event.get("mentions") or event.get("mention_roles") or event.get("mention_everyone"))
+    made = _made(event, _place(event, thread, me, mentioned, to_bot), author, text=words, kind=kind)
+    return replace(
+        made,
+        attachments=files,
+        quotes=quotes,
+        reply_to=_replied(event),
+        to_bot=to_bot,
+        private=private,
+        addressed=private or mentioned or to_bot,
+        follow_up=bool(thread.topic) and not (others or mentioned),
+    )
+
+
+def edit(event: Event, thread: Thread, me: Me) -> Message | None:
+    """MESSAGE_UPDATE: new words. None when only a preview was added, or it is our own."""
+    author = person(event)
+    if not event.get("edited_timestamp") or not event.get("content") or author.id == me.id:
+        return None
+    words, mentioned = _words(event, me)
+    target = key(event["channel_id"], event["id"])
+    when = event["edited_timestamp"]
+    made = _made(event, thread, author, text=words, kind=Kind.EDIT)
+    private = thread.workspace == DIRECT
+    return replace(
+        made,
+        key=f"{target}:edit:{when}",
+        target=target,
+        time=datetime.fromisoformat(when).timestamp(),
+        private=private,
+        addressed=private or mentioned,
+    )
+
+
+def deleted(event: Event, thread: Thread, now: float) -> list[Message]:
+    """MESSAGE_DELETE and MESSAGE_DELETE_BULK."""
+    targets = [key(event["channel_id"], each) for each in event.get("ids") or [event["id"]]]
+    return [
+        Message(
+            thread, f"{target}:delete", target.rpartition(":")[2], Author("", ""), "", now, Kind.DELETE, target=target
+        )
+        for target in targets
+    ]
+
+
+def reaction(event: Event, thread: Thread, me: Me, now: float) -> Message | None:
+    """MESSAGE_REACTION_ADD: ❌ on a message of ours asks to stop."""
+    mine = event.get("message_author_id") == me.id
+    if not mine or event["emoji"].get("name") != STOP or event["user_id"] == me.id:
+        return None
+    author = person(event)
+    return Message(
+        thread=_of_post(thread, me),
+        key=f"{NAME}:{event['channel_id']}:{event['message_id']}:stop:{event['user_id']}:{int(now * 1000)}",
+        id=event["message_id"],
+        author=replace(author, id=event["user_id"]),
+        text="stop",
+        time=now,
+        kind=Kind.COMMAND,
+        reply_to=event["message_id"],
+        to_bot=True,
+        private=thread.workspace == DIRECT,
+        addressed=False,
+    )
+
+
+def command(event: Event, thread: Thread) -> Message | None:
+    """INTERACTION_CREATE of an application command."""
+    data = event["data"]
+    if data.get("type", 1) != 1:
+        return None
+    words = " ".join(str(option.get("value", "")) for option in data.get("options") or ())
+    text = f"{data['name']} {words}".strip()
+    return _made(event, thread, person(event), text=text, kind=Kind.COMMAND, key=_interaction(event))
+
+
+def click(event: Event, thread: Thread, me: Me) -> Message | None:
+    """INTERACTION_CREATE of a button or a menu of ours: its id is "<ask id>|<option index>" (a menu: "…|m<number>")."""
+    data, shown = event["data"], event["message"]
+    ask, _, index = str(data["custom_id"]).rpartition("|")
+    if not ask:
+        return None
+    chosen = (data.get("values") or [index])[0]
+    made = _made(event, _of_post(thread, me), person(event), text=_option(shown, chosen), kind=Kind.CLICK)
+    return replace(made, key=_interaction(event), id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _made(event: Event, thread: Thread, author: Author, *, text: str, kind: Kind, key: str = "") -> Message:
+    return Message(
+        thread=thread,
+        key=key or f"{NAME}:{event['channel_id']}:{event['id']}",
+        id=event["id"],
+        author=author,
+        text=text,
+        time=moment(event["id"]),
+        kind=kind,
+        private=thread.workspace == DIRECT,
+    )
+
+
+def _interaction(event: Event) -> str:
+    return f"{NAME}:{event.get('channel_id')}:interaction:{event['id']}"
+
+
+def _place(event: Event, thread: Thread, me: Me, mentioned: bool, to_bot: bool) -> Thread:
+    """The conversation of a message: a mention in a channel begins the thread that hangs on it."""
+    if thread.workspace == DIRECT or thread.topic or not me.opens:
+        return thread
+    if mentioned:
+        return replace(thread, topic=event["id"])
+    return replace(thread, topic=ANYWHERE) if to_bot else thread
+
+
+def _of_post(thread: Thread, me: Me) -> Thread:
+    """The conversation of a post of ours: in a plain channel it may belong to a thread that could not be opened."""
+    if thread.workspace == DIRECT or thread.topic or not me.opens:
+        return thread
+    return replace(thread, topic=ANYWHERE)
+
+
+def _words(event: Event, me: Me) -> tuple[str, bool]:
+    """The text without the bot's mention, and whether it was there. Other mentions are written as people see them."""
+    text = event.get("content") or ""
+    own = rf"<@!?{me.id}>" + (rf"|<@&{me.role}>" if me.role else "")
+    text, count = re.subn(own, "\0", text)
+    text = re.sub(r"(?m)^\0[ \t,:]*|[ \t]*\0", "", text)
+    for user in event.get("mentions") or ():
+        name = (user.get("member") or {}).get("nick") or user.get("global_name") or user.get("username") or "somebody"
+        text = text.replace(f"<@{user['id']}>", f"@{name}").replace(f"<@!{user['id']}>", f"@{name}")
+    return re.sub(r"<a?(:\w+:)\d+>", r"\1", text).strip(), count > 0
+
+
+def _replied(event: Event) -> str:
+    reference = event.get("message_reference") or {}
+    return str(reference.get("message_id") or "") if reference.get("type", 0) == 0 else ""
+
+
+def _context(event: Event, me: Me) -> tuple[tuple[Quote, ...], bool, tuple[Attachment, ...]]:
+    """What it answers or forwards: the quotes, whether that was the bot's message, and the files of somebody else's."""
+    quotes: list[Quote] = []
+    files: list[Attachment] = []
+    for snapshot in event.get("message_snapshots") or ():
+        forwarded = snapshot.get("message") or {}
+        if words := _words(forwarded, me)[0]:
+            quotes.append(Quote("somebody", words, "forward"))
+        files += _attachments(forwarded, event)
+    replied = event.get("referenced_message")
+    if not _replied(event) or not replied:
+        return tuple(quotes), False, tuple(files)
+    if person(replied).id == me.id:
+        return tuple(quotes), True, tuple(files)
+    theirs = _attachments(replied, replied)
+    words = _words(replied, me)[0] or ", ".join(file.name for file in theirs)
+    if words:
+        quotes.append(Quote(person(replied).name, words))
+    return tuple(quotes), False, (*files, *theirs)
+
+
+def _attachments(event: Event, carrier: Event) -> tuple[Attachment, ...]:
+    """The files of a message. `ref` names the message they came with, because links run out after a day."""
+    made = []
+    for file in event.get("attachments") or ():
+        mime = (file.get("content_type") or "application/octet-stream").partition(";")[0]
+        family = mime.partition("/")[0]
+        kind: Literal["file", "image", "audio", "video"] = family if family in ("image", "audio", "video") else "file"  # type: ignore[assignment] # one of those words
+        ref = f"{carrier['channel_id']}/{carrier['id']}/{file['id']} {file['url']}"
+        made.append(Attachment(ref, _name(file), mime, file.get("size"), kind))
+    return tuple(made)
+
+
+def _name(file: Event) -> str:
+    """The name that a person gave a file: where Discord had to change that, the title still has it, without its end."""
+    name, title = PurePath(file["filename"]), str(file.get("title") or "")
+    return title + name.suffix if title and not title.endswith(name.suffix or "\0") else title or str(name)
+
+
+def _option(shown: Event, chosen: str) -> str:
+    """The option in full: as its button or menu says it, or where that was cut by its number in the text."""
+    label = chosen
+    for row in shown.get("components") or ():
+        for part in row.get("components") or ():
+            if str(part.get("custom_id", "")).endswith(f"|{chosen}"):
+                label = str(part.get("label") or chosen)
+            for option in part.get("options") or ():
+                if option.get("value") == chosen:
+                    label = str(option.get("label") or chosen)
+    if label.endswith("…") and chosen.isdecimal():
+        listed = re.findall(rf"(?m)^{int(chosen) + 1}\. (.+)$", shown.get("content") or "")
+        return next((full for full in listed if full.startswith(label[:-1].rstrip())), label)
+    return label

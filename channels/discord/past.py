@@ -1,0 +1,80 @@
+"""What was said while the bot was away: Discord keeps no events for it, but its history can be read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from channels.base import Heard, Past, Refused, TryLater
+from channels.discord.calls import Calls
+from channels.discord.places import DIRECT, NAME, Places, snowflake
+
+log = logging.getLogger(__name__)
+
+PAGE = 100  # messages of one look (discord.com/developers/docs/resources/message#get-channel-messages)
+TRIES = 5
+
+
+async def missed(
+    calls: Calls, places: Places, past: Past, workspace: str
+) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    """(channel or thread, its messages since it was heard, oldest first) of a server, or of the direct chats."""
+    heard = await past.heard(NAME, workspace) if past.hours else ()
+    if not heard:
+        return
+    oldest = time.time() - past.hours * 3600
+    for channel, since in _since(heard, places, workspace):
+        after = snowflake(max(since, oldest) + 0.001)
+        spot = places.spots.get(channel)
+        if spot is not None and int(spot.last) <= int(after):
+            continue
+        try:
+            if messages := await _history(calls, channel, after, past.most):
+                yield channel, messages
+        except Refused as error:
+            log.info("discord.no_history channel=%s reason=%s", channel, error)
+        except TryLater as error:
+            log.warning("discord.no_history channel=%s reason=%s", channel, error)
+
+
+def _since(heard: tuple[Heard, ...] | Any, places: Places, workspace: str) -> list[tuple[str, float]]:
+    """Each channel and thread to look into, and since when."""
+    times = {(entry.chat, entry.topic): entry.time for entry in heard}
+    if workspace == DIRECT:
+        return [(chat, time) for (chat, topic), time in times.items() if not topic]
+    latest = max(times.values())
+    found = []
+    for channel, spot in list(places.spots.items()):
+        if spot.guild != workspace:
+            continue
+        chat, topic = (spot.parent, channel) if spot.parent else (channel, "")
+        found.append((channel, times.get((chat, topic), times.get((chat, ""), latest))))
+    return found
+
+
+async def _history(calls: Calls, channel: str, after: str, most: int) -> list[dict[str, Any]]:
+    """At most so many messages after an id, oldest first."""
+    found: list[dict[str, Any]] = []
+    while len(found) < most:
+        limit = min(PAGE, most - len(found))
+        page = await _patiently(calls, f"/channels/{channel}/messages?after={after}&limit={limit}")
+        page.sort(key=lambda message: int(message["id"]))
+        found += page
+        if len(page) < limit:
+            break
+        after = page[-1]["id"]
+    return found
+
+
+async def _patiently(calls: Calls, path: str) -> list[dict[str, Any]]:
+    for tries in range(TRIES):
+        try:
+            return list(await calls("GET", path))
+        except TryLater as error:
+            if tries == TRIES - 1:
+                raise
+            await asyncio.sleep(error.after)
+    return []

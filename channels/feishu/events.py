@@ -1,0 +1,222 @@
+"""Feishu's events in our words: one event in, at most one message out.
+
+Shapes: open.feishu.cn/document/server-docs/im-v1/message/events/receive and its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from agent.conversation import ANYWHERE, Author, Kind, Message, Thread, Unreadable
+from channels.base import command_text
+from channels.feishu.content import FORWARDED, Content, content
+
+NAME = "feishu"
+BURST = 1.0  # seconds between two files that belong together: an app sends them one by one
+STOP = frozenset({"CrossMark", "No", "ThumbsDown", "Cross"})  # reactions that ask to stop
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """The bot's own account: the app and its open id in this tenant."""
+
+    app: str
+    open_id: str
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads events; remembers which file came last from whom, so that loose files become one message."""
+
+    me: Me
+    _bursts: dict[tuple[str, str, str], tuple[float, str]] = field(default_factory=dict)  # → time of the last, group
+
+    def read(self, raw: bytes) -> Message | Unreadable | None:
+        """One event as it came. None: nothing that concerns us."""
+        envelope: Any = None
+        try:
+            envelope = orjson.loads(raw)
+            header, event = envelope.get("header") or {}, envelope.get("event") or {}
+            match header.get("event_type"):
+                case "im.message.receive_v1":
+                    return self._grouped(message(event, self.me, str(header.get("tenant_key", ""))))
+                case "im.message.updated_v1":
+                    return _edit(event, self.me, header)
+                case "im.message.recalled_v1":
+                    return _recall(event, self.me, header)
+                case "im.message.reaction.created_v1":
+                    return _reaction(event, self.me, header)
+                case "card.action.trigger":
+                    return _click(event, self.me, header)
+        except Exception as error:  # noqa: BLE001 — the boundary of one event: its shape is not ours, others must go on
+            known = envelope.get("header") if isinstance(envelope, dict) else None
+            number = known.get("event_id") if isinstance(known, dict) else None
+            key = f"{NAME}:{self.me.app}:event:{number or hash(raw)}"
+            return Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+        return None
+
+    def _grouped(self, made: Message | None) -> Message | None:
+        """A file without words belongs to the one that the same person sent a moment before."""
+        if made is None or made.kind is not Kind.CHAT or made.text or len(made.attachments) != 1:
+            return made
+        place = (made.thread.chat, made.thread.topic if made.follow_up else "", made.author.id)
+        last, group = self._bursts.get(place, (0.0, ""))
+        if abs(made.time - last) > BURST:
+            group = made.id
+        if len(self._bursts) > 1000:
+            self._bursts = {key: known for key, known in self._bursts.items() if made.time - known[0] < 60}
+        self._bursts[place] = (made.time, group)
+        return replace(made, group=group)
+
+
+def message(event: Json, me: Me, tenant: str) -> Message | None:
+    """A message that a person sent, as the event (or, in the same shape, the history) tells it. None: not for us."""
+    raw, sender = event["message"], event["sender"]
+    author = author_of(sender, tenant)
+    if author.id in (me.open_id, me.app) or raw["message_type"] == "system":
+        return None
+    read = content(raw, me.open_id)
+    if read is None:
+        return None
+    private = raw.get("chat_type") == "p2p"
+    root = str(raw.get("root_id") or "")
+    topic = root if root or private else str(raw["message_id"])
+    if private and not raw.get("thread_id"):
+        topic = ""  # one rolling conversation; a reply that quotes is part of it
+    parent = str(raw.get("parent_id") or "")
+    quoted = parent if parent and (parent != root or not raw.get("thread_id")) else ""  # in a topic all answer its root
+    kind, text = _kind(read, private)
+    addressed = private or read.mentioned
+    follow_up = bool(root) and not addressed and not read.others
+    if not (addressed or follow_up):
+        return None  # what people say to each other: it is not even remembered as heard
+    return Message(
+        thread=Thread(NAME, me.app, str(raw["chat_id"]), topic),
+        key=key_of(me, str(raw["message_id"])),
+        id=str(raw["message_id"]),
+        author=author,
+        text=text,
+        time=int(raw["create_time"]) / 1000,
+        kind=kind,
+        attachments=read.attachments,
+        reply_to=quoted,
+        private=private,
+        addressed=addressed,
+        follow_up=follow_up,
+    )
+
+
+def _kind(read: Content, private: bool) -> tuple[Kind, str]:
+    if read.unsupported:
+        return Kind.UNSUPPORTED, read.unsupported
+    if read.text != FORWARDED and not read.attachments and (private or read.mentioned):
+        command = command_text(read.text)
+        if command is not None:
+            return Kind.COMMAND, command
+    return Kind.CHAT, read.text
+
+
+def key_of(me: Me, message_id: str) -> str:
+    return f"{NAME}:{me.app}:{message_id}"
+
+
+def author_of(sender: Json, tenant: str) -> Author:
+    """Who sent it. The name is not told (`enrich` asks); who belongs to another tenant is a guest."""
+    ids = sender.get("sender_id") or {}
+    known = str(ids.get("open_id") or sender.get("id") or ids.get("user_id") or "")
+    theirs = str(sender.get("tenant_key") or "")
+    name = str(sender.get("sender_name") or known)
+    bot = sender.get("sender_type") not in ("user", "anonymous", None)
+    return Author(known, name, bot=bot, guest=bool(tenant and theirs and theirs != tenant))
+
+
+# ---------------------------------------------------------------- other events
+
+
+def _edit(event: Json, me: Me, header: Json) -> Message | None:
+    """A message's new text."""
+    raw = {"create_time": header["create_time"], "chat_type": "group", **event["message"]}
+    made = message({"message": raw, "sender": event.get("sender") or {}}, me, "")
+    if made is None or made.kind is not Kind.CHAT:
+        return None
+    return replace(made, key=f"{made.key}:edit:{header['event_id']}", kind=Kind.EDIT, target=made.key, attachments=())
+
+
+def _recall(event: Json, me: Me, header: Json) -> Message:
+    gone = str(event["message_id"])
+    return Message(
+        thread=Thread(NAME, me.app, str(event["chat_id"]), ANYWHERE),
+        key=f"{key_of(me, gone)}:recalled",
+        id=gone,
+        author=Author("", ""),
+        text="",
+        time=int(header["create_time"]) / 1000,
+        kind=Kind.DELETE,
+        target=key_of(me, gone),
+        addressed=False,
+    )
+
+
+def _reaction(event: Json, me: Me, header: Json) -> Message | None:
+    """❌ on a message: the inbox knows whether it is one of the bot's, and where."""
+    if event["reaction_type"]["emoji_type"] not in STOP or event.get("operator_type") != "user":
+        return None
+    person = str(event["user_id"]["open_id"])
+    return Message(
+        thread=Thread(NAME, me.app, ANYWHERE, ANYWHERE),
+        key=f"{NAME}:{me.app}:reaction:{header['event_id']}",
+        id=str(event["message_id"]),
+        author=Author(person, person),
+        text="stop",
+        time=int(header["create_time"]) / 1000,
+        kind=Kind.COMMAND,
+        addressed=False,
+        to_bot=True,
+        reply_to=str(event["message_id"]),
+    )
+
+
+def _click(event: Json, me: Me, header: Json) -> Message | None:
+    """A pressed button of ours: everything needed is in its value."""
+    value = event["action"].get("value")
+    if not isinstance(value, dict) or "ask" not in value:
+        return None
+    person, place = str(event["operator"]["open_id"]), event["context"]
+    return Message(
+        thread=Thread(NAME, me.app, str(place["open_chat_id"]), str(value.get("topic", ""))),
+        key=f"{NAME}:{me.app}:click:{header['event_id']}",
+        id=str(place["open_message_id"]),
+        author=Author(person, person),
+        text=str(value["option"]),
+        time=int(header["create_time"]) / 1000,
+        kind=Kind.CLICK,
+        target=str(value["ask"]),
+        private=not value.get("topic"),
+    )
+
+
+def menu(raw: Json, me: Me, chat: str, known: frozenset[str]) -> Message | None:
+    """An entry of the bot's menu, chosen in the direct chat `chat`, whose key is a command's name."""
+    event, header = raw["event"], raw["header"]
+    words = str(event["event_key"]).lstrip("/!").replace("_", " ")
+    if words.split(" ")[0] not in known:
+        return None
+    person = event["operator"]["operator_id"]["open_id"]
+    name = str(event["operator"].get("operator_name") or person)
+    return Message(
+        thread=Thread(NAME, me.app, chat),
+        key=f"{NAME}:{me.app}:menu:{header['event_id']}",
+        id="",
+        author=Author(person, name),
+        text=words,
+        time=int(header["create_time"]) / 1000,
+        kind=Kind.COMMAND,
+        private=True,
+    )

@@ -1,0 +1,92 @@
+"""Files out to Feishu and in from it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import PurePath
+from typing import BinaryIO
+
+import aiohttp
+
+from agent.conversation import Attachment
+from channels.base import OutFile, Posts, Refused, TryLater, Unknown
+from channels.feishu.calls import Calls, Said
+from channels.feishu.reply import Sender
+from channels.pace import Place, Priority
+
+UPLOAD = 30 << 20  # bytes (open.feishu.cn/document/server-docs/im-v1/file/create)
+IMAGE = 10 << 20  # bytes (…/image/create)
+DOWNLOAD = 100 << 20  # bytes (…/message/get-2)
+PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"})
+_KINDS = {".pdf": "pdf", ".doc": "doc", ".docx": "doc", ".xls": "xls", ".xlsx": "xls", ".ppt": "ppt", ".pptx": "ppt"}
+_TOO_BIG = 234037
+
+
+async def send(calls: Calls, sender: Sender, place: Place, file: OutFile, posts: Posts) -> None:
+    """Upload one file and show it, as a picture where it is one; its caption follows as text."""
+    if any(post.id for post in posts.known if post.index == 0):
+        return
+    if file.size > UPLOAD:
+        raise Refused(f"{file.name} has {file.size / 1e6:.0f} MB; Feishu takes at most {UPLOAD >> 20} MB")
+    if not file.size:
+        raise Refused(f"{file.name} is empty; Feishu takes no empty files")
+    await place.take(Priority.FINAL)
+    try:
+        kind, content = await _upload(calls, file)
+        await posts.sending(0)
+        try:
+            message_id = await sender.send(kind, content, "file")
+        except (TryLater, Refused):
+            await posts.unsent(0)
+            raise
+        if file.caption:
+            await sender.send("text", {"text": file.caption.replace("<", "<\u200b")}, "caption")
+    except TryLater as error:
+        place.close(error.after)
+        raise
+    await posts.sent(0, message_id)
+
+
+async def _upload(calls: Calls, file: OutFile) -> tuple[str, dict[str, str]]:
+    suffix = PurePath(file.name).suffix.lower()
+    if suffix in PICTURES and file.size <= IMAGE:
+        try:
+            key = await _put(calls, file, "images", "image", {"image_type": "message"})
+            return "image", {"image_key": key["image_key"]}
+        except Said:  # no picture to Feishu's taste: a file, then
+            pass
+    words = {"file_type": _KINDS.get(suffix, "stream"), "file_name": file.name}
+    return "file", {"file_key": (await _put(calls, file, "files", "file", words))["file_key"]}
+
+
+async def _put(calls: Calls, file: OutFile, path: str, field: str, words: dict[str, str]) -> dict[str, str]:
+    handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
+    try:
+        form = aiohttp.FormData(words, quote_fields=False)
+        form.add_field(
+            field, handle, filename=re.sub(r'[\x00-\x1f"\\/]', "_", file.name), content_type="application/octet-stream"
+        )
+        return await calls("POST", f"im/v1/{path}", form=form)
+    except Unknown as error:  # nobody sees an upload: it may be done twice
+        raise TryLater(str(error)) from None
+    finally:
+        await asyncio.to_thread(handle.close)
+
+
+async def fetch(calls: Calls, attachment: Attachment) -> AsyncIterator[bytes]:
+    """The bytes of an attachment."""
+    over = f"exceeds the {DOWNLOAD >> 20} MB download limit"
+    if (attachment.size or 0) > DOWNLOAD:
+        raise Refused(over)
+    message, key, kind = attachment.ref.split("/")
+    got = 0
+    try:
+        async for chunk in calls.download(f"im/v1/messages/{message}/resources/{key}", {"type": kind}):
+            got += len(chunk)
+            if got > DOWNLOAD:
+                raise Refused(over)
+            yield chunk
+    except Said as error:
+        raise Refused(over if error.code == _TOO_BIG else f"cannot be fetched: {error}") from None

@@ -1,0 +1,165 @@
+"""Feishu's history: what was missed, who somebody is, and what a message refers to."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from agent.conversation import Message, Quote
+from channels.base import Heard, Past, Receipt, Receive, Refused
+from channels.feishu.calls import Calls, NoScope, Said
+from channels.feishu.content import FORWARDED, content
+from channels.feishu.events import Me, message
+
+log = logging.getLogger(__name__)
+
+PAGE = 50
+FORWARDS = 50  # messages of a bundle
+TOPICS = 100  # read back after an absence, the latest
+WORDS = 4_000  # characters of one quote
+
+Json = Mapping[str, Any]
+
+
+class History:
+    """Reads messages back. Raises ChannelError."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._names: dict[str, str] = {}
+        self._modes: dict[str, str] = {}  # chat → "p2p", "group" or "topic"
+
+    # ------------------------------------------------------------ what a message refers to
+
+    async def enrich(self, told: Message, earlier: int, me: Me) -> Message:
+        """The author's name, what is quoted or forwarded, and what stood in the topic before."""
+        if not told.id.startswith("om_"):
+            return told
+        items = await self._get(told.id)
+        own = items[0] if items else {}
+        name = await self._name(own.get("sender") or {"id": told.author.id})
+        told = replace(told, author=replace(told.author, name=name or told.author.name))
+        quotes, files = list(told.quotes), list(told.attachments)
+        if told.text == FORWARDED:
+            quotes += [await self._quote(item, me, "forward") for item in islice(items[1:], FORWARDS)]
+        if told.reply_to:
+            for item in (await self._get(told.reply_to))[:1]:
+                if _author(item) != me.app:  # our own words are in the conversation already
+                    quotes.append(await self._quote(item, me, "reply"))
+                    read = content(_raw(item), me.open_id)
+                    files += read.attachments if read else ()
+        if earlier and told.thread.topic not in ("", told.id) and own.get("thread_id"):
+            quotes += await self._earlier(str(own["thread_id"]), told, earlier, me)
+        kept = tuple(quote for quote in quotes if quote.text)
+        return replace(told, quotes=kept, attachments=tuple(files))
+
+    async def _earlier(self, thread: str, told: Message, most: int, me: Me) -> list[Quote]:
+        query = {"container_id_type": "thread", "container_id": thread, "sort_type": "ByCreateTimeDesc"}
+        found: list[Json] = []
+        async for item in self._list(query):
+            if int(item["create_time"]) / 1000 < told.time and _author(item) != me.app:
+                found.append(item)
+            if len(found) >= most:
+                break
+        return [await self._quote(item, me, "earlier") for item in reversed(found)]
+
+    async def _quote(self, item: Json, me: Me, kind: Any) -> Quote:
+        read = None if item.get("deleted") else content(_raw(item), me.open_id)
+        words = (read.text or ", ".join(file.name for file in read.attachments)) if read else ""
+        return Quote(await self._name(item.get("sender") or {}) or "somebody", words[:WORDS], kind)
+
+    async def _name(self, sender: Json) -> str:
+        """What people call them; their id where the app may not know."""
+        known = str(sender.get("id", ""))
+        if name := sender.get("sender_name"):
+            self._names[known] = str(name)
+        if known not in self._names and known.startswith("ou_"):
+            try:
+                answer = await self._calls("GET", f"contact/v3/users/{known}", query={"user_id_type": "open_id"})
+                self._names[known] = str(answer["user"]["name"])
+            except (Said, KeyError) as error:  # no permission for the directory: asked once
+                log.info("feishu.no_name reason=%s", error)
+                self._names[known] = known
+        if len(self._names) > 10_000:
+            self._names.clear()
+        return self._names.get(known, known)
+
+    # ------------------------------------------------------------ what was missed
+
+    async def catch_up(self, receive: Receive, places: Sequence[Heard], past: Past, me: Me) -> None:
+        """Offer what came since each place was heard, oldest first; the inbox knows what it has."""
+        oldest = time.time() - past.hours * 3600
+        try:
+            topics = sorted((place for place in places if place.topic), key=lambda known: known.time)[-TOPICS:]
+            for place in (*(place for place in places if not place.topic), *topics):
+                try:
+                    await self._since(place, max(place.time, oldest), receive, past.most, me)
+                except NoScope:
+                    raise
+                except Refused as error:  # a chat that is gone
+                    log.info("feishu.no_history chat=%s reason=%s", place.chat, error)
+        except NoScope as error:
+            log.warning("feishu.no_catch_up reason=%s", error)
+
+    async def _since(self, place: Heard, since: float, receive: Receive, most: int, me: Me) -> None:
+        query: dict[str, str | int] = {"sort_type": "ByCreateTimeAsc"}
+        if place.topic:
+            root = await self._get(place.topic)
+            if not root or not root[0].get("thread_id"):
+                return
+            query |= {"container_id_type": "thread", "container_id": str(root[0]["thread_id"])}
+        else:
+            query |= {"container_id_type": "chat", "container_id": place.chat, "start_time": int(since)}
+        if place.chat not in self._modes:
+            answer = await self._calls("GET", f"im/v1/chats/{place.chat}")
+            self._modes[place.chat] = str(answer.get("chat_mode", "group"))
+        mode = self._modes[place.chat]
+        events = []
+        async for item in self._list(query):
+            if int(item["create_time"]) / 1000 < since or item.get("deleted"):
+                continue
+            told = message({"message": {**_raw(item), "chat_type": mode}, "sender": item["sender"]}, me, "")
+            if told is not None and not told.author.bot:
+                events.append(told)
+        new = (await receive(events[-most:])).count(Receipt.ACCEPTED) if events and most else 0
+        if new:
+            log.info("feishu.caught_up chat=%s messages=%d", place.chat, new)
+
+    # ------------------------------------------------------------ calls
+
+    async def _get(self, message_id: str) -> list[Json]:
+        query = {"user_id_type": "open_id", "with_sender_name": "true"}
+        try:
+            answer = await self._calls("GET", f"im/v1/messages/{message_id}", query=query)
+        except NoScope:
+            raise
+        except Said as error:  # recalled, or from before the bot was here
+            log.info("feishu.no_message id=%s reason=%s", message_id, error)
+            return []
+        return list(answer.get("items") or ())
+
+    async def _list(self, query: Mapping[str, str | int]) -> AsyncIterator[Json]:
+        page = ""
+        while True:
+            more = {"page_token": page} if page else {}
+            answer = await self._calls(
+                "GET", "im/v1/messages", query={**query, "page_size": PAGE, "with_sender_name": "true", **more}
+            )
+            for item in answer.get("items") or ():
+                yield item
+            page = str(answer.get("page_token") or "")
+            if not answer.get("has_more") or not page:
+                return
+
+
+def _raw(item: Json) -> Json:
+    """A message of the history in the shape of the event."""
+    return {**item, "message_type": item["msg_type"], "content": (item.get("body") or {}).get("content")}
+
+
+def _author(item: Json) -> str:
+    return str((item.get("sender") or {}).get("id", ""))

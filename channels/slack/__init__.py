@@ -1,0 +1,93 @@
+"""Slack: channels, threads and direct messages through an app in Socket Mode, with native streams.
+
+This file is what a configuration needs; the SDK is imported when the channel is connected. A message's way in is
+`socket` and `events`, its answer's way out `reply`, both over `calls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.conversation import Secret
+from channels.base import Channel, ChannelError, Refused
+from channels.slack.manifest import manifest
+
+if TYPE_CHECKING:
+    from channels.slack.channel import Slack
+
+__all__ = ["Pair", "Settings", "connect", "manifest", "probe"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The tokens of one more workspace. An app that is installed in several has one app token for all of them."""
+
+    bot_token: Secret = field(metadata={"help": "the bot's token in that workspace (xoxb-…)"})
+    app_token: Secret = field(metadata={"help": "the app-level token (xapp-…)"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`channels.slack` in config.yaml."""
+
+    bot_token: Secret = field(metadata={"help": "the bot's token (xoxb-…) from OAuth & Permissions"})
+    app_token: Secret = field(metadata={"help": "the app-level token (xapp-…) with the scope connections:write"})
+    workspaces: tuple[Pair, ...] = field(
+        default=(), metadata={"help": "more workspaces: a list of {bot_token, app_token}"}
+    )
+    base_url: str = field(default="https://slack.com/api/", metadata={"help": "the Web API's URL"})
+    proxy: str = field(
+        default="", repr=False, metadata={"help": "http proxy for calls, the event socket and files; none is guessed"}
+    )
+    ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
+    per_channel: float = field(
+        default=1.0, metadata={"help": "messages and their changes a second in one channel", "least": 0.01}
+    )
+    per_stream: float = field(
+        default=1.6, metadata={"help": "additions a second to one streamed answer", "least": 0.01}
+    )
+    ping_seconds: float = field(
+        default=10.0, metadata={"help": "how often the event socket is asked whether it is alive", "least": 0.1}
+    )
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        return (Pair(self.bot_token, self.app_token), *self.workspaces)
+
+
+async def _load(settings: Settings) -> Slack:
+    def load() -> type[Slack]:
+        from channels.slack.channel import Slack
+
+        return Slack
+
+    return (await asyncio.to_thread(load))(settings)  # the SDK takes a while to import
+
+
+@asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Channel]:
+    """The channel. It opens no connection yet: `listen` does, and keeps trying."""
+    channel = await _load(settings)
+    await channel.open()
+    try:
+        yield channel
+    finally:
+        await channel.close()
+
+
+async def probe(settings: Settings) -> str:
+    """One look at every workspace: tokens, scopes, the socket. Raises Refused with what to do."""
+    channel = await _load(settings)
+    await channel.open()
+    try:
+        return await channel.look()
+    except Refused:
+        raise
+    except ChannelError as error:
+        raise Refused(f"{error}. Check base_url, proxy and the network.") from None
+    finally:
+        await channel.close()

@@ -1,0 +1,164 @@
+"""What a reply looks like in Slack: Markdown that cannot ping, tasks, and buttons as blocks and chunks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agent.conversation import Ask, Plan, Step
+from channels.slack.events import ASK
+
+LIMIT = 12_000  # characters of Markdown in a message (docs.slack.dev/reference/block-kit/blocks/markdown-block)
+CHUNK = 11_800  # …that we use, so that marks fit in
+FALLBACK = 3000  # characters of the plain text that notifications show
+NOTE = 2000  # characters of a plain text above or below
+LABEL = 75  # characters of a button or an option (…/block-elements/button-element)
+VALUE = 150  # characters of an option's value; a button's may have 2,000
+BUTTONS = 5  # more become a list to choose from
+LIST = 100  # options of a list
+STEPS = 8  # the latest are shown in a message
+TASKS = 40  # …in a stream, where none can be taken away: what comes later shares a line
+
+Status = Literal["pending", "in_progress", "complete", "error"]
+_STEP: dict[str, Status] = {"running": "in_progress", "done": "complete", "failed": "error", "stopped": "error"}
+_ITEM: dict[str, Status] = {"pending": "pending", "running": "in_progress", "done": "complete"}
+_MARK = {"pending": "☐", "in_progress": "▸", "complete": "✓", "error": "✗"}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A step of the work, an item of the plan."""
+
+    id: str
+    title: str
+    status: Status
+    details: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"{_MARK[self.status]} {self.title}" + (f": {short(self.details, 80)}" if self.details else "")
+
+    def chunk(self) -> dict[str, str]:
+        made = {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
+        return made | ({"details": self.details} if self.details else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One message. `over`: its stream ends with this; `live`: it goes on, so a call for it is not urgent."""
+
+    text: str = ""
+    tasks: tuple[Task, ...] = ()
+    notice: str = ""
+    mark: str = ""
+    ask: Ask | None = None
+    mention: str = ""
+    over: bool = False
+    live: bool = field(default=False, compare=False)
+
+    @property
+    def markdown(self) -> str:
+        """As Slack is given it; the mention is ours and counts, whatever else looks like one does not."""
+        return (f"<@{self.mention}> " if self.mention else "") + defused(self.text)
+
+
+def defused(text: str) -> str:
+    """Markdown in which nothing is a token of Slack's: `<@U1>`, `<!here>` and `<#C1>` show as they are written.
+
+    Slack reads tokens in Markdown too, shows entities as their characters and does not read those again. Other angle
+    brackets, quotes and entities stay, because code shows them as they are.
+    """
+    return re.sub(r"<(?=[@#!])", "&lt;", re.sub(r"&(?=(?:lt|gt|amp|#\w+);)", "&amp;", text))
+
+
+def settled(text: str) -> str:
+    """A defused text without an end that would change if it went on."""
+    return re.sub(r"(?:<|&[#\w]{0,8})$", "", text)
+
+
+def plain(text: str) -> str:
+    """For the text that notifications show (docs.slack.dev/messaging/formatting-message-text#escaping)."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def short(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def tasks(plan: Plan | None, steps: list[Step], *, most: int) -> tuple[Task, ...]:
+    """Plan and steps; of many steps the earlier ones as one line, or in a stream the later ones."""
+    made = [
+        Task(f"plan{i}", short(p.title, 100) or "…", _ITEM[p.state]) for i, p in enumerate(plan.items if plan else ())
+    ]
+    shown = [Task(s.id, short(s.title, 100) or "…", _STEP[s.state], short(s.detail, 200)) for s in steps]
+    if len(shown) > most and most == TASKS:
+        last = shown[-1]
+        shown = [*shown[: most - 1], Task("more", f"{len(shown) - most + 1} more, now: {last.title}", last.status)]
+    elif len(shown) > most:
+        shown = [Task("earlier", f"{len(shown) - most} earlier", "complete"), *shown[-most:]]
+    return (*made[:20], *shown)
+
+
+def message(part: Part) -> dict[str, Any]:
+    """The arguments of a post or a change that show a part."""
+    head = "\n".join(task.line for task in part.tasks)
+    blocks = [_note(part.mark), _note(head), *_markdown(part), _note(f"⏳ {part.notice}" if part.notice else "")]
+    text = " ".join(piece for piece in (part.mark, head, part.notice) if piece)
+    fallback = plain(short(part.text or text or "…", FALLBACK))
+    if part.mention:
+        fallback = f"<@{part.mention}> {fallback}"
+    return {"blocks": [b for b in blocks if b] + controls(part.ask), "text": fallback}
+
+
+def _markdown(part: Part) -> list[dict[str, Any]]:
+    return [{"type": "markdown", "text": part.markdown}] if part.markdown.strip() else []
+
+
+def _note(text: str) -> dict[str, Any]:
+    """Small grey text, taken literally."""
+    if not text:
+        return {}
+    return {"type": "context", "elements": [{"type": "plain_text", "text": text[:NOTE], "emoji": False}]}
+
+
+def controls(ask: Ask | None) -> list[dict[str, Any]]:
+    """The options of a question as buttons, or a list where they are many. A value is the option in full."""
+    if not ask or not ask.options or not pressable(ask):
+        return []
+    options = [{"text": _label(option), "value": option} for option in ask.options]
+    if len(options) <= BUTTONS or any(len(option) > VALUE for option in ask.options):
+        elements: list[dict[str, Any]] = [
+            {"type": "button", "action_id": f"choice:{index}", **option} for index, option in enumerate(options)
+        ]
+    else:
+        hint = {"type": "plain_text", "text": "Choose", "emoji": False}
+        elements = [{"type": "static_select", "action_id": "choice", "placeholder": hint, "options": options}]
+    return [{"type": "actions", "block_id": f"{ASK}{ask.id}", "elements": elements}]
+
+
+def pressable(ask: Ask) -> bool:
+    """Whether the options fit into buttons (25 in a row of them) or a list."""
+    longest = max((len(option) for option in ask.options), default=0)
+    distinct = len(set(ask.options)) == len(ask.options) and all(option.strip() for option in ask.options)
+    return distinct and (len(ask.options) <= (25 if longest > VALUE else LIST)) and longest <= 2000
+
+
+def hint(ask: Ask | None) -> str:
+    """What has to be said in words besides the buttons."""
+    if not ask or not ask.options:
+        return ""
+    lines = []
+    fits = pressable(ask)
+    if not fits or any(len(option) > LABEL for option in ask.options):
+        lines += [f"{number}. {option}" for number, option in enumerate(ask.options, 1)]
+    if ask.free_text:
+        lines += ["", "_Press a button, or just answer in words._" if fits else "_Just answer in words._"]
+    elif not fits:
+        lines += ["", "_Answer with one of these._"]
+    return "\n".join(lines).strip()
+
+
+def _label(option: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": short(option, LABEL), "emoji": False}

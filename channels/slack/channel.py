@@ -1,0 +1,236 @@
+"""The Slack channel itself: workspaces, listening, replies, files."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from weakref import WeakSet
+
+import aiohttp
+
+from agent.conversation import Attachment, Message, Thread
+from channels.base import (
+    NO_PAST,
+    ChannelError,
+    CommandInfo,
+    Health,
+    Limits,
+    OutFile,
+    Past,
+    Posts,
+    Readiness,
+    Receive,
+    Refused,
+    Reply,
+    TryLater,
+    Unknown,
+)
+from channels.pace import Budget, Place, Priority, Rates
+from channels.slack import Settings
+from channels.slack.blocks import LIMIT, Part, plain
+from channels.slack.calls import Calls, Json
+from channels.slack.events import NAME
+from channels.slack.history import earlier
+from channels.slack.manifest import NEEDED, SCOPES
+from channels.slack.reply import REPEAT, Surface
+from channels.slack.response import Response
+from channels.slack.socket import ANSWERABLE, Socket
+from channels.slack.team import Team
+from channels.writer import Writer
+
+SIZE = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736)
+MEND = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
+BURST = 3  # calls at once in a channel or a stream
+
+
+@dataclass(frozen=True, slots=True)
+class Lane(Place):
+    """The place of one reply. When Slack asks it to wait, its stream waits; its final is another method's call, and
+    `Calls` knows whether that may be made."""
+
+    shut: list[float] = field(default_factory=lambda: [0.0])  # until when, in the loop's time
+
+    async def take(self, priority: Priority) -> None:
+        if priority is not Priority.FINAL:
+            await asyncio.sleep(max(0.0, self.shut[0] - asyncio.get_running_loop().time()))
+        await self.budget.take(self.chat, priority, group=self.group)
+
+    def close(self, seconds: float) -> None:
+        self.shut[0] = asyncio.get_running_loop().time() + seconds
+
+
+class Slack:
+    """One or more workspaces."""
+
+    name = NAME
+    limits = Limits(text=LIMIT, upload=SIZE, download=SIZE, idempotent_posts=True)
+    window = 0.2
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._teams: list[Team] = []
+        self._sockets: list[Socket] = []
+        self._answers: dict[str, tuple[str, float]] = {}  # interaction → its response URL, since when
+        # Tiers count a whole workspace: 429s are waited out per method (Calls), only what one place may have is paced.
+        self._channels = Budget(Rates(settings.per_channel, BURST, overall=5000))
+        self._streams = Budget(Rates(settings.per_stream, BURST, overall=5000))
+        self._writers: WeakSet[Writer[Part]] = WeakSet()
+
+    async def open(self) -> None:
+        """Get ready to make calls."""
+        trust = await asyncio.to_thread(ssl.create_default_context, cafile=self._settings.ca_file or None)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ssl=trust)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        apps: dict[str, list[Team]] = {}
+        for pair in self._settings.pairs:
+            team = Team(pair, self._settings, self._session, trust)
+            self._teams.append(team)
+            apps.setdefault(pair.app_token.reveal(), []).append(team)
+        tokens = {pair.app_token.reveal(): pair.app_token for pair in self._settings.pairs}
+        for token, members in apps.items():
+            calls = Calls(tokens[token], self._settings, self._session, trust)
+            self._sockets.append(
+                Socket(calls, members, self._settings.proxy, self._settings.ping_seconds, self._answers)
+            )
+
+    async def close(self) -> None:
+        """Stop every reply and hang up."""
+        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
+        if self._session:
+            await self._session.close()
+
+    async def look(self) -> str:
+        """The accounts, and whether their sockets may be opened. Raises ChannelError."""
+        found = []
+        for team in self._teams:
+            me, granted = await team.hello(), await team.calls.scopes()
+            if granted and (missing := sorted(NEEDED - granted)):
+                raise Refused(f"In {me.workspace} the app lacks {', '.join(missing)}: {MEND}")
+            less = f" without {', '.join(lacking)}" if granted and (lacking := sorted(SCOPES.keys() - granted)) else ""
+            found.append(f"@{me.name} in {me.workspace} ({me.team}){less}")
+        for socket in self._sockets:
+            await socket.look()
+        return f"connected as {' and '.join(found)}"
+
+    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
+        async with asyncio.TaskGroup() as group:
+            for socket in self._sockets:
+                group.create_task(socket.run(receive, past), name="slack socket")
+
+    def readiness(self) -> Readiness:
+        """That of the worst socket."""
+        order = (Health.DOWN, Health.STARTING, Health.READY)
+        worst = min(self._sockets, key=lambda socket: order.index(socket.readiness().health))
+        state = worst.readiness()
+        if state.detail and len(self._sockets) > 1:
+            return replace(state, detail=f"{worst.speaks_for}: {state.detail}")
+        return state
+
+    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
+        url, since = self._answers.get(to, ("", 0.0))
+        if url and time.monotonic() - since < ANSWERABLE:
+            surface: Surface = Response(self._find, thread, posts, to, asker, url=url)
+        else:
+            surface = Surface(self._find, thread, posts, to, asker)
+        writer = Writer(surface, posts, self._place(thread, streams=bool(asker)))
+        self._writers.add(writer)
+        return writer
+
+    async def enrich(self, message: Message, most: int) -> Message:
+        team = await self._find(message.thread.workspace)
+        message = await team.named(message)
+        message = await earlier(team, message, most)
+        return replace(message, text=await team.readable(message.text, message.thread.workspace))
+
+    async def announce(self, commands: Sequence[CommandInfo]) -> None:
+        """Nothing to register: the manifest has the one native command, which takes all of them as its words."""
+
+    # ------------------------------------------------------------ files
+
+    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
+        known = next((post for post in posts.known if post.index == 0), None)
+        if known and known.id:
+            return
+        if file.size > SIZE:
+            raise Refused(f"{file.name} has {_mb(file.size)}; Slack takes at most {_mb(SIZE)}")
+        if not file.size:
+            raise Refused(f"{file.name} is empty; Slack takes no empty files")
+        team = await self._find(thread.workspace)
+        place = self._place(thread)
+        await place.take(Priority.FINAL)
+        try:
+            got = await team.calls("files.getUploadURLExternal", filename=file.name, length=file.size)
+            await team.calls.upload(got["upload_url"], file.path)
+        except Unknown as error:  # nobody sees a file before it is completed
+            raise TryLater(str(error)) from None
+        await posts.sending(0)
+        caption = " ".join(piece for piece in (REPEAT if known else "", file.caption) if piece)
+        try:
+            await self._complete(team, thread, str(got["file_id"]), file.name, caption)
+        except (TryLater, Refused):
+            if not known:
+                await posts.unsent(0)
+            raise
+        await posts.sent(0, str(got["file_id"]))
+        team.ended(thread)
+
+    async def _complete(self, team: Team, thread: Thread, file_id: str, name: str, caption: str) -> None:
+        """Show an uploaded file in its thread. Where no answer came, the file itself tells whether it is there."""
+        where: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
+        said = {"initial_comment": plain(caption)} if caption else {}
+        entry = {"id": file_id, "title": name}
+        try:
+            await team.calls("files.completeUploadExternal", files=[entry], **where, **said)
+        except Unknown as error:
+            if not (await team.calls("files.info", file=file_id))["file"].get("shares"):
+                raise TryLater(str(error)) from None
+
+    async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        over = f"exceeds the {SIZE >> 20} MB download limit"
+        if (attachment.size or 0) > SIZE:
+            raise Refused(over)
+        workspace, _, file_id = attachment.ref.partition("/")
+        team = await self._find(workspace)
+        try:
+            file = (await team.calls("files.info", file=file_id))["file"]
+        except Unknown as error:
+            raise TryLater(str(error)) from None
+        except Refused as error:
+            raise Refused(f"is no longer available on Slack ({error})") from None
+        got, url = 0, file.get("url_private_download") or file.get("url_private")
+        if not url:
+            raise Refused("is not stored on Slack")
+        async for chunk in team.calls.download(url, file.get("mimetype") or ""):
+            got += len(chunk)
+            if got > SIZE:
+                raise Refused(over)
+            yield chunk
+
+    # ------------------------------------------------------------ parts
+
+    async def _find(self, workspace: str) -> Team:
+        """The workspace of that name. Raises ChannelError."""
+        trouble: ChannelError = Refused(f"no token of the configuration belongs to the workspace {workspace}")
+        for team in sorted(self._teams, key=lambda team: team.me is None):
+            try:
+                if (await team.hello()).team == workspace:
+                    return team
+            except ChannelError as error:  # perhaps it is another one's
+                trouble = error
+        raise trouble
+
+    def _place(self, thread: Thread, *, streams: bool = False) -> Place:
+        """A stream has its own pace; messages and their changes share that of their channel."""
+        where = f"{thread.workspace}/{thread.chat}"
+        if streams and thread.topic:
+            return Lane(self._streams, f"{where}/{thread.topic}", idempotent=True)
+        return Lane(self._channels, where, idempotent=True)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:.0f} MB"

@@ -1,0 +1,99 @@
+"""What Slack's history tells: what was missed in an absence, and what stood in a thread before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from agent.conversation import Message, Quote
+from channels.base import ChannelError, Heard, Past, Refused, TryLater
+from channels.slack.calls import Json
+from channels.slack.events import Me, event, words
+from channels.slack.team import Team
+
+log = logging.getLogger(__name__)
+
+KINDS = "public_channel,private_channel,mpim,im"
+CHATS = 5000  # conversations at most
+PAGES = 1000  # messages of a thread at most, to find the last ones
+
+
+async def missed(team: Team, heard: Sequence[Heard], past: Past) -> AsyncIterator[Message]:
+    """What may matter of what was written since, chat by chat, oldest first. Waits when Slack asks for it.
+
+    A thread is looked at when it was in use lately, or when the message it hangs on was written meanwhile.
+    """
+    me = await team.hello()
+    earliest = time.time() - 3600 * past.hours
+    latest = max((entry.time for entry in heard), default=0.0)
+    if not latest or not past.hours:
+        return
+    chats = {entry.chat: entry.time for entry in heard if not entry.topic}
+    async for page in team.calls.pages("users.conversations", "channels", CHATS, types=KINDS, exclude_archived=True):
+        for chat in page:
+            since = max(earliest, chats.get(chat["id"], latest))
+            threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat["id"] and h.topic}
+            try:
+                found = await _chat(team, me, chat["id"], since, threads, past.most)
+            except Refused as error:
+                log.info("slack.not_caught_up chat=%s reason=%s", chat["id"], error)
+                continue
+            for message in found:
+                yield message
+
+
+async def _chat(team: Team, me: Me, chat: str, since: float, threads: dict[str, float], most: int) -> list[Message]:
+    """One conversation's messages after `since`, and its threads' after their own times."""
+    entries = await _all(team, "conversations.history", most, channel=chat, oldest=f"{since:.6f}")
+    for entry in entries:
+        if float(entry.get("latest_reply") or 0) > since:
+            threads.setdefault(entry["ts"], since)
+    for root, after in threads.items():
+        try:
+            replies = await _all(team, "conversations.replies", most, channel=chat, ts=root, oldest=f"{after:.6f}")
+        except Refused as error:  # deleted meanwhile
+            log.debug("slack.no_thread chat=%s thread=%s reason=%s", chat, root, error)
+            continue
+        entries += [entry for entry in replies if entry["ts"] != root]
+    messages = [event({"channel": chat, **entry}, me) for entry in entries]
+    found = sorted((message for message in messages if message), key=lambda message: message.time)
+    return found[-most:]
+
+
+async def _all(team: Team, method: str, most: int, **where: str) -> list[Json]:
+    """Every entry of a list, waiting as long as Slack asks."""
+    while True:
+        try:
+            return [entry async for page in team.calls.pages(method, "messages", most, **where) for entry in page]
+        except Refused:
+            raise
+        except ChannelError as error:
+            await asyncio.sleep(error.after if isinstance(error, TryLater) else 1.0)
+
+
+async def earlier(team: Team, message: Message, most: int) -> Message:
+    """With the last `most` messages that stood in its thread before it, not counting our own. Raises ChannelError."""
+    if message.private or most < 1 or not message.thread.topic or message.id == message.thread.topic:
+        return message
+    me, entries = await team.hello(), list[Json]()
+    async for page in team.calls.pages(
+        "conversations.replies",
+        "messages",
+        PAGES,
+        channel=message.thread.chat,
+        ts=message.thread.topic,
+        latest=message.id,
+    ):
+        entries = [*entries, *(e for e in page if e.get("bot_id") != me.bot and e["ts"] != message.id)][-most:]
+    quotes = []
+    for entry in entries:
+        text, _, _ = words(entry.get("text") or "", me)
+        files = ", ".join(file.get("name") or "a file" for file in entry.get("files") or ())
+        if said := "\n".join(piece for piece in (text, files and f"[{files}]") if piece):
+            person = await team.people.find(entry.get("user") or "", me.team)
+            name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
+            quotes.append(Quote(name, await team.readable(said, me.team), "earlier"))
+    return replace(message, quotes=(*quotes, *message.quotes))

@@ -1,0 +1,281 @@
+"""A reply as Slack shows it: a native stream where there is a thread and somebody who asked, else a message that is
+changed.
+
+A stream only grows: text is appended, tasks change their state. What the picture loses (an earlier text, a notice that
+is over) goes when the stream has ended, with the one change of the message that leaves exactly the final.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent.conversation import Final, Thread, View
+from channels.base import ChannelError, Posts, TryLater, Unknown
+from channels.markdown import split
+from channels.slack.blocks import (
+    CHUNK,
+    NOTE,
+    STEPS,
+    TASKS,
+    Part,
+    Task,
+    controls,
+    defused,
+    hint,
+    message,
+    settled,
+    tasks,
+)
+from channels.slack.calls import Ended, Json
+from channels.slack.team import Team
+from channels.writer import Missing
+
+log = logging.getLogger(__name__)
+
+METADATA = "fawn_reply"
+REPEAT = "↻ Possibly a repeat:"
+RECENT = 86_400.0  # seconds back in which a message of unknown outcome is looked for
+
+Find = Callable[[str], Awaitable[Team]]  # the workspace of that name; raises ChannelError
+
+
+@dataclass(slots=True)
+class Stream:
+    """What one stream shows so far."""
+
+    text: str = ""
+    tasks: dict[str, Task] = field(default_factory=dict)
+    lost: bool = False  # an addition went out and no answer came: nobody knows what it shows
+
+    def missing(self, part: Part) -> list[Json] | None:
+        """The chunks that bring it to `part`; None when no addition can."""
+        text = part.markdown if part.over else settled(part.markdown)
+        if self.lost or not text.startswith(self.text):
+            return None
+        wanted = {task.id: task for task in part.tasks}
+        for name, task in self.tasks.items():  # what is not mentioned any more is over
+            if name not in wanted and task.status in ("pending", "in_progress"):
+                wanted[name] = replace(task, status="complete")
+        chunks: list[Json] = [task.chunk() for name, task in wanted.items() if self.tasks.get(name) != task]
+        if rest := text[len(self.text) :]:
+            chunks.append({"type": "markdown_text", "text": rest})
+        return chunks
+
+    def took(self, chunks: list[Json]) -> None:
+        for chunk in chunks:
+            if chunk["type"] == "markdown_text":
+                self.text += chunk["text"]
+            else:
+                known = Task(chunk["id"], chunk["title"], chunk["status"], chunk.get("details", ""))
+                self.tasks[known.id] = known
+
+
+class Surface:
+    """The messages of one reply."""
+
+    def __init__(self, find: Find, thread: Thread, posts: Posts, to: str, asker: str) -> None:
+        self._find = find
+        self._thread = thread
+        self._key = posts.key
+        self._to = to
+        self._asker = asker
+        self._native = bool(thread.topic and asker)
+        self._before = ""  # the texts that a stream shows before the latest
+        self._streams: dict[str, Stream] = {}
+        self._own: set[str] = set()  # no stream of an earlier life can be open in these
+        self._indexes = {post.id: post.index for post in posts.known if post.id}
+
+    # ------------------------------------------------------------ what is shown
+
+    def render(self, view: View) -> list[Part]:
+        """The work so far. A stream shows every text, because it can take none back; a notice is one of its tasks."""
+        shown = tasks(view.plan, list(view.steps.values()), most=TASKS if self._native else STEPS)
+        notice = view.notice.text if view.notice else ""
+        if self._native:
+            texts = [piece.strip() for piece in view.texts.values() if piece.strip()]
+            text = "\n\n".join(texts)
+            self._before = "".join(f"{piece}\n\n" for piece in texts[:-1])
+            if notice:
+                shown = (*shown, Task("notice", notice[:200], "in_progress"))
+            chunks = split(text, CHUNK) or [""]
+        else:
+            text = view.text
+            chunks = split(text, CHUNK - NOTE) or [""]
+        if not (text or shown or notice):
+            return []
+        parts = [Part(chunk, live=True) for chunk in chunks]
+        parts[0] = replace(parts[0], tasks=shown)
+        if not self._native:
+            parts[-1] = replace(parts[-1], notice=notice[:300])
+        return parts
+
+    def render_final(self, final: Final) -> list[Part]:
+        """The answer; an open question's options are under its last message."""
+        said = "\n\n".join(piece for piece in (final.text, hint(final.ask)) if piece)
+        parts = [Part(chunk, over=self._native) for chunk in split(said, CHUNK, lambda text: len(defused(text)))]
+        if parts:
+            parts[0] = replace(parts[0], mention="" if self._private else final.mention)
+            parts[-1] = replace(parts[-1], ask=final.ask)
+        return parts
+
+    def placeholder(self) -> None:
+        """A status or a reaction says it: a message without content would only notify people of nothing."""
+
+    def repeat(self, part: Part) -> Part:
+        return replace(part, mark=REPEAT)
+
+    @property
+    def _private(self) -> bool:
+        return self._thread.chat.startswith("D")
+
+    # ------------------------------------------------------------ calls
+
+    async def post(self, part: Part, index: int) -> str:
+        team = await self._find(self._thread.workspace)
+        ts = await self._send(team, part, index)
+        self._own.add(ts)
+        self._indexes[ts] = index
+        team.ended(self._thread)
+        return ts
+
+    async def _send(self, team: Team, part: Part, index: int) -> str:
+        if self._native and not part.over:
+            try:
+                return await self._start(team, part)
+            except Unknown:
+                raise
+            except ChannelError as error:  # no streams here, or too many of late: messages can be changed, too
+                if isinstance(error, TryLater) and error.after <= 1.0:
+                    raise
+                log.info("slack.no_stream thread=%s reason=%s", self._thread, error)
+                self._native = False
+        answer = await team.calls(
+            "chat.postMessage",
+            **self._address(),
+            **message(part),
+            metadata=self._metadata(index),
+            unfurl_links=False,
+            unfurl_media=False,
+        )
+        return str(answer["ts"])
+
+    async def _start(self, team: Team, part: Part) -> str:
+        stream = Stream()
+        chunks = stream.missing(part) or []
+        person = await team.people.find(self._asker, self._thread.workspace)
+        answer = await team.calls(
+            "chat.startStream",
+            **self._address(),
+            recipient_user_id=self._asker,
+            recipient_team_id=person.team if person else self._thread.workspace,
+            task_display_mode="plan",
+            **({"chunks": chunks} if chunks else {}),
+        )
+        stream.took(chunks)
+        self._streams[str(answer["ts"])] = stream
+        return str(answer["ts"])
+
+    async def edit(self, message_id: str, part: Part) -> None:
+        team = await self._find(self._thread.workspace)
+        if stream := self._streams.get(message_id):
+            try:
+                if await self._grow(team, message_id, stream, part):
+                    return
+                whole = replace(
+                    part, text=self._before + part.text
+                )  # the answer is seen before the rest is folded away
+                fits = part.over and len(whole.markdown) <= CHUNK
+                await self._stop(team, message_id, stream, (stream.missing(whole) or []) if fits else [])
+            except (Ended, Missing):  # Slack ended it, or a person did
+                pass
+            del self._streams[message_id]
+            self._native = False
+        elif self._thread.topic and message_id not in self._own:  # it may be a stream of an earlier life
+            self._native = False
+            with suppress(Ended, Missing):
+                await self._stop(team, message_id, Stream(), [])
+        self._own.add(message_id)
+        await (team.calls.live if part.live else team.calls)(
+            "chat.update",
+            channel=self._thread.chat,
+            ts=message_id,
+            **message(part),
+            metadata=self._metadata(self._indexes.get(message_id, 0)),
+        )
+
+    async def _grow(self, team: Team, message_id: str, stream: Stream, part: Part) -> bool:
+        """Add what is missing; False when that is not possible. Raises Ended."""
+        chunks = stream.missing(part)
+        if chunks is None:
+            return False
+        try:
+            if part.over:
+                ends = {"blocks": controls(part.ask)} if part.ask else {}
+                metadata = self._metadata(self._indexes[message_id])
+                await self._stop(team, message_id, stream, chunks, **ends, metadata=metadata)
+                del self._streams[message_id]
+            elif chunks:
+                await team.calls.live("chat.appendStream", channel=self._thread.chat, ts=message_id, chunks=chunks)
+        except Unknown:
+            stream.lost = True
+            raise
+        stream.took(chunks)
+        return True
+
+    async def _stop(self, team: Team, message_id: str, stream: Stream, chunks: list[Json], **more: Any) -> None:
+        """End a stream with these chunks: a message cannot be changed while it is one. Raises Ended."""
+        address: Json = {"channel": self._thread.chat, "ts": message_id} | ({"chunks": chunks} if chunks else {})
+        try:
+            await team.calls("chat.stopStream", **address, **more)
+        except TryLater:
+            if chunks:  # few streams may be ended in a minute, but many additions made: show it at least
+                await team.calls("chat.appendStream", **address)
+                stream.took(chunks)
+            raise
+
+    async def delete(self, message_id: str) -> None:
+        team = await self._find(self._thread.workspace)
+        self._streams.pop(message_id, None)
+        try:
+            await team.calls("chat.delete", channel=self._thread.chat, ts=message_id)
+        except Missing:
+            return
+
+    async def typing(self) -> None:
+        team = await self._find(self._thread.workspace)
+        await team.working(self._thread)
+
+    async def seek(self, index: int) -> str | None:
+        """By its metadata; a stream has none before its end, and is the only such message since the question."""
+        team = await self._find(self._thread.workspace)
+        since = self._to if self._to.replace(".", "").isdecimal() else f"{time.time() - RECENT:.6f}"
+        where: Json = {"channel": self._thread.chat, "oldest": since, "include_all_metadata": True}
+        method = "conversations.history"
+        if self._thread.topic:
+            method, where["ts"] = "conversations.replies", self._thread.topic
+        me, pages = await team.hello(), team.calls.pages(method, "messages", 1000, **where)
+        ours = [entry async for page in pages for entry in page if entry.get("bot_id") == me.bot]
+        wanted = self._metadata(index)["event_payload"]
+        found = [entry["ts"] for entry in ours if (entry.get("metadata") or {}).get("event_payload") == wanted]
+        if not found and index == 0 and self._thread.topic:
+            found = [
+                e["ts"] for e in ours if not (e.get("metadata") or e.get("files") or e["ts"] == self._thread.topic)
+            ]
+        if not found:
+            return None
+        self._indexes[found[-1]] = index
+        return str(found[-1])
+
+    # ------------------------------------------------------------ parts
+
+    def _address(self) -> Json:
+        where: Json = {"channel": self._thread.chat}
+        return where | ({"thread_ts": self._thread.topic} if self._thread.topic else {})
+
+    def _metadata(self, index: int) -> Json:
+        return {"event_type": METADATA, "event_payload": {"key": self._key, "index": index}}

@@ -1,0 +1,297 @@
+"""The event socket of one app: stored first, acknowledged after, and the truth about how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+from slack_bolt.adapter.socket_mode.async_internals import run_async_bolt_app, send_async_response
+from slack_bolt.app.async_app import AsyncApp
+from slack_bolt.response import BoltResponse
+from slack_sdk.socket_mode.aiohttp import SocketModeClient
+from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+
+from agent.conversation import Kind, Message, Unreadable
+from channels.base import ChannelError, Health, Heard, NotStored, Past, Readiness, Receive, Refused
+from channels.slack.calls import SDK, Calls, Json, Rejected
+from channels.slack.events import NAME, read, teams
+from channels.slack.history import missed
+from channels.slack.team import AGAIN_PLEASE, Team, Unsure
+
+log = logging.getLogger(__name__)
+
+CONNECT = 6.0  # seconds for a handshake; after that the ticket is stale and a new one is asked for
+FAREWELL = 2.0  # seconds to hang up
+BRIEF = 5.0  # a connection that lasted so many seconds was a good one
+SLOWEST = 10.0  # seconds between two tries
+ANSWERABLE = 29 * 60.0  # seconds that an interaction can be answered by its URL
+LOOK = 0.25  # seconds between two looks at the connection
+
+
+class Line(SocketModeClient):
+    """One connection of the SDK's client, which does not connect again by itself: that retries a stale ticket for ever
+    (slackapi/python-slack-sdk#1110), and leaves tasks behind when it is stopped meanwhile."""
+
+    def __init__(self, url: str, calls: Calls, settings_proxy: str, ping: float) -> None:
+        super().__init__(
+            app_token=calls.web.token or "",
+            web_client=calls.web,
+            logger=SDK,
+            ping_interval=ping,
+            auto_reconnect_enabled=False,
+        )
+        self.proxy = settings_proxy or None  # not the environment's
+        self.wss_uri = url
+        self.leaving = False  # Slack asked to connect anew
+
+    async def connect_to_new_endpoint(self, force: bool = False) -> None:
+        self.leaving = True
+
+    async def close(self) -> None:
+        """As the SDK does, but a peer that says nothing is not waited for."""
+        self.closed = True
+        tasks = [task for task in (self.message_processor, self.current_session_monitor, self.message_receiver) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        with suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                if self.current_session:
+                    await self.current_session.close()
+        await self.aiohttp_client_session.close()
+
+
+class Socket:
+    """One app's socket, and the workspaces that it speaks for. `answers` remembers where interactions are answered."""
+
+    def __init__(
+        self, calls: Calls, members: Sequence[Team], proxy: str, ping: float, answers: dict[str, tuple[str, float]]
+    ) -> None:
+        self._calls = calls
+        self._members = members
+        self._proxy = proxy
+        self._ping = ping
+        self._answers = answers
+        self._app = AsyncApp(
+            name=NAME,
+            client=calls.web,
+            logger=SDK,
+            before_authorize=self._take,  # a global middleware, first of all: no call stands before the commit
+            request_verification_enabled=False,  # a socket needs no signature
+        )
+        self._health, self._since, self._detail = Health.STARTING, time.time(), ""
+        self._failures = 0
+        self._absences: asyncio.Queue[list[tuple[Team, Sequence[Heard]]]] = asyncio.Queue(1)  # to catch up with
+        self._receive: Receive | None = None
+        self._side: asyncio.TaskGroup | None = None
+        self._stalled: dict[str, tuple[Team, Message | Unreadable, Json]] = {}  # offered, and could not be stored
+
+    def readiness(self) -> Readiness:
+        return Readiness(self._health, self._since, self._detail)
+
+    @property
+    def speaks_for(self) -> str:
+        """The workspaces, as far as they are known."""
+        return ", ".join(team.me.workspace if team.me else "a workspace" for team in self._members)
+
+    async def look(self) -> None:
+        """Ask for a connection, and leave it. Raises ChannelError."""
+        await self._calls("apps.connections.open")
+
+    async def run(self, receive: Receive, past: Past) -> None:
+        """Stay connected until cancelled. What Slack does is waited out here; `receive` alone may raise."""
+        self._receive = receive
+        async with asyncio.TaskGroup() as side:
+            self._side = side
+            side.create_task(self._offer_again(), name="slack stalled")
+            side.create_task(self._catch_up(past), name="slack catch-up")
+            while True:
+                heard: list[tuple[Team, Sequence[Heard]]] = []
+                try:
+                    for team in self._members:
+                        heard.append((team, await past.heard(NAME, (await team.hello()).team)))
+                    line = await self._open()
+                except (ChannelError, TimeoutError) as error:
+                    await asyncio.sleep(self._trouble(error))
+                    continue
+                self._became(Health.READY)
+                if not self._absences.full():  # one that waits reaches further back
+                    self._absences.put_nowait(heard)
+                began = time.monotonic()
+                await self._stay(line)
+                self._became(Health.DOWN, "The connection to Slack broke off.")
+                self._failures = self._failures + 1 if time.monotonic() - began < BRIEF else 0
+                await asyncio.sleep(self._pause(self._failures) if self._failures else 0)
+
+    async def _open(self) -> Line:
+        """A new connection. Raises ChannelError, TimeoutError."""
+        url = str((await self._calls("apps.connections.open"))["url"])
+        line = Line(url, self._calls, self._proxy, self._ping)
+        line.socket_mode_request_listeners.append(self._handle)
+        try:
+            async with asyncio.timeout(CONNECT):
+                await line.connect()  # type: ignore[no-untyped-call]  # the SDK leaves its types out
+        except BaseException:
+            await line.close()
+            raise
+        return line
+
+    async def _stay(self, line: Line) -> None:
+        """Until the connection is broken or deaf. When Slack wants us to move, the new one is there before the old
+        one goes."""
+        try:
+            while await line.is_connected():
+                if line.leaving:
+                    line.leaving = False
+                    try:
+                        new = await self._open()
+                    except (ChannelError, TimeoutError) as error:
+                        log.info("slack.not_moved reason=%s", error)
+                    else:
+                        await line.close()
+                        line = new
+                await asyncio.sleep(LOOK)
+        finally:
+            await line.close()
+
+    # ------------------------------------------------------------ envelopes
+
+    async def _handle(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+        """As the SDK's handler does."""
+        started = time.time()
+        await send_async_response(client, request, await run_async_bolt_app(self._app, request), started)
+
+    async def _take(self, body: Mapping[str, Any]) -> BoltResponse:
+        """Store what an envelope carries. 200 acknowledges it, whatever it is: what nobody answers would come again.
+        503 does not."""
+        payload = dict(body)
+        team = self._team(payload)
+        if team is None or team.me is None:
+            log.warning("slack.unknown_workspace type=%s", payload.get("type"))
+            return BoltResponse(status=200, body="")
+        event = read(payload, team.me)
+        if event is None:
+            if payload.get("event", {}).get("type") in ("assistant_thread_started", "app_home_opened"):
+                self._soon(team.opened(payload["event"]), "opened")
+            return BoltResponse(status=200, body="")
+        if isinstance(event, Message) and payload.get("response_url") and event.kind is Kind.COMMAND:
+            self._remember(event.id, payload["response_url"])
+        try:
+            await self._store(team, event, payload)
+        except NotStored as error:
+            log.error("slack.not_stored key=%s reason=%s", event.key, error)  # noqa: TRY400 — the reason is enough
+            return self._not_stored(team, event, payload, quietly=isinstance(error, Unsure))
+        return BoltResponse(status=200, body="")
+
+    def _remember(self, event_id: str, url: str) -> None:
+        """Where an interaction is answered; those that nobody can answer any more are forgotten."""
+        now = time.monotonic()
+        for old in [known for known, (_, since) in self._answers.items() if now - since > ANSWERABLE]:
+            del self._answers[old]
+        self._answers[event_id] = (url, now)
+
+    async def _store(self, team: Team, event: Message | Unreadable, payload: Json) -> None:
+        assert self._receive is not None  # noqa: S101 — set for as long as run() runs
+        if isinstance(event, Message):
+            event = await team.vetted(event)
+        [receipt] = await self._receive([event])
+        self._stalled.pop(event.key, None)
+        self._soon(team.acknowledge(event, receipt, payload), f"sign {event.key}")
+
+    def _not_stored(self, team: Team, event: Message | Unreadable, payload: Json, *, quietly: bool) -> BoltResponse:
+        """Slack offers an event again for some minutes, we ourselves for as long as it takes; an interaction is not
+        worth waiting for: the person is asked to repeat it."""
+        if "event" not in payload:
+            if url := payload.get("response_url"):
+                answer = {"text": AGAIN_PLEASE, "replace_original": False, "response_type": "ephemeral"}
+                self._soon(team.calls.respond(url, answer), "not stored")
+            return BoltResponse(status=200, body="")
+        self._stalled[event.key] = (team, event, payload)
+        if isinstance(event, Message) and not quietly:
+            self._soon(team.apologize(event), "not stored")
+        return BoltResponse(status=503, body="")
+
+    async def _offer_again(self) -> None:
+        tries = 0
+        while True:
+            await asyncio.sleep(self._pause(tries) if self._stalled else 1.0)
+            failed = 0
+            for team, event, payload in list(self._stalled.values()):
+                try:
+                    await self._store(team, event, payload)
+                except Unsure:  # one person's trouble
+                    failed = 1
+                except NotStored:
+                    failed = 1
+                    break
+            tries = tries + 1 if failed else 0
+
+    def _team(self, payload: Json) -> Team | None:
+        """The workspace that an envelope is meant for."""
+        known = {team.me.team: team for team in self._members if team.me}
+        return next((known[name] for name in teams(payload) if name in known), None)
+
+    async def _catch_up(self, past: Past) -> None:
+        """After every absence, one after the other: this needs no socket, and outlives it."""
+        while True:
+            for team, heard in await self._absences.get():
+                count = 0
+                try:
+                    async for message in missed(team, heard, past):
+                        await self._offer(team, message)
+                        count += 1
+                except ChannelError as error:
+                    log.warning("slack.not_caught_up reason=%s", error)
+                log.info("slack.caught_up workspace=%s messages=%d", team.me.team if team.me else "", count)
+
+    async def _offer(self, team: Team, message: Message) -> None:
+        """Store what the history told, later if it cannot be done now."""
+        try:
+            await self._store(team, message, {})
+        except NotStored:
+            self._stalled[message.key] = (team, message, {})
+
+    def _soon(self, call: Awaitable[object], name: str) -> None:
+        """Make a call that nothing depends on."""
+
+        async def quietly() -> None:
+            try:
+                await call
+            except ChannelError as error:
+                log.debug("slack.sign task=%s reason=%s", name, error)
+            except Exception:  # the boundary of a sign: listening goes on without it
+                log.exception("slack.sign_failed task=%s", name)
+
+        assert self._side is not None  # noqa: S101 — set for as long as run() runs
+        self._side.create_task(quietly(), name=f"slack {name}")
+
+    # ------------------------------------------------------------ trouble
+
+    def _trouble(self, error: Exception) -> float:
+        """Take note of a failed connection; gives the seconds to wait."""
+        self._failures += 1
+        if isinstance(error, TimeoutError):
+            self._became(Health.DOWN, "Slack does not answer the handshake of the event socket.")
+        else:
+            self._became(Health.DOWN, f"{error}.")
+        return self._pause(self._failures, 30.0 if isinstance(error, (Rejected, Refused)) else SLOWEST)
+
+    def _pause(self, tries: int, most: float = SLOWEST) -> float:
+        """Back-off with jitter, so that many bots do not come back in the same moment."""
+        return min(most, 0.25 * 2.0 ** min(tries, 10)) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
+
+    def _became(self, health: Health, detail: str = "") -> None:
+        if (health, detail) == (self._health, self._detail):
+            return
+        self._health, self._detail, self._since = health, detail, time.time()
+        if health is Health.DOWN:
+            log.warning("%s.down reason=%s", NAME, detail)
+        else:
+            log.info("%s.%s", NAME, health)

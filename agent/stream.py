@@ -174,6 +174,9 @@ class Deltas:
         else:
             self._held["choices"][0]["delta"]["content"] += text
         loop = asyncio.get_running_loop()
+        if self._pace.seconds:  # looked at a window apart already: what came with one look goes on together
+            self._timer = self._timer or loop.call_later(0, self._flush)
+            return
         due = self._shown + self._window
         if loop.time() >= due:
             self._flush()

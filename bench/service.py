@@ -78,7 +78,7 @@ class Setup:
             "config_version": 1,
             "data_dir": str(self.folder / "data"),
             "models": [{**model, "base_url": f"{self.model}/v1"}],
-            "sandbox": {"provider": "local"},
+            "sandbox": {"image": "not-there"},
             "channels": {"telegram": channel},
             "limits": {"flood_messages": 1_000_000},
             "log": {"level": "warning"},

@@ -53,9 +53,14 @@ class Egress:
         folder = self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
         async with self._lock:
             if key not in self._proxies:
-                listener = await asyncio.to_thread(self._prepare, folder, owner)
+                listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
                 proxy = Proxy(key, self._guard, self._rules.proxy, self._resolve)
-                await proxy.start(listener)
+                try:
+                    await asyncio.to_thread(self._prepare, folder, owner, listener)
+                    await proxy.start(listener)
+                except BaseException:  # cancelled, too
+                    listener.close()
+                    raise
                 self._proxies[key] = proxy
         return folder
 
@@ -98,8 +103,8 @@ class Egress:
             for proxy in proxies.values():
                 await proxy.aclose()
 
-    def _prepare(self, folder: Path, owner: int | None) -> socket.socket:
-        """Make the folder; a socket in it that everybody who sees the folder may connect to, which nobody else of this
+    def _prepare(self, folder: Path, owner: int | None, listener: socket.socket) -> None:
+        """Make the folder, and listen in it where everybody who sees the folder may connect, which nobody else of this
         machine does."""
         self._place.mkdir(parents=True, exist_ok=True)
         folder.mkdir(exist_ok=True)
@@ -112,7 +117,6 @@ class Egress:
             (folder / CA_FILE).chmod(0o644)
         with contextlib.suppress(FileNotFoundError):
             (folder / SOCKET).unlink()
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
             listener.bind(f"/proc/self/fd/{handle}/{SOCKET}")  # a socket's path ends at 107 bytes, ours may be longer
@@ -120,7 +124,6 @@ class Egress:
             os.close(handle)
         (folder / SOCKET).chmod(0o666)
         listener.listen(64)
-        return listener
 
 
 def _authorities(own: str) -> bytes:

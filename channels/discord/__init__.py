@@ -68,6 +68,6 @@ async def connect(settings: Settings) -> AsyncIterator[Channel]:
 
 async def probe(settings: Settings) -> str:
     """One look at the account: a sentence, or Refused with what to do."""
-    from channels.discord.probe import look  # the calls need aiohttp, which a configuration does not
+    from channels.discord.account import look  # the calls need aiohttp, which a configuration does not
 
     return await look(settings)

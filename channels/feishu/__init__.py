@@ -54,6 +54,6 @@ async def connect(settings: Settings) -> AsyncIterator[Channel]:
 
 async def probe(settings: Settings) -> str:
     """One look at the account: a sentence. Raises Refused with what to do."""
-    from channels.feishu.probe import look
+    from channels.feishu.account import look
 
     return await look(settings)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel, ChannelError, Refused
-from channels.slack.manifest import manifest
+from channels.slack.app import manifest
 
 if TYPE_CHECKING:
     from channels.slack.channel import Slack

@@ -30,11 +30,11 @@ from channels.base import (
 )
 from channels.pace import Budget, Place, Priority, Rates
 from channels.slack import Settings
+from channels.slack.app import NEEDED, SCOPES
 from channels.slack.blocks import LIMIT, Part, plain
 from channels.slack.calls import Calls, Json
 from channels.slack.events import NAME
 from channels.slack.history import earlier
-from channels.slack.manifest import NEEDED, SCOPES
 from channels.slack.reply import REPEAT, Surface
 from channels.slack.response import Response
 from channels.slack.socket import ANSWERABLE, Socket

@@ -66,7 +66,7 @@ async def probe(settings: Settings) -> str:
     _check(settings)
 
     def load() -> Callable[[Settings], Awaitable[str]]:
-        from channels.telegram.probe import look
+        from channels.telegram.account import look
 
         return look
 

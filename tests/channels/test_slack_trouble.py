@@ -15,8 +15,8 @@ import pytest
 from agent.conversation import Attachment, Final, Kind, Secret, Text, Thread, Unreadable
 from channels import slack
 from channels.base import ChannelError, Health, OutFile, Receipt, Refused, TryLater
+from channels.slack.app import SCOPES
 from channels.slack.gates import Gates
-from channels.slack.manifest import SCOPES
 from tests.channels.box import Box, Memory, Service
 from tests.channels.rig_slack import DIRECT, SlackRig
 from tests.channels.rigs import deliver, ready, until

@@ -18,7 +18,7 @@ import pytest
 from agent.conversation import Final, Secret, Text
 from channels import slack
 from channels.base import Health, OutFile, Refused
-from channels.slack.manifest import EVENTS, SCOPES
+from channels.slack.app import EVENTS, SCOPES
 from tests.channels.box import Box, Memory, Service
 from tests.channels.rigs import until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, OPS, FakeSlack
@@ -178,7 +178,7 @@ def test_the_manifest_ticks_what_the_channel_needs() -> None:
     assert made["features"]["slash_commands"][0]["command"] == "/fawn"
     assert made["features"]["shortcuts"][0]["name"] == "Ask Fawn about this"
     assert len(made["display_information"]["description"]) <= 140
-    sources = "".join(path.read_text() for path in Path("channels").glob("slack_*.py"))
+    sources = "".join(path.read_text() for path in (Path(__file__).parents[2] / "channels" / "slack").glob("*.py"))
     called = set(re.findall(r'"((?:assistant|chat|conversations|files|reactions|users)\.[\w.]+)"', sources))
     needs = {  # docs.slack.dev/reference/methods: each method's bot scope
         "assistant.threads.setStatus": "chat:write",

@@ -48,7 +48,7 @@ class Service:
                     "api_key": "$OPENAI_API_KEY",
                 }
             ],
-            "sandbox": {"provider": "local"},
+            "sandbox": {"image": "not-there"},  # bubblewrap where it is, whatever images this machine has
             "channels": self.channels(),
         }
         for section, values in settings.items():

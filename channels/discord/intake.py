@@ -24,14 +24,11 @@ from channels.discord.past import missed
 from channels.discord.places import DIRECT, NAME, Places
 from channels.discord.rivals import Rivals
 from channels.discord.rooms import Rooms
+from channels.words import NOT_STORED
 
 log = logging.getLogger(__name__)
 
 SLOWEST = 10.0  # seconds between two tries while nothing can be stored
-NOT_STORED = (
-    "I can't store messages at the moment, so I have not taken yours yet. It is not lost: I will take it by itself as"
-    " soon as I can."
-)
 
 Frame = dict[str, Any]  # the shape is Discord's
 Event = Message | Unreadable

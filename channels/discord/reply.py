@@ -9,7 +9,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.conversation import Ask, Final, Plan, Step, Thread, View
+from agent.conversation import Ask, Final, Thread, View
+from channels import words
 from channels.base import ChannelError, Posts, Refused
 from channels.discord.calls import Calls, Expired, path
 from channels.discord.interactions import Tokens
@@ -33,8 +34,6 @@ NO_PREVIEWS = 1 << 2  # SUPPRESS_EMBEDS: takes link previews away, and embeds of
 COLOUR = 0x5865F2
 
 REPEAT = "↻ Possibly a repeat: "
-_STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
-_ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
 
 Json = dict[str, Any]  # the shape is Discord's
 
@@ -70,9 +69,9 @@ class Surface:
 
     def render(self, view: View) -> list[Part]:
         """The work so far: the text, below it plan, latest steps and notice."""
-        lines = [*_plan(view.plan), *_steps(list(view.steps.values()))]
+        lines = words.work(view, STEPS)
         if view.notice:
-            lines.append(f"⏳ {_short(view.notice.text, 300)}")
+            lines.append(f"⏳ {words.short(view.notice.text, 300)}")
         while len("\n".join(lines)) > WORK:
             del lines[0]
         work = "\n".join(lines)
@@ -236,23 +235,6 @@ def nonce(thread: Thread, key: str, index: int, to: str) -> str:
     return hashlib.blake2s(f"{thread} {key} {index} {to}".encode(), digest_size=12).hexdigest()
 
 
-def _plan(plan: Plan | None) -> list[str]:
-    return [f"{_ITEM[item.state]} {_short(item.title, 100)}" for item in plan.items[:15]] if plan else []
-
-
-def _steps(steps: list[Step]) -> list[str]:
-    lines = [
-        f"{_STEP[step.state]} {_short(step.title, 80)}" + (f": {_short(step.detail, 80)}" if step.detail else "")
-        for step in steps[-STEPS:]
-    ]
-    return [f"… {len(steps) - STEPS} earlier", *lines] if len(steps) > STEPS else lines
-
-
-def _short(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def _as_buttons(ask: Ask) -> bool:
     return len(ask.options) <= BUTTONS and all(len(option) <= LABEL for option in ask.options)
 
@@ -262,15 +244,7 @@ def _fits(ask: Ask) -> bool:
 
 
 def _hint(ask: Ask) -> str:
-    """What has to be said in words besides the buttons."""
-    lines: list[str] = []
-    if not _fits(ask) or any(len(option) > (LABEL if _as_buttons(ask) else CHOICE) for option in ask.options):
-        lines += [f"{number}. {' '.join(option.split())}" for number, option in enumerate(ask.options, 1)]
-    if ask.options and ask.free_text:
-        lines += ["", "-# Choose, or just answer in words." if _fits(ask) else "-# Just answer in words."]
-    elif ask.options and not _fits(ask):
-        lines += ["", "-# Answer with one of these."]
-    return "\n".join(lines).strip()
+    return words.hint(ask, fits=_fits(ask), label=LABEL if _as_buttons(ask) else CHOICE)
 
 
 def _components(ask: Ask) -> list[Json]:
@@ -280,14 +254,14 @@ def _components(ask: Ask) -> list[Json]:
         return []
     if _as_buttons(ask):
         buttons = [
-            {"type": 2, "style": 2, "label": _short(option, LABEL) or "…", "custom_id": f"{ask.id}|{index}"}
+            {"type": 2, "style": 2, "label": words.short(option, LABEL) or "…", "custom_id": f"{ask.id}|{index}"}
             for index, option in numbered
         ]
         return [{"type": 1, "components": buttons[at : at + ROW]} for at in range(0, len(buttons), ROW)]
     rows = []
     for at in range(0, len(numbered), CHOICES):
         options = [
-            {"label": _short(option, CHOICE) or "…", "value": str(index)}
+            {"label": words.short(option, CHOICE) or "…", "value": str(index)}
             for index, option in numbered[at : at + CHOICES]
         ]
         rows.append({"type": 1, "components": [{"type": 3, "custom_id": f"{ask.id}|m{at}", "options": options}]})

@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from agent.conversation import Final, Plan, Step, View
+from agent.conversation import Final, View
+from channels import words
 from channels.markdown import split
 
 LIMIT = 22_000  # bytes of text as JSON in a card: the card takes 30 KB, panel, buttons and frame included
@@ -24,8 +25,6 @@ STEPS = 30  # the latest are shown
 SUMMARY = 80  # characters in the list of chats
 
 REPEAT = "↻ Possibly a repeat: "
-_STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
-_ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
 _PINGS = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
 _IMAGE = re.compile(r"(`+)(?:.*?[^`])?\1(?!`)|!(\[[^\]\n]*\]\([^)\n]*\))", re.DOTALL)
 _RULE = re.compile(r"[ >]*\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's head
@@ -64,11 +63,11 @@ def size(text: str) -> int:
 
 def render(view: View) -> list[Part]:
     """The work so far: plan and steps in a panel, the text, the notice."""
-    lines = [*_plan(view.plan), *_steps(list(view.steps.values()))]
+    lines = words.work(view, STEPS)
     while size("\n".join(lines)) > HEAD:
         del lines[0]
     panel = "\n".join(lines)
-    foot = f"⏳ {_short(view.notice.text, 300)}" if view.notice else ""
+    foot = f"⏳ {words.short(view.notice.text, 300)}" if view.notice else ""
     if not (panel or foot or view.text):
         return []
     parts = [Part(chunk) for chunk in _chunks(view.text)] or [Part("")]
@@ -83,10 +82,7 @@ def render_final(final: Final, *, direct: bool) -> list[Part]:
     ask, hint = final.ask, ""
     options = tuple(map(plain, ask.options)) if ask and len(ask.options) <= BUTTONS else ()
     if ask and ask.options:
-        listed = [f"{number}. {option}" for number, option in enumerate(ask.options, 1)]
-        shown = bool(options) and all(len(option) <= LABEL for option in options)
-        ending = "_Press a button, or just answer in words._" if ask.free_text else ""
-        hint = "\n".join([*([] if shown else listed), "", ending if options else "_Just answer in words._"]).strip()
+        hint = words.hint(ask, fits=bool(options), label=LABEL)
     parts = [Part(chunk, final=True) for chunk in _chunks(f"{final.text}\n\n{hint}" if hint else final.text)]
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
@@ -99,7 +95,7 @@ def card(part: Part, topic: str) -> Json:
     """The whole card. `topic` comes back with a click."""
     config: Json = {"update_multi": True, "streaming_mode": not part.final}
     if part.final:
-        config["summary"] = {"content": _short(part.text, SUMMARY)}
+        config["summary"] = {"content": words.short(part.text, SUMMARY)}
     else:
         config["streaming_config"] = {
             "print_frequency_ms": {"default": 30},
@@ -146,7 +142,7 @@ def _elements(part: Part, topic: str) -> Iterator[Json]:
 
 def _button(option: str, ask: str, topic: str) -> Json:
     value = {"ask": ask, "option": option, "topic": topic}
-    label = {"tag": "plain_text", "content": _short(option, LABEL) or "…"}
+    label = {"tag": "plain_text", "content": words.short(option, LABEL) or "…"}
     return {"tag": "button", "text": label, "behaviors": [{"type": "callback", "value": value}]}
 
 
@@ -177,20 +173,3 @@ def _sections(text: str) -> list[str]:
                 cuts.append(number - 1)
                 tables = 1
     return ["\n".join(lines[start:end]) for start, end in zip(cuts, [*cuts[1:], len(lines)], strict=True)]
-
-
-def _plan(plan: Plan | None) -> list[str]:
-    return [f"{_ITEM[item.state]} {_short(item.title, 100)}" for item in plan.items[:12]] if plan else []
-
-
-def _steps(steps: list[Step]) -> list[str]:
-    lines = [
-        f"{_STEP[step.state]} {_short(step.title, 80)}" + (f": {_short(step.detail, 80)}" if step.detail else "")
-        for step in steps[-STEPS:]
-    ]
-    return [f"… {len(steps) - STEPS} earlier", *lines] if len(steps) > STEPS else lines
-
-
-def _short(text: str, most: int) -> str:
-    text = plain(" ".join(text.split()))
-    return text if len(text) <= most else f"{text[: most - 1]}…"

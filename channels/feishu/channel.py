@@ -40,6 +40,7 @@ from channels.feishu.history import History
 from channels.feishu.link import Link
 from channels.feishu.reply import Sender, Surface
 from channels.pace import Budget, Place, Rates
+from channels.words import NOT_STORED
 from channels.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -52,10 +53,6 @@ BURST = 3
 KEPT = 60.0  # seconds: what came in a shorter absence is delivered again by itself
 SLOWEST = 30.0  # seconds between two tries to introduce ourselves
 
-NOT_STORED = (
-    "I can't store messages at the moment, so I have not taken yours yet. It is not lost: I will take it by itself as"
-    " soon as I can."
-)
 NOT_YOURS = "This is not yours to answer, or it is answered already."
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.conversation import Ask, Plan, Step
+from channels import words
 from channels.slack.events import ASK
 
 LIMIT = 12_000  # characters of Markdown in a message (docs.slack.dev/reference/block-kit/blocks/markdown-block)
@@ -37,7 +38,7 @@ class Task:
 
     @property
     def line(self) -> str:
-        return f"{_MARK[self.status]} {self.title}" + (f": {short(self.details, 80)}" if self.details else "")
+        return f"{_MARK[self.status]} {self.title}" + (f": {words.short(self.details, 80)}" if self.details else "")
 
     def chunk(self) -> dict[str, str]:
         made = {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
@@ -82,17 +83,13 @@ def plain(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def short(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def tasks(plan: Plan | None, steps: list[Step], *, most: int) -> tuple[Task, ...]:
     """Plan and steps; of many steps the earlier ones as one line, or in a stream the later ones."""
     made = [
-        Task(f"plan{i}", short(p.title, 100) or "…", _ITEM[p.state]) for i, p in enumerate(plan.items if plan else ())
+        Task(f"plan{i}", words.short(p.title, 100) or "…", _ITEM[p.state])
+        for i, p in enumerate(plan.items if plan else ())
     ]
-    shown = [Task(s.id, short(s.title, 100) or "…", _STEP[s.state], short(s.detail, 200)) for s in steps]
+    shown = [Task(s.id, words.short(s.title, 100) or "…", _STEP[s.state], words.short(s.detail, 200)) for s in steps]
     if len(shown) > most and most == TASKS:
         last = shown[-1]
         shown = [*shown[: most - 1], Task("more", f"{len(shown) - most + 1} more, now: {last.title}", last.status)]
@@ -106,7 +103,7 @@ def message(part: Part) -> dict[str, Any]:
     head = "\n".join(task.line for task in part.tasks)
     blocks = [_note(part.mark), _note(head), *_markdown(part), _note(f"⏳ {part.notice}" if part.notice else "")]
     text = " ".join(piece for piece in (part.mark, head, part.notice) if piece)
-    fallback = plain(short(part.text or text or "…", FALLBACK))
+    fallback = plain(words.short(part.text or text or "…", FALLBACK))
     if part.mention:
         fallback = f"<@{part.mention}> {fallback}"
     return {"blocks": [b for b in blocks if b] + controls(part.ask), "text": fallback}
@@ -149,16 +146,8 @@ def hint(ask: Ask | None) -> str:
     """What has to be said in words besides the buttons."""
     if not ask or not ask.options:
         return ""
-    lines = []
-    fits = pressable(ask)
-    if not fits or any(len(option) > LABEL for option in ask.options):
-        lines += [f"{number}. {option}" for number, option in enumerate(ask.options, 1)]
-    if ask.free_text:
-        lines += ["", "_Press a button, or just answer in words._" if fits else "_Just answer in words._"]
-    elif not fits:
-        lines += ["", "_Answer with one of these._"]
-    return "\n".join(lines).strip()
+    return words.hint(ask, fits=pressable(ask), label=LABEL)
 
 
 def _label(option: str) -> dict[str, Any]:
-    return {"type": "plain_text", "text": short(option, LABEL), "emoji": False}
+    return {"type": "plain_text", "text": words.short(option, LABEL), "emoji": False}

@@ -16,6 +16,7 @@ from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, R
 from channels.telegram.calls import Api, Calls, Typing
 from channels.telegram.events import NAME, UPDATES, Me, read
 from channels.telegram.request import Flood
+from channels.words import NOT_STORED
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +29,6 @@ TRIAL = 2  # seconds that such a look takes, if nobody ends it
 REJECTED = "Telegram rejects the bot's token: take the right one from @BotFather."
 CONFLICT = (
     "Another program answers for this bot with the same token: standing by until it is gone. Only one of them works."
-)
-NOT_STORED = (
-    "I can't store messages at the moment, so I have not taken yours yet. It is not lost: I will take it by itself as"
-    " soon as I can."
 )
 NOT_YOURS = "This is not yours to answer."
 ANSWERED = "This is answered already."

@@ -6,7 +6,8 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.conversation import Ask, Final, Plan, Step, Thread, View
+from agent.conversation import Ask, Final, Thread, View
+from channels import words
 from channels.base import Refused
 from channels.markdown import split, utf16
 from channels.telegram.calls import Calls, Same, Typing, Unparsable
@@ -22,8 +23,6 @@ LABEL = 100  # characters of a button
 STEPS = 8  # the latest are shown
 
 REPEAT = "↻ Possibly a repeat: "
-_STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
-_ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,11 @@ class Surface:
 
     def render(self, view: View) -> list[Part]:
         """The work so far: plan and latest steps, the text, the notice."""
-        lines = [*_plan(view.plan), *_steps(list(view.steps.values()))]
+        lines = words.work(view, STEPS)
         while utf16("\n".join(lines)) > HEAD:
             del lines[0]
         head = "\n".join(lines)
-        foot = f"⏳ {_short(view.notice.text, 300)}" if view.notice else ""
+        foot = f"⏳ {words.short(view.notice.text, 300)}" if view.notice else ""
         if not (head or foot or view.text):
             return []
         head, foot = f"{head}\n\n" if head else "", f"\n\n{foot}" if foot else ""
@@ -164,36 +163,12 @@ def shown(part: Part) -> tuple[str, list[Entity]]:
     return whole, entities
 
 
-def _plan(plan: Plan | None) -> list[str]:
-    return [f"{_ITEM[item.state]} {_short(item.title, 100)}" for item in plan.items[:12]] if plan else []
-
-
-def _steps(steps: list[Step]) -> list[str]:
-    lines = [
-        f"{_STEP[step.state]} {_short(step.title, 80)}" + (f": {_short(step.detail, 80)}" if step.detail else "")
-        for step in steps[-STEPS:]
-    ]
-    return [f"… {len(steps) - STEPS} earlier", *lines] if len(steps) > STEPS else lines
-
-
-def _short(text: str, most: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
 def _buttons(ask: Ask) -> tuple[tuple[tuple[str, str], ...], str]:
     """The buttons of a question, and what has to be said in words besides."""
     data = [f"{ask.id}|{index}" for index in range(len(ask.options))]
     fits = all(len(entry.encode()) <= DATA for entry in data) and len(data) <= ROWS * ROWS
-    buttons = tuple((_short(option, LABEL) or "…", entry) for option, entry in zip(ask.options, data, strict=True))
-    lines = []
-    if not fits or any(len(option) > LABEL for option in ask.options):
-        lines += [f"{number}. {option}" for number, option in enumerate(ask.options, 1)]
-    if ask.options and ask.free_text:
-        lines += ["", "_Press a button, or just answer in words._" if fits else "_Just answer in words._"]
-    elif ask.options and not fits:
-        lines += ["", "_Answer with one of these._"]
-    return (buttons if fits else ()), "\n".join(lines).strip()
+    buttons = tuple((words.short(option, LABEL) or "…", entry) for option, entry in zip(ask.options, data, strict=True))
+    return (buttons if fits else ()), words.hint(ask, fits=fits, label=LABEL)
 
 
 def _rows(buttons: tuple[tuple[str, str], ...]) -> list[list[dict[str, str]]]:

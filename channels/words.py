@@ -1,0 +1,50 @@
+"""What every platform says alike: plan and steps as lines, the sentences about a store that is full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.conversation import Ask, Plan, Step, View
+
+NOT_STORED = (
+    "I can't store messages at the moment, so I have not taken yours yet. It is not lost: I will take it by itself as"
+    " soon as I can."
+)
+_STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
+_ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
+
+
+def short(text: str, most: int) -> str:
+    """On one line of at most so many characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def work(view: View, steps: int) -> list[str]:
+    """Plan and latest steps, a line each."""
+    return [*_plan(view.plan), *_steps(list(view.steps.values()), steps)]
+
+
+def hint(ask: Ask, *, fits: bool, label: int) -> str:
+    """What has to be said in words besides the buttons, which hold `label` characters each: options that do not `fit`
+    into buttons or are cut there, and whether words will do."""
+    lines = []
+    if not fits or any(len(option) > label for option in ask.options):
+        lines += [f"{number}. {' '.join(option.split())}" for number, option in enumerate(ask.options, 1)]
+    if ask.options and ask.free_text:
+        lines += ["", "_Choose, or just answer in words._" if fits else "_Just answer in words._"]
+    elif ask.options and not fits:
+        lines += ["", "_Answer with one of these._"]
+    return "\n".join(lines).strip()
+
+
+def _plan(plan: Plan | None) -> list[str]:
+    return [f"{_ITEM[item.state]} {short(item.title, 100)}" for item in plan.items[:15]] if plan else []
+
+
+def _steps(steps: Sequence[Step], most: int) -> list[str]:
+    lines = [
+        f"{_STEP[step.state]} {short(step.title, 80)}" + (f": {short(step.detail, 80)}" if step.detail else "")
+        for step in steps[-most:]
+    ]
+    return [f"… {len(steps) - most} earlier", *lines] if len(steps) > most else lines

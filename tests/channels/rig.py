@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, TypedDict, Unpack
 
 from agent.conversation import Message, Thread
 from channels.base import Channel
@@ -14,6 +14,19 @@ from tests.channels.box import Box
 Call = Literal["post", "edit", "delete", "upload", "any"]
 """The platform calls that the contract speaks of, whatever they are called there: a new message, a change of one (an
 append to a stream, too), taking one away, sending a file."""
+
+Trouble = Literal["flood", "error", "drop", "slow", "hang"]
+"""The kinds of `tests.fakes.server.Fault`."""
+
+
+class Rule(TypedDict, total=False):
+    """What else may be said of a `tests.fakes.server.Fault`, which has the defaults."""
+
+    times: int
+    after: bool
+    seconds: float
+    code: int
+    body: str
 
 
 ABILITIES = {
@@ -45,18 +58,7 @@ ABILITIES = {
 class Wire(Protocol):
     """The platform's side of the wire: made to fail, and asked what it got."""
 
-    def fault(
-        self,
-        kind: Literal["flood", "error", "drop", "slow", "hang"],
-        call: Call,
-        *,
-        topic: int | None = None,
-        times: int = 1,
-        after: bool = False,
-        seconds: float = 1.0,
-        code: int = 500,
-        body: str = "",
-    ) -> None:
+    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
         """As `tests.fakes.server.Fault`, for one kind of call (in one topic, when one is given; `times` -1: for good).
 
         `flood` is a 429 with the platform's way to say `seconds`; `error` with a `code` below 500 a refusal for good in

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from agent.conversation import Message, Secret, Thread
 from channels import discord
 from channels.base import Channel, Health
 from channels.discord import Settings
 from tests.channels.box import Box, listening
-from tests.channels.rig import Call
+from tests.channels.rig import Call, Rule, Trouble
 from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
 from tests.fakes.server import until
 
@@ -34,22 +34,10 @@ class DiscordWire:
         self._rig = rig
         self._server = rig.server
 
-    def fault(
-        self,
-        kind: Literal["flood", "error", "drop", "slow", "hang"],
-        call: Call,
-        *,
-        topic: int | None = None,
-        times: int = 1,
-        after: bool = False,
-        seconds: float = 1.0,
-        code: int = 500,
-        body: str = "",
-    ) -> None:
+    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
         chat = None if topic is None else int(self._rig.room(topic))
         for method in CALLS[call]:
-            rule: dict[str, Any] = {"chat": chat, "times": times, "after": after, "seconds": seconds}
-            self._server.fault(kind, method, **rule, code=code, body=body)
+            self._server.fault(kind, method, chat=chat, **rule)
 
     def count(self, call: Call) -> int:
         wanted = CALLS[call]

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from agent.conversation import Message, Secret, Thread
 from channels import feishu
 from channels.base import Channel
 from tests.channels.box import Box, Service
-from tests.channels.rig import ABILITIES, Call
+from tests.channels.rig import ABILITIES, Call, Rule, Trouble
 from tests.fakes.feishu import APP, DIRECT, GROUP, SECRET, FakeFeishu, Said
 
 METHODS: dict[Call, tuple[str, ...]] = {
@@ -30,22 +30,9 @@ class FeishuWire:
     def __init__(self, server: FakeFeishu) -> None:
         self._server = server
 
-    def fault(
-        self,
-        kind: Literal["flood", "error", "drop", "slow", "hang"],
-        call: Call,
-        *,
-        topic: int | None = None,
-        times: int = 1,
-        after: bool = False,
-        seconds: float = 1.0,
-        code: int = 500,
-        body: str = "",
-    ) -> None:
+    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
         for method in METHODS[call]:
-            self._server.fault(
-                kind, method, chat=topic, times=times, after=after, seconds=seconds, code=code, body=body
-            )
+            self._server.fault(kind, method, chat=topic, **rule)
 
     def count(self, call: Call) -> int:
         return len(self._server.calls_of(*(method.strip("*") for method in METHODS[call])))

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, Unpack
 
 from agent.conversation import Message, Secret, Thread
 from channels import slack
 from channels.base import Channel, Reply
 from tests.channels.box import Box, Memory, Service
-from tests.channels.rig import Call
+from tests.channels.rig import Call, Rule, Trouble
 from tests.fakes.server import until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Shown
 
@@ -33,32 +33,11 @@ class SlackWire:
         self._server = server
         self._roots = roots
 
-    def fault(
-        self,
-        kind: Literal["flood", "error", "drop", "slow", "hang"],
-        call: Call,
-        *,
-        topic: int | None = None,
-        times: int = 1,
-        after: bool = False,
-        seconds: float = 1.0,
-        code: int = 500,
-        body: str = "",
-    ) -> None:
+    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
         where = "" if topic is None else self._roots[topic] if topic else DIRECT
-        words = "invalid_blocks" if code < 500 else ""
+        words = "invalid_blocks" if rule.get("code", 500) < 500 else ""
         for method in METHODS[call]:
-            self._server.fault(
-                kind,
-                method,
-                contains=where,
-                times=times,
-                after=after,
-                seconds=seconds,
-                code=code,
-                body=body,
-                description=words,
-            )
+            self._server.fault(kind, method, contains=where, description=words, **rule)
 
     def count(self, call: Call) -> int:
         return sum(len(self._server.calls_of(method.strip("*"))) for method in METHODS[call])

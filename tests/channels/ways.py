@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.server import LocalServer
+
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PASSWORD = "Proxy-Authorization: Basic"
 
@@ -39,6 +41,16 @@ async def front(port: int, certificate: Path) -> AsyncIterator[int]:
 
     async with relay(behind, trust) as made:
         yield made
+
+
+class Behind(LocalServer):
+    """A mixin for a fake that is reached by https only, at the port `https` (of a `front`)."""
+
+    https = 0
+
+    @property
+    def base_url(self) -> str:
+        return f"https://localhost:{self.https}"
 
 
 class Proxy:

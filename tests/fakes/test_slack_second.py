@@ -2,63 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
-import orjson
-import pytest
-
+from tests.fakes.node import Client, running
 from tests.fakes.server import until
 from tests.fakes.slack import BOT, JANE, OPS, TEAM, FakeSlack
 
-CLIENT = Path(__file__).with_name("clients") / "slack.js"
-MODULES = Path(__file__).parents[2] / ".venv" / "clients" / "node_modules"
 BUTTON = {"type": "button", "action_id": "a", "value": "1", "text": {"type": "plain_text", "text": "One"}}
 
 
-def need_node() -> str:
-    """The path of node. Without it or the SDK the test is skipped, or fails where FAWN_REQUIRE_ENGINES=1 wants it."""
-    node = shutil.which("node")
-    if node and (MODULES / "@slack").exists():
-        return node
-    problem = "node with @slack/socket-mode and @slack/web-api is missing: see tests/fakes/clients"
-    if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
-        pytest.fail(problem)
-    pytest.skip(problem)
-
-
-class Client:
-    """The running client: what it printed."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def says(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = b""
-        while not line.startswith(b"{"):  # the SDK logs there, too
-            line = await asyncio.wait_for(self._process.stdout.readline(), 20)
-            assert line
-        said: dict[str, Any] = orjson.loads(line)
-        return said
-
-
-@asynccontextmanager
-async def client(server: FakeSlack) -> AsyncIterator[Client]:
-    process = await asyncio.create_subprocess_exec(
-        need_node(), str(CLIENT), server.base_url, stdout=asyncio.subprocess.PIPE, env={"NODE_PATH": str(MODULES)}
-    )
-    try:
-        await until(lambda: server.sockets, seconds=20, what="the client's connection")
-        yield Client(process)
-    finally:
-        process.kill()
-        await process.wait()
+def client(server: FakeSlack) -> AbstractAsyncContextManager[Client]:
+    packages = "@slack/socket-mode", "@slack/web-api"
+    return running("slack.js", server.base_url, lambda: server.sockets, *packages)
 
 
 async def test_a_second_client_talks_with_the_fake() -> None:

@@ -7,8 +7,8 @@ import functools
 import os
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,3 +160,18 @@ class Front:
                 way.cancel()
             await asyncio.wait(ways)
             engine_writer.close()
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """As a user without rights, also where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setegid(65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)

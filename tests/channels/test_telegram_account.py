@@ -93,7 +93,8 @@ async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path
             assert box.messages == []
             await first.leave()
             first.mutter("and now?")
-            assert (await box.next()).text == "and now?"
+            await until(lambda: box.messages, seconds=40, what="the takeover")
+            assert box.messages[0].text == "and now?"
             await until(lambda: second.channel.readiness().health is Health.READY)
             assert len(box.messages) == 1
         finally:

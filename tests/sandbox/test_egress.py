@@ -7,8 +7,9 @@ import contextlib
 import logging
 import random
 import socket
+import tempfile
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ from sandbox.egress import Egress
 from sandbox.egress_rules import CA_FILE, SOCKET, NetworkRules
 from tests.fakes.server import until
 from tests.sandbox.outside import HOST, Names, Outside
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one: the path of a unix socket ends at 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sandbox.base import Gone, Result, Sandbox
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.egress_rules import NetworkRules
 from sandbox.limits import Limits
-from tests.engines import need_bubblewrap
+from tests.engines import need_bubblewrap, unprivileged
 
 
 @pytest.fixture
@@ -74,9 +74,8 @@ async def test_groups_go_with_their_sandboxes(provider: Bubblewrap, tmp_path: Pa
 
 
 def test_who_is_no_root_has_no_groups() -> None:
-    if os.geteuid() == 0:
-        pytest.skip("we are root")
-    assert limits_cgroup.make(64, 16, 1).places == ()
+    with unprivileged():
+        assert limits_cgroup.make(64, 16, 1).places == ()
 
 
 @pytest.mark.parametrize(

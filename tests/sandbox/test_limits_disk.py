@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +15,7 @@ import pytest
 from sandbox.base import OUTPUTS, WORKSPACE, FileFault, Gone, SandboxError, SandboxProvider
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.disk import Disk, measure
-from tests.engines import docker_provider, docker_settings, need_bubblewrap
+from tests.engines import docker_provider, docker_settings, need_bubblewrap, unprivileged
 
 MB = 1 << 20
 
@@ -121,10 +122,12 @@ async def test_what_nobody_uses_is_not_measured_again(inner: SandboxProvider, tm
         assert not disk._known
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root sees everything")
-async def test_hidden_folders_are_measured(tmp_path: Path) -> None:
-    hidden = tmp_path / "f" / "hidden"
-    hidden.mkdir(parents=True)
-    (hidden / "x").write_bytes(b"x" * MB)
-    hidden.chmod(0)
-    assert (await measure([tmp_path / "f"])).size >= MB
+async def test_hidden_folders_are_measured() -> None:
+    with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        Path(folder).chmod(0o777)
+        with unprivileged():  # root sees everything
+            hidden = Path(folder) / "f" / "hidden"
+            hidden.mkdir(parents=True)
+            (hidden / "x").write_bytes(b"x" * MB)
+            hidden.chmod(0)
+            assert (await measure([Path(folder) / "f"])).size >= MB

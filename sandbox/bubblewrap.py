@@ -35,6 +35,7 @@ from sandbox.limits import Limits
 from sandbox.limits_calls import program
 from sandbox.limits_cgroup import Group
 from sandbox.limits_cgroup import make as make_group
+from sandbox.scratch import scratch
 from sandbox.stream import PROGRAM, StreamSandbox
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class Bubblewrap:
 
     def __init__(self, settings: BubblewrapSettings, egress: Egress | None = None) -> None:
         self._settings = settings
-        self._scratch = None if egress else Path(tempfile.mkdtemp(prefix="fawn-"))
+        self._scratch = None if egress else scratch()
         self._egress = egress or Egress(settings.network, self._scratch or Path())
         self._keeper = Keeper(self._start, self._stop, settings.live)
         self._starts = asyncio.Semaphore(STARTS)
@@ -163,9 +164,9 @@ class Bubblewrap:
 
     async def check(self) -> None:
         """Run `true` in a sandbox. Raises SandboxUnavailable with the fix."""
-        with tempfile.TemporaryDirectory(prefix="fawn-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
             try:
-                async with self.acquire("check", Path(scratch)) as sandbox:
+                async with self.acquire("check", Path(folder)) as sandbox:
                     result = await sandbox.run("true", timeout=20)
             except Gone as error:
                 raise SandboxUnavailable(f"A sandbox of bubblewrap stops at once: {error}") from error

@@ -16,7 +16,6 @@ import logging
 import re
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -31,6 +30,7 @@ from yarl import URL
 from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.egress_proxy import Ends, splice
 from sandbox.preview_settings import PreviewSettings
+from sandbox.scratch import scratch
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Preview:
                 f"sandbox.preview.listen: {self._settings.listen!r} cannot be used: {error}"
             ) from error
         self._url = self._url or f"http://{host}:{self._runner.addresses[0][1]}"
-        self._folder = Path(tempfile.mkdtemp(prefix="fawn-"))  # a socket's path ends at 107 bytes
+        self._folder = scratch()
         return self
 
     async def __aexit__(self, *_: object) -> None:

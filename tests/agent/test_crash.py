@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import sys
@@ -45,7 +46,8 @@ class Worker:
             assert self.answers.setdefault(key, text) == text
 
     async def kill(self) -> None:
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):  # it may have done all its work
+            self.process.kill()
         await self.process.wait()
         await self.reader
 

@@ -52,8 +52,8 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
 
-test: check ## check, and every test, on two cores if there are
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal
+test: check ## check, and every test, three at a time (most of them wait)
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal
 
 bench: dev ## medians and ratios against the floor, in one run; ARGS=--full for the goals' sizes
 	$(BIN)/python -m bench $(ARGS)

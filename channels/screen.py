@@ -198,7 +198,7 @@ def wrap(line: str, columns: int) -> Iterator[str]:
     row, width = "", 0
     for character in line:
         cells = get_cwidth(character)
-        if width + cells > columns and row:
+        while width + cells > columns and row:  # what is left of a row may still be too long
             head, space, rest = row.rpartition(" ")
             if character == " " or not (space and head.strip()):
                 head, rest = row, ""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyte
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
@@ -214,6 +214,7 @@ def test_regular_files_and_no_input_at_all_are_read_too(log: Path) -> None:
 # ---------------------------------------------------------------- a terminal
 
 
+@example("\u0301 a你", 2)
 @given(st.text(st.sampled_from("ab 你\u0301é🙂"), max_size=60), st.integers(2, 20))
 def test_rows_are_never_wider_than_the_screen_and_lose_no_word(line: str, columns: int) -> None:
     rows = list(wrap(line, columns))

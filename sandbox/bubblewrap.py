@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,20 +123,7 @@ class Local(StreamSandbox):
         )
         self._group, self._kills = group, 0
 
-    async def run(
-        self,
-        command: str,
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 120,
-        max_output: int = 64_000,
-        on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Result:
-        """See `Sandbox.run`."""
-        result = await super().run(
-            command, cwd=cwd, env=env, timeout=timeout, max_output=max_output, on_output=on_output
-        )
+    async def _told(self, result: Result) -> Result:
         before = self._kills
         if result.exit_code == 137 or "Killed" in result.output:
             self._kills = await asyncio.to_thread(self._group.kills)

@@ -12,7 +12,7 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,20 +105,7 @@ class Computer(StreamSandbox):
         if known:
             self._kills = await self._count()
 
-    async def run(
-        self,
-        command: str,
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 120,
-        max_output: int = 64_000,
-        on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Result:
-        """See `Sandbox.run`."""
-        result = await super().run(
-            command, cwd=cwd, env=env, timeout=timeout, max_output=max_output, on_output=on_output
-        )
+    async def _told(self, result: Result) -> Result:
         starved = False
         if (result.exit_code == 137 or "Killed" in result.output) and (kills := await self._count()) > self._kills:
             self._kills, starved = kills, True

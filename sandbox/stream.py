@@ -304,7 +304,11 @@ class StreamSandbox:
             half = max_output - max_output // 2  # the server sends so much of the beginning, the rest of the end
             data = data[:half] + f"\n[… {end.dropped:,} bytes left out …]\n".encode() + data[half:]
         output = data.decode("utf-8", "replace")
-        return Result(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun)
+        return await self._told(Result(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun))
+
+    async def _told(self, result: Result) -> Result:
+        """The result with a word about the limit that the command met, from a kind of sandbox that knows."""
+        return result
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """See `Sandbox.read`. `limit` is at most 4 MiB."""

@@ -69,10 +69,8 @@ def settings_table() -> list[Setting]:
             for name, module in sorted(channel_modules().items()):
                 table += _rows(module.Settings, f"channels.{name}.")
             table += _rows(Access, "channels.NAME.access.")
-        elif is_dataclass(kind):
-            table += _rows(kind, f"{field.name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
-        elif not field.metadata.get("internal"):
-            table.append(_row(field, kind, ""))
+        else:
+            table += _under(field, kind, "")
     return table
 
 
@@ -83,14 +81,14 @@ def page() -> str:
 
 
 def _rows(kind: type, prefix: str) -> list[Setting]:
-    rows: list[Setting] = []
-    for field in fields(kind):
-        hint = hints(kind)[field.name]
-        if is_dataclass(hint):
-            rows += _rows(hint, f"{prefix}{field.name}.")  # type: ignore[arg-type]  # a field's type is a class
-        elif not field.metadata.get("internal"):
-            rows.append(_row(field, hint, prefix))
-    return rows
+    return [row for field in fields(kind) for row in _under(field, hints(kind)[field.name], prefix)]
+
+
+def _under(field: Field[Any], kind: Any, prefix: str) -> list[Setting]:
+    """The line of one field, or those of the section that it is."""
+    if is_dataclass(kind):
+        return _rows(kind, f"{prefix}{field.name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
+    return [] if field.metadata.get("internal") else [_row(field, kind, prefix)]
 
 
 def _row(field: Field[Any], kind: Any, prefix: str) -> Setting:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import ssl
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from discord.http import Route
 from agent.conversation import Secret
 from channels.base import Health, Readiness
 from channels.discord.words import NO_INTENT, REJECTED
+from channels.vitals import Vitals, pause
 
 log = logging.getLogger(__name__)
 
@@ -98,9 +98,7 @@ class Gateway:
         self._token = token
         self._proxy = proxy
         self._deliver = take
-        self._health = Health.STARTING
-        self._since = time.time()
-        self._detail = ""
+        self._vitals = Vitals("discord", log)
         self._interval = 0.0  # seconds between heartbeats
         self._acked = 0.0  # time.monotonic() of the last answer to one
         self._lost = 0.0  # …of the loss of the connection, 0 while there is one
@@ -110,9 +108,9 @@ class Gateway:
 
     def readiness(self) -> Readiness:
         """Ready only if the last heartbeat was answered."""
-        if self._health is Health.READY and (late := self._late()) > 0:
+        if self._vitals.ready and (late := self._late()) > 0:
             return Readiness(Health.DOWN, time.time() - late, DEAF)
-        return Readiness(self._health, self._since, self._detail)
+        return self._vitals.now
 
     async def run(self, trust: ssl.SSLContext | None) -> None:
         """Be connected until cancelled."""
@@ -134,7 +132,7 @@ class Gateway:
             if (self._lost and now - self._lost > PATIENCE) or (not self._ready and now - self._begun > GREETING):
                 return
             if not self._lost and self._late() > 0:
-                self._became(Health.DOWN, DEAF)
+                self._vitals.became(Health.DOWN, DEAF)
                 self._lost = now
                 closing = asyncio.create_task(client.ws.close(4000), name="discord deaf")
                 await asyncio.wait({closing}, timeout=1.0)
@@ -157,13 +155,14 @@ class Gateway:
                 if frame["t"] in ("READY", "RESUMED"):
                     self._lost = 0.0
                     self._ready = self._ready or time.monotonic()
-                    self._became(Health.READY)
+                    self._vitals.became(Health.READY)
                 self._deliver(frame)
 
     def _disconnected(self) -> None:
         self._lost = self._lost or time.monotonic()
         self._interval = 0.0
-        self._became(Health.DOWN, LOST if self._ready else UNREACHED)
+        lost = bool(self._ready)  # Discord asks for a new connection every now and then
+        self._vitals.became(Health.DOWN, LOST if lost else UNREACHED, usual=lost)
 
     # ------------------------------------------------------------ trouble
 
@@ -190,17 +189,5 @@ class Gateway:
             case _:
                 log.error("discord.ended", exc_info=error)
                 words = f"The connection to Discord failed ({type(error).__name__}); trying again."
-        self._became(Health.DOWN, words)
-        pause = 0.25 * 2.0 ** min(self._failures, 10)
-        return min(most, pause) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
-
-    def _became(self, health: Health, detail: str = "") -> None:
-        if (health, detail) == (self._health, self._detail):
-            return
-        self._health, self._detail, self._since = health, detail, time.time()
-        if detail == LOST:  # Discord asks for this every now and then
-            log.info("discord.reconnecting")
-        elif health is Health.DOWN:
-            log.warning("discord.down reason=%s", detail)
-        else:
-            log.info("discord.%s", health)
+        self._vitals.became(Health.DOWN, words)
+        return pause(self._failures, most)

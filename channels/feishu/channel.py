@@ -128,7 +128,7 @@ class Feishu:
                 return Me(self._app, str(bot["open_id"]), str(bot.get("app_name", "")))
             except ChannelError as error:
                 tries += 1
-                self._link.became(Health.DOWN, self._calls.rejected or f"Feishu cannot be reached: {error}.")
+                self._link.vitals.became(Health.DOWN, self._calls.rejected or f"Feishu cannot be reached: {error}.")
                 await asyncio.sleep(min(SLOWEST, 0.25 * 2.0**tries))
 
     def _connected(self, away: float) -> None:

@@ -18,6 +18,7 @@ import orjson
 
 from channels.base import Health, NotStored, Readiness
 from channels.feishu import Settings
+from channels.vitals import Vitals
 
 log = logging.getLogger(__name__)
 
@@ -46,28 +47,16 @@ class Link:
         self._settings = settings
         self._up = up  # called whenever the connection was made, with the seconds that there was none
         self._lost = -math.inf  # time.monotonic() when it was there last
-        self._health = Health.STARTING
-        self._since = time.time()
-        self._detail = ""
+        self.vitals = Vitals("feishu", log)
         self._heard = time.monotonic()
         self._last = ""  # what the process said of its end
 
     def readiness(self) -> Readiness:
         """Ready only while the process says so."""
         age = time.monotonic() - self._heard
-        if self._health is Health.READY and age > STALE:
+        if self.vitals.ready and age > STALE:
             return Readiness(Health.DOWN, time.time() - age, f"The Feishu connection is silent for {age:.0f} seconds.")
-        return Readiness(self._health, self._since, self._detail)
-
-    def became(self, health: Health, detail: str = "") -> None:
-        """Take note of how it is."""
-        if (health, detail) == (self._health, self._detail):
-            return
-        self._health, self._detail, self._since = health, detail, time.time()
-        if health is Health.DOWN:
-            log.warning("feishu.down reason=%s", detail)
-        else:
-            log.info("feishu.%s", health)
+        return self.vitals.now
 
     async def run(self, take: Take) -> None:
         """Hand events to `take` until cancelled."""
@@ -75,7 +64,7 @@ class Link:
         while True:
             began = time.monotonic()
             why = await self._process(take)
-            self.became(Health.DOWN, f"The process of the Feishu connection ended ({why}); it is started again.")
+            self.vitals.became(Health.DOWN, f"The process of the Feishu connection ended ({why}); it is started again.")
             failures = 0 if time.monotonic() - began > 600 else failures + 1
             await asyncio.sleep(min(SLOWEST, 0.5 * 2.0**failures) * random.uniform(0.7, 1.3))  # noqa: S311 — no secret
 
@@ -137,16 +126,16 @@ class Link:
     def _state(self, words: dict[str, Any]) -> None:
         match words["state"]:
             case "up":
-                fresh, away = self._health is not Health.READY, time.monotonic() - self._lost
+                fresh, away = not self.vitals.ready, time.monotonic() - self._lost
                 self._lost = time.monotonic()
-                self.became(Health.READY)
+                self.vitals.became(Health.READY)
                 if fresh:
                     self._up(away)
             case "died":
                 self._last = str(words["reason"])
             case "down":
                 reason = _WORDS.get(words.get("code", 0)) or f"Feishu cannot be reached: {words['reason']}."
-                self.became(Health.DOWN, reason)
+                self.vitals.became(Health.DOWN, reason)
 
     def _write(self, process: Process, **words: object) -> None:
         assert process.stdin  # noqa: S101 — it was asked for

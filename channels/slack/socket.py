@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from channels.slack.calls import SDK, Calls, Json, Rejected
 from channels.slack.events import NAME, read, teams
 from channels.slack.history import missed
 from channels.slack.team import AGAIN_PLEASE, Team, Unsure
+from channels.vitals import Vitals, pause
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Socket:
             before_authorize=self._take,  # a global middleware, first of all: no call stands before the commit
             request_verification_enabled=False,  # a socket needs no signature
         )
-        self._health, self._since, self._detail = Health.STARTING, time.time(), ""
+        self._vitals = Vitals(NAME, log)
         self._failures = 0
         self._absences: asyncio.Queue[list[tuple[Team, Sequence[Heard]]]] = asyncio.Queue(1)  # to catch up with
         self._receive: Receive | None = None
@@ -94,7 +94,7 @@ class Socket:
         self._stalled: dict[str, tuple[Team, Message | Unreadable, Json]] = {}  # offered, and could not be stored
 
     def readiness(self) -> Readiness:
-        return Readiness(self._health, self._since, self._detail)
+        return self._vitals.now
 
     @property
     def speaks_for(self) -> str:
@@ -121,14 +121,14 @@ class Socket:
                 except (ChannelError, TimeoutError) as error:
                     await asyncio.sleep(self._trouble(error))
                     continue
-                self._became(Health.READY)
+                self._vitals.became(Health.READY)
                 if not self._absences.full():  # one that waits reaches further back
                     self._absences.put_nowait(heard)
                 began = time.monotonic()
                 await self._stay(line)
-                self._became(Health.DOWN, "The connection to Slack broke off.")
+                self._vitals.became(Health.DOWN, "The connection to Slack broke off.")
                 self._failures = self._failures + 1 if time.monotonic() - began < BRIEF else 0
-                await asyncio.sleep(self._pause(self._failures) if self._failures else 0)
+                await asyncio.sleep(pause(self._failures, SLOWEST) if self._failures else 0)
 
     async def _open(self) -> Line:
         """A new connection. Raises ChannelError, TimeoutError."""
@@ -221,7 +221,7 @@ class Socket:
     async def _offer_again(self) -> None:
         tries = 0
         while True:
-            await asyncio.sleep(self._pause(tries) if self._stalled else 1.0)
+            await asyncio.sleep(pause(tries, SLOWEST) if self._stalled else 1.0)
             failed = 0
             for team, event, payload in list(self._stalled.values()):
                 try:
@@ -278,20 +278,7 @@ class Socket:
         """Take note of a failed connection; gives the seconds to wait."""
         self._failures += 1
         if isinstance(error, TimeoutError):
-            self._became(Health.DOWN, "Slack does not answer the handshake of the event socket.")
+            self._vitals.became(Health.DOWN, "Slack does not answer the handshake of the event socket.")
         else:
-            self._became(Health.DOWN, f"{error}.")
-        return self._pause(self._failures, 30.0 if isinstance(error, (Rejected, Refused)) else SLOWEST)
-
-    def _pause(self, tries: int, most: float = SLOWEST) -> float:
-        """Back-off with jitter, so that many bots do not come back in the same moment."""
-        return min(most, 0.25 * 2.0 ** min(tries, 10)) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
-
-    def _became(self, health: Health, detail: str = "") -> None:
-        if (health, detail) == (self._health, self._detail):
-            return
-        self._health, self._detail, self._since = health, detail, time.time()
-        if health is Health.DOWN:
-            log.warning("%s.down reason=%s", NAME, detail)
-        else:
-            log.info("%s.%s", NAME, health)
+            self._vitals.became(Health.DOWN, f"{error}.")
+        return pause(self._failures, 30.0 if isinstance(error, (Rejected, Refused)) else SLOWEST)

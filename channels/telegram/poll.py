@@ -16,6 +16,7 @@ from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, R
 from channels.telegram.calls import Api, Calls, Typing
 from channels.telegram.events import NAME, UPDATES, Me, read
 from channels.telegram.request import Flood
+from channels.vitals import Vitals, pause
 from channels.words import NOT_STORED
 
 log = logging.getLogger(__name__)
@@ -44,9 +45,7 @@ class Poll:
         self._seconds = seconds
         self._me: Me | None = None
         self._offset = 0
-        self._health = Health.STARTING
-        self._since = time.time()
-        self._detail = ""
+        self._vitals = Vitals(NAME, log)
         self._last = 0.0  # time.monotonic() of the last successful poll
         self._failures = 0  # polls in a row
         self._settled = 0.0  # time.monotonic() since when nobody else polls
@@ -64,9 +63,9 @@ class Poll:
     def readiness(self) -> Readiness:
         """Ready only if the last successful poll is young enough."""
         age = time.monotonic() - self._last
-        if self._health is Health.READY and age > self._seconds + MARGIN:
+        if self._vitals.ready and age > self._seconds + MARGIN:
             return Readiness(Health.DOWN, time.time() - age, f"No answer from Telegram for {age:.0f} seconds.")
-        return Readiness(self._health, self._since, self._detail)
+        return self._vitals.now
 
     async def run(self, receive: Receive) -> None:
         """Poll until cancelled. What the platform does is waited out here; faults of `receive` are raised."""
@@ -80,9 +79,9 @@ class Poll:
                     await asyncio.sleep(self._trouble(error))
                     continue
                 self._last = time.monotonic()
-                if self._health is not Health.READY:
+                if not self._vitals.ready:
                     self._settled = self._last
-                self._became(Health.READY)
+                self._vitals.became(Health.READY)
                 self._failures, self._standby = 0, False
                 if updates:
                     await self._take(updates, me, receive)
@@ -99,7 +98,7 @@ class Poll:
 
     async def _ask(self) -> list[dict[str, Any]]:
         """The updates after the confirmed ones. The first poll, and one after trouble, does not wait: is it well?"""
-        return await self._get(int(self._seconds) if self._health is Health.READY and not self._failures else 0)
+        return await self._get(int(self._seconds) if self._vitals.ready and not self._failures else 0)
 
     async def _get(self, wait: int) -> list[dict[str, Any]]:
         arguments = {"offset": self._offset, "timeout": wait, "allowed_updates": UPDATES}
@@ -127,7 +126,7 @@ class Poll:
                 log.error("telegram.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 self._apologize(events)
                 self._stalls += 1
-                await asyncio.sleep(self._pause(self._stalls))
+                await asyncio.sleep(pause(self._stalls, SLOWEST))
                 return
             self._told.clear()
             self._stalls = 0
@@ -184,39 +183,26 @@ class Poll:
         self._failures += 1
         match error:
             case InvalidToken():
-                self._became(Health.DOWN, REJECTED)
-                return self._pause(self._failures, 30.0)
+                self._vitals.became(Health.DOWN, REJECTED)
+                return pause(self._failures, 30.0)
             case Conflict() if "webhook" in error.message:
                 self._me = None  # the next hello takes it away
-                return self._pause(self._failures)
+                return pause(self._failures, SLOWEST)
             case Conflict():
                 return self._conflict()
             case Flood():
                 return float(error.seconds)
-        if self._failures > 1 or self._health is not Health.READY:  # a single hiccup is none
-            self._became(Health.DOWN, f"Telegram cannot be reached: {error.message}.")
-        return self._pause(self._failures)
+        if self._failures > 1 or not self._vitals.ready:  # a single hiccup is none
+            self._vitals.became(Health.DOWN, f"Telegram cannot be reached: {error.message}.")
+        return pause(self._failures, SLOWEST)
 
     def _conflict(self) -> float:
         """Another poller came. Who has polled in peace insists, and the other stands by: two that answer would both
         answer the same message."""
         now = time.monotonic()
-        insist = self._health is Health.READY and not self._standby and now - self._settled > SETTLED
+        insist = self._vitals.ready and not self._standby and now - self._settled > SETTLED
         self._settled = now
         if not insist:
             self._standby = True
-            self._became(Health.DOWN, CONFLICT)
+            self._vitals.became(Health.DOWN, CONFLICT)
         return 0.0
-
-    def _pause(self, tries: int, most: float = SLOWEST) -> float:
-        """Back-off with jitter, so that many bots do not come back in the same moment."""
-        return min(most, 0.25 * 2.0 ** min(tries, 10)) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
-
-    def _became(self, health: Health, detail: str = "") -> None:
-        if (health, detail) == (self._health, self._detail):
-            return
-        self._health, self._detail, self._since = health, detail, time.time()
-        if health is Health.DOWN:
-            log.warning("%s.down reason=%s", NAME, detail)
-        else:
-            log.info("%s.%s", NAME, health)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.conversation import Block, Done, Final, View
@@ -280,3 +280,17 @@ class Writer(Generic[P]):
             raise TryLater(str(error)) from error
         del self._ids[index]
         self._shown.pop(index, None)
+
+
+async def post_once(posts: Posts, post: Callable[[], Awaitable[str]]) -> None:
+    """Make the one post of a file, with the store told before and after. One whose outcome was unknown before stays so
+    until it is known. Raises ChannelError."""
+    known = any(posted.index == 0 for posted in posts.known)
+    await posts.sending(0)
+    try:
+        message_id = await post()
+    except (TryLater, Refused):
+        if not known:
+            await posts.unsent(0)
+        raise
+    await posts.sent(0, message_id)

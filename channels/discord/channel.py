@@ -35,7 +35,7 @@ from channels.discord.reply import LIMIT, NO_PREVIEWS, LiveWriter, Surface, nonc
 from channels.discord.rivals import STANDBY, Rivals
 from channels.discord.rooms import Rooms
 from channels.pace import Budget, Place, Priority, Rates
-from channels.writer import Missing
+from channels.writer import Missing, post_once
 
 log = logging.getLogger(__name__)
 
@@ -147,16 +147,11 @@ class Discord:
             raise Refused(f"{file.name} has {_mb(file.size)}; Discord takes at most {_mb(most)} here")
         place = self._place(thread)
         await place.take(Priority.FINAL)
-        await posts.sending(0)
         try:
-            message_id = await self._upload(thread, file, posts.key)
-        except (TryLater, Refused) as error:
-            if isinstance(error, TryLater):
-                place.close(error.after)
-            if not known:
-                await posts.unsent(0)
+            await post_once(posts, lambda: self._upload(thread, file, posts.key))
+        except TryLater as error:
+            place.close(error.after)
             raise
-        await posts.sent(0, message_id)
 
     async def _upload(self, thread: Thread, file: OutFile, key: str) -> str:
         name = re.sub(r'[\x00-\x1f"\\/]', "_", file.name) or "file"

@@ -39,7 +39,7 @@ from channels.slack.reply import REPEAT, Surface
 from channels.slack.response import Response
 from channels.slack.socket import ANSWERABLE, Socket
 from channels.slack.team import Team
-from channels.writer import Writer
+from channels.writer import Writer, post_once
 
 SIZE = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736)
 MEND = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
@@ -168,19 +168,12 @@ class Slack:
             await team.calls.upload(got["upload_url"], file.path)
         except Unknown as error:  # nobody sees a file before it is completed
             raise TryLater(str(error)) from None
-        await posts.sending(0)
         caption = " ".join(piece for piece in (REPEAT if known else "", file.caption) if piece)
-        try:
-            await self._complete(team, thread, str(got["file_id"]), file.name, caption)
-        except (TryLater, Refused):
-            if not known:
-                await posts.unsent(0)
-            raise
-        await posts.sent(0, str(got["file_id"]))
+        await post_once(posts, lambda: self._complete(team, thread, str(got["file_id"]), file.name, caption))
         team.ended(thread)
 
-    async def _complete(self, team: Team, thread: Thread, file_id: str, name: str, caption: str) -> None:
-        """Show an uploaded file in its thread. Where no answer came, the file itself tells whether it is there."""
+    async def _complete(self, team: Team, thread: Thread, file_id: str, name: str, caption: str) -> str:
+        """Show an uploaded file in its thread; gives its id. With no answer, the file tells whether it is there."""
         where: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
         said = {"initial_comment": plain(caption)} if caption else {}
         entry = {"id": file_id, "title": name}
@@ -189,6 +182,7 @@ class Slack:
         except Unknown as error:
             if not (await team.calls("files.info", file=file_id))["file"].get("shares"):
                 raise TryLater(str(error)) from None
+        return file_id
 
     async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
         over = f"exceeds the {SIZE >> 20} MB download limit"

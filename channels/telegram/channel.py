@@ -37,7 +37,7 @@ from channels.telegram.events import NAME
 from channels.telegram.poll import Poll
 from channels.telegram.reply import LIMIT, REPEAT, Part, Surface
 from channels.telegram.request import AiohttpRequest
-from channels.writer import Writer
+from channels.writer import Writer, post_once
 
 log = logging.getLogger(__name__)
 
@@ -127,16 +127,11 @@ class Telegram:
             caption = caption[: CAPTION - 1 - max(0, utf16(caption) - len(caption))].rstrip() + "…"
         place = self._place(thread)
         await place.take(Priority.FINAL)
-        await posts.sending(0)
         try:
-            message_id = await self._upload(thread, file, caption)
-        except (TryLater, Refused) as error:
-            if isinstance(error, TryLater):
-                place.close(error.after)
-            if not known:
-                await posts.unsent(0)
+            await post_once(posts, lambda: self._upload(thread, file, caption))
+        except TryLater as error:
+            place.close(error.after)
             raise
-        await posts.sent(0, message_id)
 
     async def _upload(self, thread: Thread, file: OutFile, caption: str) -> str:
         """As a picture where it is one, else (or if Telegram does not like it) as a document."""

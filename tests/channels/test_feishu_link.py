@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,14 @@ def down(channel: Channel) -> str:
 
 
 def processes() -> list[int]:
-    """The SDK's processes that are our children."""
-    found = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, check=False)
-    return [int(line.split()[0]) for line in found.stdout.decode().splitlines() if "feishu/process.py" in line]
+    """The SDK's processes that are our children (not by `ps`, which cuts a long path where COLUMNS is set)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            ours = f"\nPPid:\t{os.getpid()}\n" in (entry / "status").read_text()
+            if ours and b"feishu/process.py" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
 
 
 # ---------------------------------------------------------------- events

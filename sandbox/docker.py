@@ -7,6 +7,7 @@ of the service, with the servers that run in it, and made anew when image or set
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 import secrets
@@ -208,17 +209,19 @@ class Docker:
         ours = {self._container(instance, key) for key in self._keeper.keys}
         self._strangers = {one.id: self._strangers.get(one.id, now) for one in found if one.name not in ours}
         gone = [one for one in found if self._strangers.get(one.id, now) <= now - idle and one.name not in ours]
-        await asyncio.gather(*(self._engine.remove(one.id) for one in gone))
-        for one in gone:
-            await self._egress.close(one.labels[KEY])
-        return [one.labels[KEY] for one in gone]
+        keys = [one.labels[KEY] for one in gone]
+        await asyncio.gather(*(self.destroy(key) for key in keys if key not in self._keeper.keys))
+        return keys
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""
-        await self._keeper.drop(key)
+        await self._keeper.drop(key, functools.partial(self._forget, key))
+
+    async def _forget(self, key: str) -> None:
+        """Remove what an earlier life of this service may have left."""
         if self._found:
             try:
-                await self._engine.remove(self._container(self._found.instance, key))  # of an earlier life
+                await self._engine.remove(self._container(self._found.instance, key))
                 await self._egress.close(key)
             except SandboxError as error:
                 log.warning("sandbox.left key=%s: %s", key, error)

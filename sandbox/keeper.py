@@ -17,6 +17,7 @@ from sandbox.stream import StreamSandbox
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=StreamSandbox)
+Work = Callable[[], Coroutine[Any, Any, None]]
 PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
 
 
@@ -123,20 +124,37 @@ class Keeper(Generic[S]):
         await asyncio.gather(*[self._end(key) for key in keys])
         return keys
 
-    async def drop(self, key: str) -> None:
-        """Stop this machine, or its start, now."""
-        if task := self._starting.get(key):
+    async def drop(self, key: str, rest: Work | None = None) -> None:
+        """Stop this machine, or its start, now. `rest` is what more there is to do before its key may start again."""
+        while task := self._starting.get(key):
             task.cancel()
             await asyncio.wait([task])
-        await self._end(key)
+        await self._end(key, rest)
 
-    def _end(self, key: str) -> Awaitable[None]:
+    def _end(self, key: str, rest: Work | None = None) -> Awaitable[None]:
         """Nobody gets this machine any more, from now on; done when it has stopped."""
-        if live := self._live.pop(key, None):
-            task = asyncio.create_task(self._stop(key, live.sandbox), name=f"sandbox-stop:{key}")
+        live = self._live.pop(key, None)
+        if live or rest:
+            task = asyncio.create_task(
+                self._finish(key, live, self._stopping.get(key), rest), name=f"sandbox-stop:{key}"
+            )
             self._stopping[key] = task
             task.add_done_callback(lambda _: self._stopped(key, task))
         return asyncio.shield(self._stopping[key]) if key in self._stopping else asyncio.sleep(0)
+
+    async def _finish(
+        self,
+        key: str,
+        live: _Live[S] | None,
+        before: asyncio.Task[None] | None,
+        rest: Work | None,
+    ) -> None:
+        if before:
+            await asyncio.wait([before])
+        if live:
+            await self._stop(key, live.sandbox)
+        if rest:
+            await rest()
 
     def _stopped(self, key: str, task: asyncio.Task[None]) -> None:
         if self._stopping.get(key) is task:

@@ -264,6 +264,35 @@ async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
         await keeper.close()
 
 
+async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) -> None:
+    async with pair() as (sandbox, _):
+        removed = asyncio.Event()
+
+        async def start(_key: str, _folder: Path) -> StreamSandbox:
+            assert removed.is_set()
+            return sandbox
+
+        async def stop(_key: str, _sandbox: StreamSandbox) -> None:
+            pass
+
+        async def remove() -> None:
+            await asyncio.sleep(0.05)
+            removed.set()
+
+        async def use() -> StreamSandbox:
+            async with keeper.acquire("a", tmp_path) as machine:
+                return machine
+
+        keeper = Keeper(start, stop, most=2)
+        for _ in range(2):  # without a machine, and with one
+            removed.clear()
+            removal = asyncio.create_task(keeper.drop("a", remove))
+            await asyncio.sleep(0)
+            assert await use() is sandbox
+            await removal
+        await keeper.close()
+
+
 # ---------------------------------------------------------------- choosing
 
 

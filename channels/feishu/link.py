@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import logging
 import math
-import random
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Awaitable, Callable
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import orjson
 
 from channels.base import Health, NotStored, Readiness
 from channels.feishu import Settings
-from channels.vitals import Vitals
+from channels.vitals import Vitals, pause
 
 log = logging.getLogger(__name__)
 
@@ -59,16 +58,20 @@ class Link:
         return self.vitals.now
 
     async def run(self, take: Take) -> None:
-        """Hand events to `take` until cancelled."""
+        """Hand events to `take` until cancelled. They begin in the order in which they came, which the store keeps, and
+        none waits for the disk's answer to another."""
         failures = 0
-        while True:
-            began = time.monotonic()
-            why = await self._process(take)
-            self.vitals.became(Health.DOWN, f"The process of the Feishu connection ended ({why}); it is started again.")
-            failures = 0 if time.monotonic() - began > 600 else failures + 1
-            await asyncio.sleep(min(SLOWEST, 0.5 * 2.0**failures) * random.uniform(0.7, 1.3))  # noqa: S311 — no secret
+        async with asyncio.TaskGroup() as takes:
+            while True:
+                began = time.monotonic()
+                why = await self._process(take, takes)
+                self.vitals.became(
+                    Health.DOWN, f"The process of the Feishu connection ended ({why}); it is started again."
+                )
+                failures = 0 if time.monotonic() - began > 600 else failures + 1
+                await asyncio.sleep(pause(failures, SLOWEST))
 
-    async def _process(self, take: Take) -> str:
+    async def _process(self, take: Take, takes: asyncio.TaskGroup) -> str:
         """One life of the process; gives the reason of its end."""
         self._last = ""
         process = await asyncio.create_subprocess_exec(
@@ -78,8 +81,9 @@ class Link:
         assert process.stdout  # noqa: S101 — likewise
         try:
             with contextlib.suppress(OSError):
-                self._write(process, **self._words())
-                await self._talk(process, process.stdout, take)
+                _tell(process.stdin, **self._words())
+                async for words in self._events(process.stdout):
+                    takes.create_task(_take(take, words, process.stdin), name=f"feishu event {words['number']}")
         except TimeoutError:
             return "no word from it"
         except ValueError as error:
@@ -101,27 +105,17 @@ class Link:
             "ca_file": settings.ca_file,
         }
 
-    async def _talk(self, process: Process, lines: asyncio.StreamReader, take: Take) -> None:
+    async def _events(self, lines: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
+        """What the process sends up, until its end; how it goes is noted on the way."""
         patience = LOADING
-        while True:
-            async with asyncio.timeout(patience):
-                line = await lines.readline()
-            if not line:
-                return
+        while line := await asyncio.wait_for(lines.readline(), patience):
             words: dict[str, Any] = orjson.loads(line)
             self._heard = time.monotonic()
             if "event" in words:
-                self._write(process, number=words["number"], **await self._taken(take, words["event"]))
+                yield words
             else:
                 patience = SILENCE
                 self._state(words)
-
-    async def _taken(self, take: Take, event: str) -> dict[str, object]:
-        try:
-            return {"ok": True, "data": await take(event.encode())}
-        except NotStored as error:
-            log.error("feishu.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
-            return {"ok": False}
 
     def _state(self, words: dict[str, Any]) -> None:
         match words["state"]:
@@ -137,6 +131,18 @@ class Link:
                 reason = _WORDS.get(words.get("code", 0)) or f"Feishu cannot be reached: {words['reason']}."
                 self.vitals.became(Health.DOWN, reason)
 
-    def _write(self, process: Process, **words: object) -> None:
-        assert process.stdin  # noqa: S101 — it was asked for
-        process.stdin.write(orjson.dumps(words) + b"\n")
+
+async def _take(take: Take, words: dict[str, Any], stdin: asyncio.StreamWriter) -> None:
+    """Store an event, then answer it."""
+    answer: dict[str, object] = {"ok": True}
+    try:
+        answer["data"] = await take(words["event"].encode())
+    except NotStored as error:
+        log.error("feishu.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
+        answer["ok"] = False
+    if not stdin.is_closing():  # the process may have ended meanwhile
+        _tell(stdin, number=words["number"], **answer)
+
+
+def _tell(stdin: asyncio.StreamWriter, **words: object) -> None:
+    stdin.write(orjson.dumps(words) + b"\n")

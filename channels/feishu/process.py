@@ -8,14 +8,15 @@ of JSON, `{"state": …}` every second and `{"number": n, "event": "…"}` for e
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import functools
 import importlib.util
+import itertools
 import json
 import logging
 import os
 import random
-import select
 import ssl
 import sys
 import time
@@ -29,13 +30,14 @@ CONNECT = 15.0  # seconds
 SLOWEST = 30.0  # seconds between two tries to connect
 
 
-class Pipe:
+class Pipe(asyncio.Protocol):
     """Lines of JSON, up and down. The parent's end ends this process."""
 
-    def __init__(self, down: int, up: int) -> None:
-        self._down, self._up = down, up
+    def __init__(self, up: int) -> None:
+        self._up = up
         self._rest = b""
-        self._number = 0
+        self._numbers = itertools.count()
+        self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     def tell(self, **words: object) -> None:
         data = json.dumps(words).encode() + b"\n"
@@ -45,31 +47,30 @@ class Pipe:
         except OSError:
             os._exit(0)  # nobody listens any more
 
-    def read(self, until: float | None = None) -> dict[str, Any]:
-        """The next line. Raises TimeoutError when it has not come by `until` (time.monotonic())."""
-        while b"\n" not in self._rest:
-            wait = None if until is None else max(until - time.monotonic(), 0.0)
-            if not select.select([self._down], [], [], wait)[0]:
-                raise TimeoutError("no answer in time")
-            more = os.read(self._down, 1 << 16)
-            if not more:
-                os._exit(0)
-            self._rest += more
-        line, _, self._rest = self._rest.partition(b"\n")
-        words: dict[str, Any] = json.loads(line)
-        return words
-
-    def _do_without_validation(self, payload: bytes) -> object:
-        """What the SDK calls with each raw event, of whatever type (a type without a handler would be redelivered again
-        and again); it acknowledges what returns and reports what raises."""
-        self._number += 1
-        self.tell(number=self._number, event=payload.decode("utf-8", "replace"))
-        until = time.monotonic() + PATIENCE
-        while (answer := self.read(until))["number"] != self._number:
-            pass  # one that came too late
+    async def ask(self, event: bytes) -> object:
+        """Have an event stored; gives what the platform is answered. Raises TimeoutError, and RuntimeError when it was
+        not stored."""
+        number = next(self._numbers)
+        asked = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.tell(number=number, event=event.decode("utf-8", "replace"))
+            answer = await asyncio.wait_for(asked, PATIENCE)
+        finally:
+            del self._asked[number]  # an answer that comes too late finds nobody
         if not answer["ok"]:
             raise RuntimeError("not stored")
         return answer["data"]
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            answer: dict[str, Any] = json.loads(line)
+            asked = self._asked.get(answer["number"])
+            if asked and not asked.done():
+                asked.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        os._exit(0)
 
 
 def load(whole: bool = False) -> Any:
@@ -120,8 +121,8 @@ def prepare(settings: dict[str, Any]) -> Any:
     return ws
 
 
-def client_class(ws: Any) -> Any:
-    """The SDK's client, which also notes when the platform was heard last."""
+def client_class(ws: Any, pipe: Pipe) -> Any:
+    """The SDK's client, which also notes when the platform was heard last, and has events stored side by side."""
 
     class Client(ws.Client):  # type: ignore[misc]  # the SDK is imported by name
         heard = 0.0
@@ -131,8 +132,25 @@ def client_class(ws: Any) -> Any:
             await super()._handle_control_frame(frame)
 
         async def _handle_data_frame(self, frame: Any) -> None:
-            self.heard = time.monotonic()
-            await super()._handle_data_frame(frame)
+            """As the SDK does it, but its handler is synchronous: one event would wait for the other. Events of every
+            type are asked about: what nobody acknowledges is delivered again and again."""
+            self.heard = began = time.monotonic()
+            headers = {header.key: header.value for header in frame.headers}
+            payload, count = frame.payload, int(headers["sum"])
+            if count > 1:
+                payload = self._combine(headers["message_id"], count, int(headers["seq"]), payload)
+            if payload is None or headers["type"] != "event":
+                return
+            answer = ws.Response(code=200)
+            try:
+                data = await pipe.ask(payload)
+            except (RuntimeError, TimeoutError):
+                answer.code = 500  # it comes again
+            else:
+                frame.headers.add(key="biz_rt", value=f"{(time.monotonic() - began) * 1000:.0f}")
+                answer.data = None if data is None else base64.b64encode(json.dumps(data).encode())
+            frame.payload = ws.JSON.marshal(answer).encode()
+            await self._write_message(frame.SerializeToString())
 
     return Client
 
@@ -161,14 +179,14 @@ def told(error: Exception) -> str:
 
 async def serve(ws: Any, settings: dict[str, Any], pipe: Pipe) -> None:
     """Connect again and again."""
-    ws.loop = asyncio.get_running_loop()  # the SDK took another one when it was imported
-    kind, failures = client_class(ws), 0
+    loop = ws.loop = asyncio.get_running_loop()  # the SDK took another one when it was imported
+    await loop.connect_read_pipe(lambda: pipe, sys.stdin)
+    kind, failures = client_class(ws, pipe), 0
     while True:
         client = kind(
             app_id=settings["app_id"],
             app_secret=settings["app_secret"],
             domain=settings["domain"],
-            event_handler=pipe,
             auto_reconnect=False,  # its own way can end for good without a word
         )
         logging.disable(logging.CRITICAL)  # it logs tickets and messages
@@ -191,8 +209,8 @@ async def serve(ws: Any, settings: dict[str, Any], pipe: Pipe) -> None:
 def main() -> None:
     up = os.dup(1)
     os.dup2(2, 1)  # the SDK prints its log
-    pipe = Pipe(0, up)
-    settings = pipe.read()
+    pipe = Pipe(up)
+    settings = json.loads(sys.stdin.buffer.readline())
     try:
         ws = prepare(settings)
         pipe.tell(state="loaded")

@@ -36,12 +36,26 @@ async def rig(tmp_path: Path) -> AsyncIterator[FeishuRig]:
 
 
 @asynccontextmanager
-async def connected(server: FakeFeishu, **settings: Any) -> AsyncIterator[tuple[Channel, Box]]:
+async def connected(server: FakeFeishu, box: Box | None = None, **settings: Any) -> AsyncIterator[tuple[Channel, Box]]:
     """A channel that listens."""
     given: dict[str, Any] = {"app_id": APP, "app_secret": Secret(SECRET), "domain": server.base_url, **settings}
-    box = Box()
+    box = box or Box()
     async with feishu.connect(feishu.Settings(**given)) as channel, listening(channel, box):
         yield channel, box
+
+
+class Held(Box):
+    """A box whose disk takes nothing before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[str] = []
+        self.free = asyncio.Event()
+
+    async def receive(self, batch: Any) -> list[Receipt]:
+        self.waiting += [event.text for event in batch]
+        await self.free.wait()
+        return await super().receive(batch)
 
 
 def down(channel: Channel) -> str:
@@ -102,28 +116,47 @@ async def test_what_could_not_be_stored_is_read_back_when_it_can(rig: FeishuRig)
     assert not rig.server.acknowledged(event)
 
 
-async def test_case_59_a_store_that_is_slow_keeps_the_event_once(rig: FeishuRig) -> None:
-    slow = asyncio.Event()
-    quick = rig.box.receive
+async def test_events_wait_for_the_disk_side_by_side_in_the_order_they_came() -> None:
+    box, texts = Held(), [str(number) for number in range(30)]
+    async with FakeFeishu() as server, connected(server, box) as (channel, _):
+        server.patience = 20.0
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        for text in texts:
+            server.send(text, chat=f"oc_{int(text) % 3}", mention=True)
+        await until(lambda: len(box.waiting) == len(texts), what="all of them")
+        assert box.waiting == texts
+        box.free.set()
+        await until(lambda: all(map(server.acknowledged, server.pushed)))
+    assert [message.text for message in box.messages] == texts
+    assert [len(event.answers) for event in server.pushed.values()] == [1] * len(texts)
 
-    async def receive(batch: Any) -> list[Receipt]:
-        if not slow.is_set():
-            slow.set()
-            await asyncio.sleep(3.0)  # longer than the SDK may wait for
-        return await quick(batch)
 
-    await rig.leave()
-    rig._away = False
-    rig.server.patience = 3.2
-    async with feishu.connect(settings_of(rig)) as channel, asyncio.TaskGroup() as group:
-        task = group.create_task(channel.listen(receive, rig.box), name="listen")
-        rig.mutter("slowly")
-        assert (await rig.box.next()).text == "slowly"
-        event = list(rig.server.pushed)[-1]
-        await until(lambda: rig.server.acknowledged(event), seconds=15)
-        assert rig.server.pushed[event].answers[0]["code"] == 500
-        assert rig.box.receipts == [Receipt.ACCEPTED, Receipt.DUPLICATE]
-        task.cancel()
+async def test_case_59_a_store_that_is_slow_keeps_the_event_once() -> None:
+    box = Held()
+    async with FakeFeishu() as server, connected(server, box):
+        server.patience = 3.2
+        server.send("slowly")
+        [event] = server.pushed
+        await until(lambda: server.pushed[event].answers, seconds=30, what="the answer that it was not stored in time")
+        assert server.pushed[event].answers == [{"code": 500}]
+        box.free.set()
+        await until(lambda: server.acknowledged(event), seconds=15)
+    assert box.receipts == [Receipt.ACCEPTED, Receipt.DUPLICATE]
+
+
+async def test_a_process_that_dies_under_an_event_does_not_end_the_channel() -> None:
+    box = Held()
+    async with FakeFeishu() as server, connected(server, box) as (channel, _):
+        server.send("begun")
+        await until(lambda: box.waiting, seconds=30)
+        [pid] = processes()
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: down(channel), what="the death to be noticed")
+        box.free.set()
+        assert (await box.next()).text == "begun"
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        await until(lambda: all(map(server.acknowledged, server.pushed)), seconds=20)
+        assert [message.text for message in box.messages] == ["begun"]
 
 
 def settings_of(rig: FeishuRig) -> feishu.Settings:

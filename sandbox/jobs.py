@@ -6,7 +6,6 @@ Python 3.9+.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import ctypes
 import errno
@@ -54,10 +53,10 @@ def shell(frame: dict[str, Any], out: int, said: int, processes: int) -> None:
     os.execve("/bin/bash", ["bash", "-c", SHELL], everything)  # noqa: S606  running commands is what it is for
 
 
-def work(frame: dict[str, Any], out: int) -> None:
+def work(frame: dict[str, Any], data: memoryview, out: int) -> None:
     """Do a file operation and write its result."""
     try:
-        answer = b"+" + OPERATIONS[frame["op"]](frame)
+        answer = b"+" + (write(frame, data) if frame["op"] == "write" else OPERATIONS[frame["op"]](frame))
     except OSError as error:
         answer = f"-{frame['path']}: {error.strerror}".encode("utf-8", "replace")
     except re.error as error:
@@ -77,11 +76,10 @@ def read(frame: dict[str, Any]) -> bytes:
         return file.read(frame["limit"])
 
 
-def write(frame: dict[str, Any]) -> bytes:
+def write(frame: dict[str, Any], data: memoryview) -> bytes:
     path = os.path.realpath(frame["path"])
     if not path.startswith(ROOT + "/"):
         raise OSError(errno.EACCES, f"only files below {ROOT} can be written")
-    data = base64.b64decode(frame["data"])
     os.makedirs(os.path.dirname(path), exist_ok=True)
     try:
         before: os.stat_result | None = os.stat(path)
@@ -131,7 +129,6 @@ def dial(frame: dict[str, Any]) -> bytes:
 
 OPERATIONS: dict[str, Callable[[dict[str, Any]], bytes]] = {
     "read": read,
-    "write": write,
     "stat": status,
     "ls": look,
     "glob": look,

@@ -1,12 +1,13 @@
 """The command server: the one program Fawn puts into a sandbox, fed over stdin/stdout. In bubblewrap it is PID 1.
 
-Frames, both ways: a 4-byte big-endian length, then JSON.
+Frames, both ways: two 4-byte big-endian lengths, then so many bytes of JSON, and of a file or of output as they are.
 
     to the server     {"id": 1, "op": "run", "command": …, "cwd": …, "env": {…}, "timeout": s, "max": bytes}
-                      {"id": 2, "op": "read" | "write" | "stat" | "ls" | "glob" | "grep", "timeout": s, "max": …, …}
-                      {"id": 3, "op": "dial", "port": …, "socket": one of the host, "ticket": …, …}
+                      {"id": 2, "op": "write", "path": …, "append": …, …} and the bytes to be written
+                      {"id": 3, "op": "read" | "stat" | "ls" | "glob" | "grep", "timeout": s, "max": …, …}
+                      {"id": 4, "op": "dial", "port": …, "socket": one of the host, "ticket": …, …}
                       {"kill": 1}
-    from the server   {"hello": 1}, then per id: {"id": 1, "data": base64}*, then
+    from the server   {"hello": 1}, then per id: {"id": 1} with bytes of output, any number of them, then
                       {"id": 1, "exit": code, "dropped": bytes, "cwd": …} or {"id": 1, "error": …}
 
 Every request is a job: a child process with a pipe. A command's bash is made a *child subreaper* (Linux prctl 36, kept
@@ -20,7 +21,6 @@ away before anything else runs. Standard library only, Python 3.9+.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -38,6 +38,7 @@ from sandbox.jobs import prctl, shell, work
 
 DUMPABLE, PARENT_DEATH = 4, 1  # prctl options
 CHUNK = 1 << 16
+HEAD = struct.Struct(">II")
 LINGER = 0.02  # seconds that a late writer (a process substitution) gets after its shell ended
 RESERVE = 16  # processes that only the server may start, so that a full machine can still be cleaned up
 
@@ -165,32 +166,34 @@ class Server:
 
     # ------------------------------------------------------------ frames
 
-    def send(self, frame: dict[str, Any]) -> None:
-        body = json.dumps(frame).encode()
-        data = memoryview(struct.pack(">I", len(body)) + body)
-        while data:
-            data = data[os.write(self.sink, data) :]
+    def send(self, frame: dict[str, Any], data: bytes = b"") -> None:
+        head = json.dumps(frame).encode()
+        rest = memoryview(HEAD.pack(len(head), len(data)) + head + data)
+        while rest:
+            rest = rest[os.write(self.sink, rest) :]
 
     def listen(self) -> None:
         data = os.read(self.source, CHUNK)
         if not data:
             self.open = False
         self.incoming += data
-        while len(self.incoming) >= 4:
-            size = 4 + int(struct.unpack(">I", self.incoming[:4])[0])
-            if len(self.incoming) < size:
+        while len(self.incoming) >= HEAD.size:
+            head, size = HEAD.unpack_from(self.incoming)
+            start = HEAD.size + head
+            end = start + size
+            if len(self.incoming) < end:
                 break
-            frame = json.loads(bytes(self.incoming[4:size]))
-            del self.incoming[:size]
-            if "kill" in frame:
-                if frame["kill"] in self.jobs:
-                    kill_tree(self.jobs[frame["kill"]].pid)
-            else:
-                self.begin(frame)
+            frame = json.loads(self.incoming[HEAD.size : start])
+            if "kill" not in frame:
+                with memoryview(self.incoming)[start:end] as body:  # not copied: the job is a fork
+                    self.begin(frame, body)
+            elif frame["kill"] in self.jobs:
+                kill_tree(self.jobs[frame["kill"]].pid)
+            del self.incoming[:end]
 
     # ------------------------------------------------------------ jobs
 
-    def begin(self, frame: dict[str, Any]) -> None:
+    def begin(self, frame: dict[str, Any], body: memoryview) -> None:
         """Start the job that `frame` asks for; where no process can be started, say so."""
         place = -1
         try:
@@ -201,7 +204,7 @@ class Server:
                 finally:
                     os.close(said)
             else:
-                pid, out = self.fork(lambda out: work(frame, out))
+                pid, out = self.fork(lambda out: work(frame, body, out))
         except OSError as error:
             if place >= 0:
                 os.close(place)
@@ -256,7 +259,7 @@ class Server:
 
     def pass_on(self, job: Job, data: bytes) -> None:
         for start in range(0, len(data), CHUNK):
-            self.send({"id": job.id, "data": base64.b64encode(data[start : start + CHUNK]).decode()})
+            self.send({"id": job.id}, data[start : start + CHUNK])
 
     def reap(self) -> None:
         """Collect every process that ended: jobs, and the orphans that came to PID 1."""

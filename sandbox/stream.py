@@ -8,8 +8,6 @@ types are checked; a peer that breaks the rules loses its sandbox, nothing else.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import codecs
 import itertools
 import logging
@@ -29,6 +27,7 @@ log = logging.getLogger(__name__)
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 PARTS = ("search", "forward", "environment", "jobs", "server")  # of the server, each after what it imports
+HEAD = struct.Struct(">II")  # bytes of JSON, bytes of data
 FRAME = 1 << 20  # largest frame we accept, bytes
 ANSWER = 8 << 20  # largest result of a file operation, bytes
 WRITE = 32 << 20  # largest file written at once, bytes
@@ -124,9 +123,10 @@ class Wire:
         seconds: float,
         room: int,
         on_data: Callable[[bytes], Awaitable[None]] | None = None,
+        body: bytes = b"",
     ) -> tuple[bytes, End]:
-        """Send a request; gives all its data (at most `room` bytes) and its end. Raises SandboxError when the server
-        could not begin, Gone when the sandbox ends. Cancellation kills the job inside."""
+        """Send a request and `body`; gives all its data (at most `room` bytes) and its end. Raises SandboxError when
+        the server could not begin, Gone when the sandbox ends. Cancellation kills the job inside."""
         if self._gone:
             raise Gone(self._words)
         number, call, data = next(self._ids), _Call(room), bytearray()
@@ -137,7 +137,7 @@ class Wire:
         self._calls[number] = call
         try:
             async with asyncio.timeout(seconds + SLACK) as patience:
-                await self._send(frame)
+                await self._send(frame, body)
                 while not isinstance(item := await call.queue.get(), End):
                     if isinstance(item, SandboxError):
                         raise item
@@ -169,8 +169,8 @@ class Wire:
         except (TimeoutError, Gone):
             self._fail("it did not stop in time")
 
-    async def _send(self, frame: bytes) -> None:
-        await self._write(struct.pack(">I", len(frame)) + frame)
+    async def _send(self, frame: bytes, body: bytes = b"") -> None:
+        await self._write(b"".join((HEAD.pack(len(frame), len(body)), frame, body)))
 
     async def _write(self, data: bytes) -> None:
         try:
@@ -184,32 +184,34 @@ class Wire:
         try:
             while data := await self._stream.read():
                 incoming += data
-                while len(incoming) >= 4:
-                    size = int(struct.unpack(">I", incoming[:4])[0])
-                    if size > FRAME:
-                        raise Violation(f"a frame of {size} bytes")
-                    if len(incoming) < size + 4:
+                while len(incoming) >= HEAD.size:
+                    head, size = HEAD.unpack_from(incoming)
+                    if head + size > FRAME:
+                        raise Violation(f"a frame of {head + size} bytes")
+                    body = HEAD.size + head
+                    if len(incoming) < body + size:
                         break
-                    self._take(orjson.loads(incoming[4 : size + 4]))
-                    del incoming[: size + 4]
+                    self._take(orjson.loads(incoming[HEAD.size : body]), bytes(incoming[body : body + size]))
+                    del incoming[: body + size]
             self._fail("the stream ended")
         except Gone as error:
             self._words = str(error)
             self._fail("the stream ended")
-        except (OSError, Violation, orjson.JSONDecodeError, binascii.Error) as error:
+        except (OSError, Violation, orjson.JSONDecodeError) as error:
             self._fail(f"{type(error).__name__}: {error}")
 
-    def _take(self, frame: Json) -> None:
+    def _take(self, frame: Json, data: bytes) -> None:
         match frame:
-            case {"hello": 1} if not self._ready.is_set():
-                self._ready.set()
-            case {"id": int(number), "data": str(text)} if text and number in self._calls:
-                data = base64.b64decode(text, validate=True)
+            case {"id": int(number), **rest} if data and not rest and number in self._calls:
                 call = self._calls[number]
                 call.room -= len(data)
-                if call.room < 0 or not data:
+                if call.room < 0:
                     raise Violation("more output than was asked for")
                 call.queue.put_nowait(data)
+            case _ if data:
+                raise Violation("data that nobody expects")
+            case {"hello": 1} if not self._ready.is_set():
+                self._ready.set()
             case {
                 "id": int(number),
                 "exit": (int() | None) as code,
@@ -318,7 +320,7 @@ class StreamSandbox:
         """See `Sandbox.write`. At most 32 MiB at once."""
         if len(data) > WRITE:
             raise FileFault(f"{path}: more than {WRITE >> 20} MiB cannot be written at once")
-        await self._file("write", path, data=base64.b64encode(data).decode(), append=append)
+        await self._file("write", path, data, append=append)
 
     async def stat(self, path: str) -> Entry:
         """See `Sandbox.stat`."""
@@ -351,11 +353,11 @@ class StreamSandbox:
         if answer[:1] != b"+":
             raise SandboxError(_plain(answer[1:].decode("utf-8", "replace")))
 
-    async def _file(self, op: str, path: str, **rest: Json) -> bytes:
+    async def _file(self, op: str, path: str, body: bytes = b"", **rest: Json) -> bytes:
         """A file operation; its answer begins with "+" or "-"."""
         if not path.startswith("/") or "\0" in path:
             raise FileFault(f"{_plain(path)}: a path must be absolute")
-        answer, end = await self._wire.call({"op": op, "path": path, **rest}, FILES, ANSWER)
+        answer, end = await self._wire.call({"op": op, "path": path, **rest}, FILES, ANSWER, body=body)
         if end.dropped:
             raise FileFault(f"{path}: the answer is too big")
         if answer[:1] == b"+" and end.exit == 0:

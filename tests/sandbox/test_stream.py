@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import shutil
 import socket
-import struct
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox.base import WORKSPACE, FileFault, Gone, SandboxError
-from sandbox.stream import PROGRAM, StreamSandbox
+from sandbox.stream import HEAD, PROGRAM, StreamSandbox
 
 
 class SocketStream:
@@ -49,13 +47,14 @@ class Peer:
         await self.say({"hello": 1})
 
     async def hear(self) -> dict[str, Any]:
-        (size,) = struct.unpack(">I", await self._reader.readexactly(4))
-        frame: dict[str, Any] = json.loads(await self._reader.readexactly(size))
+        head, size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
+        frame: dict[str, Any] = json.loads(await self._reader.readexactly(head))
+        await self._reader.readexactly(size)
         return frame
 
-    async def say(self, frame: object) -> None:
-        body = json.dumps(frame).encode()
-        await self.raw(struct.pack(">I", len(body)) + body)
+    async def say(self, frame: object, data: bytes = b"") -> None:
+        head = json.dumps(frame).encode()
+        await self.raw(HEAD.pack(len(head), len(data)) + head + data)
 
     async def raw(self, data: bytes) -> None:
         self._writer.write(data)
@@ -88,28 +87,24 @@ async def pair() -> AsyncIterator[tuple[StreamSandbox, Peer]]:
     peer.close()
 
 
-def data(number: int, text: bytes) -> dict[str, object]:
-    return {"id": number, "data": base64.b64encode(text).decode()}
-
-
 END = {"exit": 0, "dropped": 0, "cwd": "/tmp"}
 
 Attack = Callable[[Peer, int], Awaitable[None]]
 
 ATTACKS: dict[str, Attack] = {
-    "a frame of 4 GB": lambda peer, _: peer.raw(b"\xff\xff\xff\xff"),
-    "no JSON": lambda peer, _: peer.raw(struct.pack(">I", 5) + b"hello"),
+    "a frame of 4 GB": lambda peer, _: peer.raw(b"\xff\xff\xff\xff" + bytes(4)),
+    "data of 4 GB": lambda peer, _: peer.raw(bytes(4) + b"\xff\xff\xff\xff"),
+    "no JSON": lambda peer, _: peer.raw(HEAD.pack(5, 0) + b"hello"),
     "a shell's greeting": lambda peer, _: peer.raw(b"bash: no job control in this shell\n" * 100),
-    "deep nesting": lambda peer, _: peer.raw(struct.pack(">I", 200_000) + b"[" * 200_000),
+    "deep nesting": lambda peer, _: peer.raw(HEAD.pack(200_000, 0) + b"[" * 200_000),
     "no object": lambda peer, _: peer.say([1, 2]),
     "nothing known": lambda peer, n: peer.say({"id": n, "surprise": 1}),
-    "a call nobody made": lambda peer, n: peer.say(data(n + 99, b"x")),
+    "a call nobody made": lambda peer, n: peer.say({"id": n + 99}, b"x"),
     "an end nobody waits for": lambda peer, n: peer.say({"id": n + 7, **END}),
     "hello twice": lambda peer, _: peer.say({"hello": 1}),
-    "no base64": lambda peer, n: peer.say({"id": n, "data": "%%%"}),
-    "data that is a number": lambda peer, n: peer.say({"id": n, "data": 5}),
-    "no data": lambda peer, n: peer.say({"id": n, "data": ""}),
-    "more data than asked for": lambda peer, n: peer.say(data(n, b"x" * 1001)),
+    "no data": lambda peer, n: peer.say({"id": n}),
+    "an end with data": lambda peer, n: peer.say({"id": n, **END}, b"x"),
+    "more data than asked for": lambda peer, n: peer.say({"id": n}, b"x" * 1001),
     "an exit code that is text": lambda peer, n: peer.say({"id": n, **END, "exit": "0"}),
     "an exit code without end": lambda peer, n: peer.say({"id": n, **END, "exit": 10**400}),
     "dropped below zero": lambda peer, n: peer.say({"id": n, **END, "dropped": -5}),
@@ -125,7 +120,7 @@ async def _close(peer: Peer) -> None:
 
 
 async def _half(peer: Peer) -> None:
-    await peer.raw(struct.pack(">I", 100) + b"{")
+    await peer.raw(HEAD.pack(100, 0) + b"{")
     peer.close()
 
 
@@ -184,7 +179,7 @@ async def test_a_wrong_answer_to_a_file_operation_is_an_error_not_a_crash(answer
             task = asyncio.ensure_future(make())
             number = (await peer.hear())["id"]
             if answer:
-                await peer.say(data(number, answer))
+                await peer.say({"id": number}, answer)
             await peer.say({"id": number, **END})
             try:
                 found = await task
@@ -197,7 +192,7 @@ async def test_a_listing_longer_than_asked_for_is_cut() -> None:
     async with pair() as (sandbox, peer):
         task = asyncio.create_task(sandbox.ls("/mnt/user-data", limit=2))
         number = (await peer.hear())["id"]
-        await peer.say(data(number, b"+" + json.dumps([["a", 1, "file"]] * 50).encode()))
+        await peer.say({"id": number}, b"+" + json.dumps([["a", 1, "file"]] * 50).encode())
         await peer.say({"id": number, **END})
         assert len(await task) == 2
 
@@ -210,7 +205,7 @@ async def test_cancelling_sends_the_kill_and_late_output_is_taken() -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         assert await peer.hear() == {"kill": number}
-        await peer.say(data(number, b"late"))
+        await peer.say({"id": number}, b"late")
         await peer.say({"id": number, **END, "exit": 137})
         again = asyncio.create_task(sandbox.run("true"))
         await peer.say({"id": (await peer.hear())["id"], **END})
@@ -280,6 +275,6 @@ async def test_the_server_needs_nothing_but_python_and_need_not_be_pid_1(python:
 async def test_a_stream_that_breaks_is_logged_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with pair() as (_, peer):
-            await peer.raw(b"\xff\xff\xff\xff")
+            await peer.raw(b"\xff\xff\xff\xff" + bytes(4))
             await peer.gone()
     assert "a frame of 4294967295 bytes" in caplog.text

@@ -111,9 +111,9 @@ def notify_after(execute: Execute, channel: str, person: str, default: float) ->
 
 
 def revoke(execute: Execute, channel: str, person: str) -> bool:
-    """Take the permission that pairing gave; False when there was none."""
+    """Take the permission or the code that pairing gave; False when there was none."""
     rows = execute(
-        "DELETE FROM people WHERE channel=:channel AND person=:person RETURNING person",
+        "DELETE FROM people WHERE channel=:channel AND person=:person AND (allowed=1 OR code<>'') RETURNING person",
         {"channel": channel, "person": person},
     )
     return bool(rows)

@@ -38,6 +38,11 @@ def begin(execute: Execute, thread: Thread, now: float) -> str:
     return key
 
 
+def first(key: str) -> bool:
+    """Whether this is the first conversation at its address: nobody put one aside with `/new`."""
+    return key.endswith("#1")
+
+
 def recount(execute: Execute, key: str) -> bool:
     """Set when a conversation may next be taken: when its first open row is ready. Rows never overtake each other.
     True when there are open rows."""

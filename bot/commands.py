@@ -121,6 +121,8 @@ def _retry(call: Call) -> str:
         return "There is nothing to try again yet."
     if runs[0]["state"] in ("queued", "running"):
         return "I am still working on it."
+    if runs[0]["state"] == "waiting":  # whatever comes now is the answer
+        return "I wait for your answer to my question; `/new` begins afresh."
     rows = call.execute("SELECT payload FROM inbox WHERE run=:run AND kind='chat' ORDER BY id", {"run": runs[0]["id"]})
     for number, row in enumerate(rows):
         message = Message.load(row["payload"])
@@ -270,8 +272,6 @@ class Commands:
         name, _, words = message.text.partition(" ")
         command = REGISTRY.get(name)
         if command is None:
-            if not message.addressed:
-                return ""  # in a group it may be meant for another bot
             return f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."
         call = Call(
             execute, message, row["conversation"], words.strip(), self._doors, self._service, after, time.time()

@@ -7,6 +7,7 @@ wait for each other, a flood waits for its window).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import time
@@ -17,6 +18,7 @@ from typing import Protocol
 from agent.conversation import ANYWHERE, Kind, Message, Thread, Unreadable
 from bot import book, heard, lease
 from bot.access import Doors
+from bot.commands import REGISTRY
 from bot.lease import Job
 from bot.sections import Limits
 from bot.store import Execute, Store, StoreError
@@ -63,6 +65,9 @@ class Inbox:
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; one receipt each, in order, after the commit. Raises NotStored: nothing was kept then."""
+        return await asyncio.shield(self._receive(events))  # a caller who gives up must not lose what is claimed
+
+    async def _receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         now = time.time()
         arrived = Arrived()
 
@@ -133,15 +138,18 @@ class Inbox:
         return Receipt.IGNORED if rows else Receipt.DUPLICATE
 
     def _amend(self, execute: Execute, event: Message) -> Receipt:
-        """An edit or a deletion counts until a turn has taken the message."""
+        """An edit or a deletion counts until a turn has begun with the message; one that is in line has not."""
         rows = execute(
-            "SELECT id, conversation, payload, author FROM inbox WHERE key=:key AND state=0 AND run IS NULL",
+            "SELECT i.id, i.conversation, i.payload, i.run FROM inbox i LEFT JOIN runs r ON r.id=i.run"
+            " WHERE i.key=:key AND i.state=0 AND (i.run IS NULL OR r.state='queued')",
             {"key": event.target},
         )
         if not rows:
             return Receipt.IGNORED
         row = rows[0]
-        if event.kind is Kind.DELETE:
+        if event.kind is Kind.DELETE and row["run"]:  # its place in the line is shown already: that reply has an end
+            execute("UPDATE runs SET stop_by='withdrawn' WHERE id=:run", {"run": row["run"]})
+        elif event.kind is Kind.DELETE:
             execute("UPDATE inbox SET state=2 WHERE id=:id", {"id": row["id"]})
         else:
             old = Message.load(row["payload"])
@@ -152,8 +160,10 @@ class Inbox:
 
     def _meant(self, execute: Execute, message: Message) -> bool:
         """Addressed to the bot, in a thread that it takes part in, or a later piece of something that was."""
-        if message.addressed or message.kind is Kind.COMMAND:
+        if message.addressed:
             return True
+        if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
+            return message.text.partition(" ")[0] in REGISTRY
         if message.follow_up and book.takes_part(execute, message.thread):
             return True
         return message.kind is Kind.CHAT and bool(self._open_bundle(execute, message))

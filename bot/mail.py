@@ -23,6 +23,7 @@ class Live:
     reply: Reply
     started: float = field(default_factory=time.monotonic)
     work: asyncio.Task[None] | None = None
+    working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
     mail: bool = False  # something was written into it that it has not read
     more: bool = True  # the conversation may have further messages when this turn is over
     stopped_by: str = ""
@@ -46,7 +47,7 @@ class Live:
             self._cancel()
 
     def _cancel(self) -> None:
-        if self.work is not None:
+        if self.working and self.work is not None:
             self.work.cancel()
 
 

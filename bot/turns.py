@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Approve, Ask, Done, Failed, File, Final, Usage, View
 from agent.desk import Desk, Input, Turn
-from bot import access, lease, outputs
+from bot import access, book, lease, outputs
 from bot.lease import Ending, Job, LostLease
 from bot.log import run_var, thread_var
 from bot.mail import Live, Mail, StoredLedger
@@ -97,6 +97,7 @@ class Turns:
         run_var.set(str(live.job.run))
         log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
         work = Work()
+        live.working = True
         try:
             await self._work(live, work)
         except asyncio.CancelledError:
@@ -105,19 +106,18 @@ class Turns:
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
-            hours = self._limits.turn_seconds / 3600
-            work.view.add(
-                Failed(f"This took longer than the limit of {hours:g} hours.", "What is done so far is kept.")
-            )
+            limit = _duration(self._limits.turn_seconds)
+            work.view.add(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
         except Exception:  # the boundary: a fault in one turn is that turn's failure, told to its people
             log.exception("turn.fault")
             work.view.add(FAULT)
+        live.working = False
         await asyncio.shield(self._end(live, work))
 
     async def _work(self, live: Live, work: Work) -> None:
         job = live.job
-        if job.stop_by:
-            live.stopped_by = job.stop_by
+        live.stopped_by = live.stopped_by or job.stop_by
+        if live.stopped_by or live.parking:  # before it began
             raise asyncio.CancelledError
         if job.attempt > self._limits.attempts:
             work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
@@ -146,9 +146,12 @@ class Turns:
         work.clean = True
 
     async def _inputs(self, job: Job, channel: Channel | None, uploads: Uploads) -> tuple[Input, ...]:
-        """The messages; the first of a conversation brings what stood in its thread before."""
-        earlier = [0 if job.title or index else self._limits.earlier_messages for index in range(len(job.messages))]
-        return tuple([await uploads.input(channel, *item) for item in zip(job.messages, earlier, strict=True)])
+        """The messages; the first that calls the bot into a thread brings what stood there before."""
+        called_in = book.first(job.conversation) and not job.title
+        earlier = self._limits.earlier_messages if called_in else 0
+        return tuple(
+            [await uploads.input(channel, item, 0 if index else earlier) for index, item in enumerate(job.messages)]
+        )
 
     # ------------------------------------------------------------ the end of a turn
 

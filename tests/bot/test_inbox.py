@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import ANYWHERE, Author, Final, Kind, Message, Thread, Unreadable
+from bot import access as rights
 from bot.access import Doors
 from bot.config import load
 from bot.heard import OVERLAP, StoredPast
-from bot.inbox import Inbox
+from bot.inbox import Arrived, Inbox
 from bot.migrate import migrate
 from bot.posts import StoredPosts
 from bot.sections import Access, CatchUp, Limits
@@ -164,6 +166,46 @@ async def test_case_88_over_the_limit_waits_and_is_told_once(store: Store) -> No
     waits = [row["ready"] - before > 5 for row in rows]
     assert waits == [False] * 3 + [True] * 3
     assert len(await said(store)) == 1
+
+
+async def test_a_command_of_somebody_elses_brings_nobody_into_a_thread(store: Store) -> None:
+    """ "!important" among people is no invitation; a command of ours is, also without a mention."""
+    entrance = inbox(store)
+    thread = Thread("telegram", "1", "C1", "17.5")
+    aside = replace(HELLO, thread=thread, private=False, addressed=False, follow_up=True)
+    shout = replace(aside, key="k2", kind=Kind.COMMAND, text="important all of you")
+    assert await entrance.receive([shout, aside]) == [Receipt.IGNORED, Receipt.IGNORED]
+    ours = replace(shout, key="k3", text="status")
+    assert await entrance.receive([ours]) == [Receipt.ACCEPTED]
+
+
+async def test_a_caller_who_gives_up_leaves_nothing_half_done(store: Store) -> None:
+    """What is committed, and perhaps claimed, is gone on with, whoever waited for it."""
+    seen: list[str] = []
+
+    class Noting(Idle):
+        def woken(self, arrived: Arrived) -> None:
+            seen.extend(message.key for _, message in arrived.accepted)
+
+    entrance = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Noting())
+    caller = asyncio.create_task(entrance.receive([HELLO]))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.wait([caller])
+    await store.run(lambda execute: execute("SELECT 1", {}))
+    await asyncio.sleep(0.01)
+    assert seen == ["k1"]
+
+
+async def test_only_who_was_let_in_can_be_put_out(store: Store) -> None:
+    await inbox(store, Access()).receive([HELLO])
+    people = await store.run(lambda execute: rights.known(execute, time.time()))
+    assert await store.run(lambda execute: rights.accept(execute, people[0]["code"], time.time()))
+    values = {"channel": "telegram", "person": "7"}
+    chosen = "INSERT INTO people(channel, person, notify) VALUES (:channel, :person, 60)"  # their own `/notify`
+    await store.run(lambda execute: execute(chosen, values))
+    outcomes = [await store.run(lambda execute: rights.revoke(execute, "telegram", who)) for who in ("42", "42", "7")]  # noqa: B023 — awaited here
+    assert outcomes == [True, False, False]
 
 
 async def test_what_was_not_meant_for_the_bot_is_not_kept(store: Store) -> None:

@@ -17,7 +17,7 @@ from bot.inbox import Inbox
 from bot.lease import Ending, Job, LostLease
 from bot.migrate import migrate
 from bot.sections import Access, Limits
-from bot.store import Store
+from bot.store import Execute, Store
 from channels.base import Receipt
 from tests.bot.idle import Idle
 
@@ -112,6 +112,25 @@ async def test_case_80_edits_and_deletions_count_until_a_turn_began(store: Store
     await inbox.receive([message("too late", 5, kind=Kind.EDIT, target=first.key)])
     rows = await store.run(lambda execute: execute("SELECT payload FROM inbox WHERE id=1", {}))
     assert Message.load(rows[0]["payload"]).text == "new"
+
+
+async def test_case_80_also_of_one_who_waits_for_a_place(store: Store, inbox: Inbox) -> None:
+    """They were told that they are in line; that is no turn yet."""
+    first, second = message("old", 1), message("unwanted", 2, Thread("telegram", "1", "43"))
+    await inbox.receive([first, second])
+
+    def wait_in_line(execute: Execute) -> None:
+        for row in execute("SELECT * FROM conversations", {}):
+            taken = execute("SELECT * FROM inbox WHERE conversation=:key", {"key": row["key"]})
+            lease.start(execute, row, taken, "queued", time.time())
+
+    await store.run(wait_in_line)
+    await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
+    await inbox.receive([message("", 4, second.thread, kind=Kind.DELETE, target=second.key, author=Author("", ""))])
+    amended, withdrawn = await claim(store)
+    assert [made.text for made in amended.messages] == ["new"]
+    assert not amended.stop_by
+    assert withdrawn.stop_by
 
 
 async def test_case_07_two_workspaces_with_equal_ids_are_two_conversations(store: Store, inbox: Inbox) -> None:

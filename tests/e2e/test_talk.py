@@ -105,6 +105,18 @@ async def test_case_67_and_48_stop_ends_the_command_and_the_reply(telegram: Fake
     await telegram.wait(JANE, "works again")
 
 
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_turn_over_its_wall_time_ends_in_words(telegram: FakeTelegram, start: Start) -> None:
+    service = await start(limits={"turn_seconds": 2})
+    telegram.send(ask(steps=[bash("exec sleep 615")], text="never"))
+    shown = await telegram.wait(JANE, "longer than the limit")
+    assert "longer than the limit of 2 s. What is done so far is kept." in shown.text
+    await until(lambda: not _running("sleep 615"), 2, "the end of the process")
+    telegram.send(ask(text="works again"))
+    await telegram.wait(JANE, "works again")
+    await service.quiet()
+
+
 def _running(command: str) -> bool:
     import subprocess
 
@@ -354,6 +366,8 @@ async def test_case_35_a_clarification_is_answered_after_a_restart(
     shown = await telegram.wait(JANE, "Which city?")
     await service.quiet()
     await service.restart()
+    telegram.send("/retry")
+    await telegram.wait(JANE, "I wait for your answer")
     telegram.click(shown.buttons[1][1], shown.id)
     await telegram.wait(JANE, "thank you", seconds=15)
     await service.quiet()

@@ -109,7 +109,7 @@ async def test_case_67_and_48_stop_ends_the_command_and_the_reply(telegram: Fake
 async def test_a_turn_over_its_wall_time_ends_in_words(telegram: FakeTelegram, start: Start) -> None:
     service = await start(limits={"turn_seconds": 2})
     telegram.send(ask(steps=[bash("exec sleep 615")], text="never"))
-    shown = await telegram.wait(JANE, "longer than the limit")
+    shown = await telegram.wait(JANE, "longer than the limit", seconds=20)
     assert "longer than the limit of 2 s. What is done so far is kept." in shown.text
     await until(lambda: not _running("sleep 615"), 2, "the end of the process")
     telegram.send(ask(text="works again"))

@@ -73,7 +73,6 @@ class Limits:
     upload: int
     download: int
     edits_notify: bool = False  # people notice the end of a reply by themselves: nobody need be pinged
-    idempotent_posts: bool = False  # a repeated post with the same key shows once (Discord nonce, Feishu uuid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,13 @@ and `rooms` (which thread, made or opened again when needed), both over `calls`.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from agent.conversation import Secret
 from channels.base import Channel
+from channels.opening import opened
 
 if TYPE_CHECKING:
     from channels.discord.channel import Discord
@@ -49,8 +48,7 @@ class Settings:
     )
 
 
-@asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Channel]:
+def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying."""
 
     def load() -> type[Discord]:
@@ -58,12 +56,7 @@ async def connect(settings: Settings) -> AsyncIterator[Channel]:
 
         return Discord
 
-    channel = (await asyncio.to_thread(load))(settings)  # the SDK takes a while to import
-    await channel.open()
-    try:
-        yield channel
-    finally:
-        await channel.close()
+    return opened(load, settings)
 
 
 async def probe(settings: Settings) -> str:

@@ -16,10 +16,7 @@ PATIENCE = 10.0  # seconds for the gateway's greeting
 async def look(settings: Settings) -> str:
     """A sentence about the account. Raises Refused with what to do."""
     calls = Calls(settings)
-    try:
-        await calls.open()
-    except OSError as error:
-        raise Refused(f"ca_file cannot be used ({type(error).__name__}): name a PEM file of certificates.") from None
+    await calls.open()
     try:
         me = await calls("GET", "/users/@me")
         application = await calls("GET", "/applications/@me")

@@ -19,6 +19,7 @@ import orjson
 
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
 from channels.discord import Settings
+from channels.opening import trust
 from channels.pace import Budget
 from channels.writer import Missing
 
@@ -93,7 +94,7 @@ class Calls:
         """Get ready to make calls. Raises Refused."""
         if self._proxy and not self._proxy.startswith("http"):
             raise Refused("proxy: Discord can be reached through an http proxy only.")
-        self.trust = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file or None)
+        self.trust = await trust(self._ca_file)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=self.trust)
         self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": AGENT})
 

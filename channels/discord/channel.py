@@ -48,7 +48,7 @@ class Discord:
     """One bot."""
 
     name = NAME
-    limits = Limits(text=LIMIT, upload=UPLOADS[-1], download=DOWNLOAD, idempotent_posts=True)
+    limits = Limits(text=LIMIT, upload=UPLOADS[-1], download=DOWNLOAD)
     window = 0.2
 
     def __init__(self, settings: Settings) -> None:

@@ -7,12 +7,16 @@ This file is what a configuration needs; the SDK is imported in a process of its
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel
+from channels.opening import opened
+
+if TYPE_CHECKING:
+    from channels.feishu.channel import Feishu
 
 DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"}
 
@@ -39,17 +43,15 @@ class Settings:
         return DOMAINS.get(self.domain, self.domain).rstrip("/")
 
 
-@asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Channel]:
+def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying."""
-    from channels.feishu.channel import Feishu
 
-    channel = Feishu(settings)
-    await channel.open()
-    try:
-        yield channel
-    finally:
-        await channel.close()
+    def load() -> type[Feishu]:
+        from channels.feishu.channel import Feishu
+
+        return Feishu
+
+    return opened(load, settings)
 
 
 async def probe(settings: Settings) -> str:

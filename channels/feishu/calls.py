@@ -6,7 +6,6 @@ The SDK's own calls open a client each and fetch the token with blocking request
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ import orjson
 
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
 from channels.feishu import Settings
+from channels.opening import trust
 
 CONNECT = 10.0  # seconds to reach the server
 ANSWER = 20.0  # seconds it may be silent
@@ -67,8 +67,8 @@ class Calls:
 
     async def open(self) -> None:
         """Get ready to make calls."""
-        trust = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file or None)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=trust)
+        certificates = await trust(self._ca_file)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=certificates)
         self._session = aiohttp.ClientSession(connector=connector)
 
     async def close(self) -> None:

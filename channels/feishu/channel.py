@@ -72,7 +72,7 @@ class Feishu:
     """One app."""
 
     name = NAME
-    limits = Limits(text=LIMIT, upload=feishu_files.UPLOAD, download=feishu_files.DOWNLOAD, idempotent_posts=True)
+    limits = Limits(text=LIMIT, upload=feishu_files.UPLOAD, download=feishu_files.DOWNLOAD)
     window = 0.2
 
     def __init__(self, settings: Settings) -> None:

@@ -6,14 +6,13 @@ This file is what a configuration needs; the SDK is imported when the channel is
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel, ChannelError, Refused
+from channels.opening import opened
 from channels.slack.app import manifest
 
 if TYPE_CHECKING:
@@ -59,35 +58,23 @@ class Settings:
         return (Pair(self.bot_token, self.app_token), *self.workspaces)
 
 
-async def _load(settings: Settings) -> Slack:
-    def load() -> type[Slack]:
-        from channels.slack.channel import Slack
+def _load() -> type[Slack]:
+    from channels.slack.channel import Slack
 
-        return Slack
-
-    return (await asyncio.to_thread(load))(settings)  # the SDK takes a while to import
+    return Slack
 
 
-@asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Channel]:
+def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying."""
-    channel = await _load(settings)
-    await channel.open()
-    try:
-        yield channel
-    finally:
-        await channel.close()
+    return opened(_load, settings)
 
 
 async def probe(settings: Settings) -> str:
     """One look at every workspace: tokens, scopes, the socket. Raises Refused with what to do."""
-    channel = await _load(settings)
-    await channel.open()
-    try:
-        return await channel.look()
-    except Refused:
-        raise
-    except ChannelError as error:
-        raise Refused(f"{error}. Check base_url, proxy and the network.") from None
-    finally:
-        await channel.close()
+    async with opened(_load, settings) as channel:
+        try:
+            return await channel.look()
+        except Refused:
+            raise
+        except ChannelError as error:
+            raise Refused(f"{error}. Check base_url, proxy and the network.") from None

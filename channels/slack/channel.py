@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from weakref import WeakSet
 import aiohttp
 
 from agent.conversation import Attachment, Message, Thread
+from channels import opening
 from channels.base import (
     NO_PAST,
     ChannelError,
@@ -66,7 +66,7 @@ class Slack:
     """One or more workspaces."""
 
     name = NAME
-    limits = Limits(text=LIMIT, upload=SIZE, download=SIZE, idempotent_posts=True)
+    limits = Limits(text=LIMIT, upload=SIZE, download=SIZE)
     window = 0.2
 
     def __init__(self, settings: Settings) -> None:
@@ -82,7 +82,7 @@ class Slack:
 
     async def open(self) -> None:
         """Get ready to make calls."""
-        trust = await asyncio.to_thread(ssl.create_default_context, cafile=self._settings.ca_file or None)
+        trust = await opening.trust(self._settings.ca_file)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ssl=trust)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)

@@ -7,13 +7,14 @@ This file is what a configuration needs; the SDK is imported when the channel is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel, Refused
+from channels.opening import opened
 
 if TYPE_CHECKING:
     from channels.telegram.channel import Telegram
@@ -42,8 +43,7 @@ class Settings:
     overall: float = field(default=30.0, metadata={"help": "calls a second into all chats together", "least": 1})
 
 
-@asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Channel]:
+def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying. Raises Refused for a proxy of a kind
     that it cannot use."""
     _check(settings)
@@ -53,12 +53,7 @@ async def connect(settings: Settings) -> AsyncIterator[Channel]:
 
         return Telegram
 
-    channel = (await asyncio.to_thread(load))(settings)  # the SDK takes a while to import
-    await channel.open()
-    try:
-        yield channel
-    finally:
-        await channel.close()
+    return opened(load, settings)
 
 
 async def probe(settings: Settings) -> str:

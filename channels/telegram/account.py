@@ -5,6 +5,7 @@ from __future__ import annotations
 from telegram.error import InvalidToken, TelegramError
 
 from channels.base import Refused
+from channels.opening import opened
 from channels.telegram import Settings
 from channels.telegram.channel import Telegram
 from channels.telegram.request import NoAnswer, NotSent
@@ -13,7 +14,8 @@ from channels.telegram.request import NoAnswer, NotSent
 async def look(settings: Settings) -> str:
     """A sentence about the account. Raises Refused with what to do."""
     try:
-        name = await _name(settings)
+        async with opened(lambda: Telegram, settings) as channel:
+            name = (await channel.whoami())["username"]
     except InvalidToken:
         raise Refused("Telegram rejects the bot's token: take the right one from @BotFather (`token`)") from None
     except (NotSent, NoAnswer) as error:
@@ -22,12 +24,3 @@ async def look(settings: Settings) -> str:
     except TelegramError as error:
         raise Refused(f"Telegram did not take the call: {error.message}") from None
     return f"connected as @{name}"
-
-
-async def _name(settings: Settings) -> str:
-    channel = Telegram(settings)
-    await channel.open()
-    try:
-        return str((await channel.whoami())["username"])
-    finally:
-        await channel.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +10,8 @@ import aiohttp
 import orjson
 from telegram.error import NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
+
+from channels.opening import trust
 
 CONNECT = 10.0  # seconds to reach the server
 ANSWER = 20.0  # seconds it may be silent
@@ -60,8 +60,7 @@ class AiohttpRequest(BaseRequest):
 
     async def initialize(self) -> None:
         if self._session is None:
-            trust = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file or None)
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=trust)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=await trust(self._ca_file))
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
 
     async def shutdown(self) -> None:

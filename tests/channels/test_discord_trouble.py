@@ -372,6 +372,3 @@ async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
         await discord.probe(away)
     with pytest.raises(Refused, match="http proxy"):
         await discord.probe(Settings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
-    pem = Settings(token=Secret(TOKEN), ca_file="/nowhere.pem")
-    with pytest.raises(Refused, match="ca_file"):
-        await discord.probe(pem)

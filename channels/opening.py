@@ -1,0 +1,42 @@
+"""How a channel gets going: its SDK imported beside the loop, its certificates read, all of it closed in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+from channels.base import Refused
+
+
+class Closing(Protocol):
+    """What is opened before its first call, and closed after its last."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+S = TypeVar("S")
+C = TypeVar("C", bound=Closing)
+
+
+@asynccontextmanager
+async def opened(load: Callable[[], Callable[[S], C]], settings: S) -> AsyncIterator[C]:
+    """A channel of the class that `load` imports, in a thread: an SDK takes a while."""
+    channel = (await asyncio.to_thread(load))(settings)
+    await channel.open()
+    try:
+        yield channel
+    finally:
+        await channel.close()
+
+
+async def trust(ca_file: str) -> ssl.SSLContext:
+    """The certificates to trust: those of a PEM file, or the system's. Raises Refused."""
+    try:
+        return await asyncio.to_thread(ssl.create_default_context, cafile=ca_file or None)
+    except OSError as error:
+        raise Refused(f"`ca_file` cannot be used ({type(error).__name__}): name a PEM file of certificates") from None

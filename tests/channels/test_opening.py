@@ -1,0 +1,34 @@
+"""Getting ready: what cannot work is refused in words before any call is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.conversation import Secret
+from channels import discord, feishu, slack, telegram
+from channels.base import Refused
+
+SETTINGS: list[Any] = [
+    discord.Settings(Secret("x")),
+    feishu.Settings("cli_x", Secret("x")),
+    slack.Settings(Secret("xoxb-x"), Secret("xapp-x")),
+    telegram.Settings(Secret("1:x")),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: type(settings).__module__)
+async def test_a_ca_file_that_is_none_is_named(settings: Any, tmp_path: Path) -> None:
+    channel = import_module(type(settings).__module__)
+    (tmp_path / "none.pem").write_text("no certificate\n")
+    for name in ("none.pem", "nowhere.pem"):
+        wrong = replace(settings, ca_file=str(tmp_path / name))
+        with pytest.raises(Refused, match="`ca_file` cannot be used"):
+            await channel.probe(wrong)
+        with pytest.raises(Refused, match="`ca_file` cannot be used"):
+            async with channel.connect(wrong):
+                pass

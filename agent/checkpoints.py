@@ -7,7 +7,7 @@ state, and there is no pruning pass. The SQL is plain enough for SQLite and Post
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,8 +54,6 @@ PUT_WRITE = """INSERT INTO checkpoint_writes (thread, ns, id, task, idx, path, c
     ON CONFLICT (thread, ns, id, task, idx) DO """
 KEEP = "NOTHING"
 REPLACE = "UPDATE SET channel = excluded.channel, kind = excluded.kind, value = excluded.value, path = excluded.path"
-NAMESPACES = "SELECT ns FROM checkpoints WHERE thread = :thread ORDER BY ns"
-THREADS = "SELECT DISTINCT thread FROM checkpoints ORDER BY thread"
 FORGET = ("DELETE FROM checkpoints WHERE thread = :thread", "DELETE FROM checkpoint_writes WHERE thread = :thread")
 
 Row = Mapping[str, Any]
@@ -125,43 +123,6 @@ class Checkpoints(BaseCheckpointSaver[int]):
             metadata=load((row["meta_kind"], bytes(row["meta"]))),
             pending_writes=[(w["task"], w["channel"], load((w["kind"], bytes(w["value"])))) for w in writes],
         )
-
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """What is kept, one per namespace, under the same filters as in any saver."""
-        given = config["configurable"] if config else {}
-        earlier = get_checkpoint_id(before) if before else None
-        left = -1 if limit is None else limit
-
-        held = [self._held.pop(thread).release for thread in list(self._held)]
-
-        def work(execute: Execute) -> list[tuple[str, str]]:
-            for write in held:
-                write(execute)
-            threads = [given["thread_id"]] if given else [row["thread"] for row in execute(THREADS, {})]
-            return [(t, row["ns"]) for t in threads for row in execute(NAMESPACES, {"thread": t})]
-
-        for thread, ns in await self._database.run(work):
-            if given.get("checkpoint_ns", ns) != ns:
-                continue
-            at: dict[str, Any] = {"thread_id": thread, "checkpoint_ns": ns}
-            if wanted := given.get("checkpoint_id"):
-                at["checkpoint_id"] = wanted
-            found = await self.aget_tuple({"configurable": at})
-            if found is None or (earlier and found.checkpoint["id"] >= earlier):
-                continue
-            if any(found.metadata.get(key) != value for key, value in (filter or {}).items()):
-                continue
-            if left == 0:
-                return
-            left -= 1
-            yield found
 
     async def aput(
         self,

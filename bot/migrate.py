@@ -1,7 +1,7 @@
 """Bring a database to this version's schema: after a backup, never backwards.
 
 SQLAlchemy and Alembic (half a second) are imported only when an older database must be brought on: a current one costs
-one SELECT, a new one is made from `schema.sql`, which a test holds equal to what the migrations build.
+one SELECT, a new one is made from `schema.sql`, where a reader finds the tables.
 """
 
 from __future__ import annotations

@@ -1,40 +1,12 @@
--- Made from the migrations; tests/bot/test_migrate.py holds the two equal.
+-- The tables; tests/bot/test_migrate.py holds them equal to what the migrations build. Times are unix seconds, addresses
+-- `str(Thread)`, payloads JSON. A message's way through them: `inbox` (stored once) → `conversations` (who may take it:
+-- the lease) → `runs` (a turn and its attempts) → `outbox` (what must become visible) → `posts` (what is visible, and
+-- under which id).
 BEGIN;
-CREATE TABLE addresses (
-    thread TEXT NOT NULL,
-    conversation TEXT NOT NULL,
-    count INTEGER DEFAULT '1' NOT NULL,
-    moved TEXT DEFAULT '' NOT NULL,
-    PRIMARY KEY (thread)
-);
-CREATE TABLE alembic_version (
-    version_num VARCHAR(32) NOT NULL,
-    CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
-);
-CREATE TABLE conversations (
-    "key" TEXT NOT NULL,
-    thread TEXT NOT NULL,
-    title TEXT DEFAULT '' NOT NULL,
-    model TEXT DEFAULT '' NOT NULL,
-    state TEXT DEFAULT 'idle' NOT NULL,
-    asks TEXT DEFAULT '' NOT NULL,
-    pending INTEGER DEFAULT '0' NOT NULL,
-    ready FLOAT,
-    owner TEXT,
-    until FLOAT DEFAULT '0' NOT NULL,
-    fence INTEGER DEFAULT '0' NOT NULL,
-    created FLOAT NOT NULL,
-    used FLOAT NOT NULL,
-    PRIMARY KEY ("key")
-);
-CREATE TABLE heard (
-    channel TEXT NOT NULL,
-    workspace TEXT NOT NULL,
-    chat TEXT NOT NULL,
-    topic TEXT NOT NULL,
-    time FLOAT NOT NULL,
-    PRIMARY KEY (channel, workspace, chat, topic)
-);
+
+-- state: 0 new, 1 done, 2 withdrawn by its author, 3 dead (could not be read). `run` is set when a turn took the row,
+-- `steered` when that turn was already going. `bundle` ties pieces that become one message. An id names a run and its
+-- posts for ever, so it is never given twice.
 CREATE TABLE inbox (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "key" TEXT NOT NULL,
@@ -51,55 +23,42 @@ CREATE TABLE inbox (
     error TEXT DEFAULT '' NOT NULL,
     UNIQUE ("key")
 );
-CREATE TABLE ledger (
-    conversation TEXT NOT NULL,
-    call TEXT NOT NULL,
-    result TEXT,
-    PRIMARY KEY (conversation, call)
-);
-CREATE TABLE outbox (
-    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+CREATE INDEX inbox_author ON inbox (author, received);
+CREATE INDEX inbox_open ON inbox (conversation, id) WHERE state=0;
+CREATE INDEX inbox_received ON inbox (received);
+CREATE INDEX inbox_run ON inbox (run);
+
+-- One agent conversation: checkpoint thread, folders and lease. `pending` counts open rows; `ready` is when the first
+-- of them may be taken (NULL: none). state: idle, dirty (the checkpoint may hold unfinished work), waiting (`asks`).
+CREATE TABLE conversations (
     "key" TEXT NOT NULL,
-    kind TEXT NOT NULL,
     thread TEXT NOT NULL,
-    conversation TEXT DEFAULT '' NOT NULL,
-    run INTEGER,
-    reply_to TEXT DEFAULT '' NOT NULL,
-    payload BLOB NOT NULL,
-    state INTEGER DEFAULT '0' NOT NULL,
-    attempts INTEGER DEFAULT '0' NOT NULL,
-    created FLOAT NOT NULL,
-    error TEXT DEFAULT '' NOT NULL,
-    person TEXT DEFAULT '' NOT NULL,
-    UNIQUE ("key")
-);
-CREATE TABLE outputs (
-    conversation TEXT NOT NULL,
-    path TEXT NOT NULL,
-    stamp TEXT NOT NULL,
-    PRIMARY KEY (conversation, path)
-);
-CREATE TABLE people (
-    channel TEXT NOT NULL,
-    person TEXT NOT NULL,
-    name TEXT DEFAULT '' NOT NULL,
-    allowed INTEGER DEFAULT '0' NOT NULL,
-    code TEXT DEFAULT '' NOT NULL,
+    title TEXT DEFAULT '' NOT NULL,
+    model TEXT DEFAULT '' NOT NULL,
+    state TEXT DEFAULT 'idle' NOT NULL,
+    asks TEXT DEFAULT '' NOT NULL,
+    pending INTEGER DEFAULT '0' NOT NULL,
+    ready FLOAT,
+    owner TEXT,
     until FLOAT DEFAULT '0' NOT NULL,
-    thread TEXT DEFAULT '' NOT NULL,
-    notify FLOAT,
-    PRIMARY KEY (channel, person)
-);
-CREATE TABLE posts (
-    reply TEXT NOT NULL,
-    part INTEGER NOT NULL,
-    thread TEXT NOT NULL,
-    conversation TEXT DEFAULT '' NOT NULL,
-    message_id TEXT DEFAULT '' NOT NULL,
-    sent INTEGER DEFAULT '0' NOT NULL,
+    fence INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
-    PRIMARY KEY (reply, part)
+    used FLOAT NOT NULL,
+    PRIMARY KEY ("key")
 );
+CREATE INDEX conversations_ready ON conversations (ready) WHERE pending>0;
+CREATE INDEX conversations_thread ON conversations (thread);
+
+-- Which conversation an address is in now; `/new` moves it on, a supergroup takes it along.
+CREATE TABLE addresses (
+    thread TEXT NOT NULL,
+    conversation TEXT NOT NULL,
+    count INTEGER DEFAULT '1' NOT NULL,
+    moved TEXT DEFAULT '' NOT NULL,
+    PRIMARY KEY (thread)
+);
+
+-- A turn. state: queued, running, done, waiting, stopped, failed. `id` is the first inbox row's.
 CREATE TABLE runs (
     id INTEGER NOT NULL,
     conversation TEXT NOT NULL,
@@ -117,15 +76,85 @@ CREATE TABLE runs (
     finished FLOAT,
     PRIMARY KEY (id)
 );
-CREATE INDEX conversations_ready ON conversations (ready) WHERE pending>0;
-CREATE INDEX conversations_thread ON conversations (thread);
-CREATE INDEX inbox_author ON inbox (author, received);
-CREATE INDEX inbox_open ON inbox (conversation, id) WHERE state=0;
-CREATE INDEX inbox_received ON inbox (received);
-CREATE INDEX inbox_run ON inbox (run);
-CREATE INDEX outbox_open ON outbox (thread, id) WHERE state<2;
-CREATE INDEX people_code ON people (code);
-CREATE INDEX posts_message ON posts (message_id, thread);
 CREATE INDEX runs_conversation ON runs (conversation, id);
+
+-- kind: reply (the end of a run), file, ping (that a long run ended), say (a line of the bot's own). `person` is whom
+-- it is for. state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
+CREATE TABLE outbox (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    "key" TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    conversation TEXT DEFAULT '' NOT NULL,
+    run INTEGER,
+    reply_to TEXT DEFAULT '' NOT NULL,
+    payload BLOB NOT NULL,
+    state INTEGER DEFAULT '0' NOT NULL,
+    attempts INTEGER DEFAULT '0' NOT NULL,
+    created FLOAT NOT NULL,
+    error TEXT DEFAULT '' NOT NULL,
+    person TEXT DEFAULT '' NOT NULL,
+    UNIQUE ("key")
+);
+CREATE INDEX outbox_open ON outbox (thread, id) WHERE state<2;
+
+-- The messages of a reply on its platform. sent=0: committed right before the call, outcome not known yet.
+CREATE TABLE posts (
+    reply TEXT NOT NULL,
+    part INTEGER NOT NULL,
+    thread TEXT NOT NULL,
+    conversation TEXT DEFAULT '' NOT NULL,
+    message_id TEXT DEFAULT '' NOT NULL,
+    sent INTEGER DEFAULT '0' NOT NULL,
+    created FLOAT NOT NULL,
+    PRIMARY KEY (reply, part)
+);
+CREATE INDEX posts_message ON posts (message_id, thread);
+
+-- Tool calls with effects: started before, result after.
+CREATE TABLE ledger (
+    conversation TEXT NOT NULL,
+    call TEXT NOT NULL,
+    result TEXT,
+    PRIMARY KEY (conversation, call)
+);
+
+-- What of outputs/ was handed over already, by its stamp.
+CREATE TABLE outputs (
+    conversation TEXT NOT NULL,
+    path TEXT NOT NULL,
+    stamp TEXT NOT NULL,
+    PRIMARY KEY (conversation, path)
+);
+
+-- Pairing: people who may talk (allowed=1) or who hold a code that the operator has not accepted yet. `notify`: seconds
+-- after which the end of a turn pings this person (NULL: as configured, -1: never).
+CREATE TABLE people (
+    channel TEXT NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT DEFAULT '' NOT NULL,
+    allowed INTEGER DEFAULT '0' NOT NULL,
+    code TEXT DEFAULT '' NOT NULL,
+    until FLOAT DEFAULT '0' NOT NULL,
+    thread TEXT DEFAULT '' NOT NULL,
+    notify FLOAT,
+    PRIMARY KEY (channel, person)
+);
+CREATE INDEX people_code ON people (code);
+
+-- The time of the latest event of each chat (topic "") and of each thread in it: where to read on after an absence.
+CREATE TABLE heard (
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    chat TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    time FLOAT NOT NULL,
+    PRIMARY KEY (channel, workspace, chat, topic)
+);
+
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL,
+    CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+);
 INSERT INTO alembic_version VALUES ('0002');
 COMMIT;

@@ -116,6 +116,8 @@ class Console:
         kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
         if self._ask and command is None and (option := chosen(self._ask, text)):
             kind, target, text = Kind.CLICK, self._ask.id, option
+        if command in (None, "new"):  # any words answer the question, a new conversation leaves it behind
+            self._ask = None
         return self._event(kind, command if command is not None else text, target)
 
     def _event(self, kind: Kind, text: str, target: str = "") -> Message:
@@ -181,7 +183,7 @@ class Console:
         self._working.add(reply)
         self._waiting = False
 
-    def asked(self, ask: Ask | None) -> None:
+    def asked(self, ask: Ask) -> None:
         self._ask = ask
 
     def ended(self, reply: int) -> None:
@@ -212,7 +214,8 @@ class ConsoleReply:
     async def finish(self, final: Final) -> None:
         """Print `final`, once: a reply that was printed before a crash is not printed again."""
         await self.close()
-        self._console.asked(final.ask)
+        if final.ask:
+            self._console.asked(final.ask)
         known = next((post for post in self._posts.known if post.index == 0), None)
         if known and known.id is not None:
             return

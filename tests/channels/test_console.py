@@ -126,11 +126,12 @@ def test_a_number_or_the_words_of_an_option_answer_the_question(log: Path) -> No
                 "",
                 "Type a number, or answer in your own words.",
             ]
-            process.stdin.write(answer)
-            process.stdin.flush()
-            assert b"heard" in process.stdout.readline()
+            for line in (b"/status\n", answer):  # a command in between answers nothing
+                process.stdin.write(line)
+                process.stdin.flush()
+                assert b"heard" in process.stdout.readline()
         process.stdin.close()
-    answers = [event for event in offered(log) if event[1] != "ask"]
+    answers = [event for event in offered(log) if event[1] not in ("ask", "status")]
     assert answers == [
         (Kind.CLICK, "Blue", "q1"),
         (Kind.CLICK, "Red", "q1"),

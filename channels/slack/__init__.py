@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
-from channels.base import Channel, ChannelError, Refused
+from channels.base import Channel
 from channels.opening import opened
 from channels.slack.app import manifest
 
@@ -72,9 +72,4 @@ def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
 async def probe(settings: Settings) -> str:
     """One look at every workspace: tokens, scopes, the socket. Raises Refused with what to do."""
     async with opened(_load, settings) as channel:
-        try:
-            return await channel.look()
-        except Refused:
-            raise
-        except ChannelError as error:
-            raise Refused(f"{error}. Check base_url, proxy and the network.") from None
+        return await channel.look()

@@ -9,7 +9,7 @@ SHORTCUT = "ask_fawn"  # the callback id of the message shortcut
 
 SCOPES = {  # what each is for
     "app_mentions:read": "hear mentions",
-    "assistant:write": "status, titles and suggested prompts of assistant threads",
+    "assistant:write": "be an agent: threads with a status, a title and a button to stop it",
     "channels:history": "threads and what was missed in public channels",
     "channels:read": "which channels to look at after an absence",
     "chat:write": "answer",
@@ -21,6 +21,7 @@ SCOPES = {  # what each is for
     "groups:read": "the same in private channels",
     "im:history": "direct messages",
     "im:read": "direct messages missed in an absence",
+    "metadata.message:read": "know its own messages again whose answer was lost",
     "mpim:history": "groups of people",
     "mpim:read": "groups of people",
     "reactions:read": "❌ on an answer stops it",
@@ -32,9 +33,7 @@ NEEDED = frozenset(  # without these it makes no sense
 )
 EVENTS = (
     "agent_session_stopped",
-    "app_home_opened",
     "app_mention",
-    "assistant_thread_started",
     "message.channels",
     "message.groups",
     "message.im",
@@ -54,7 +53,13 @@ def manifest(name: str = "Fawn") -> str:
                 "messages_tab_read_only_enabled": False,
             },
             "bot_user": {"display_name": name, "always_online": True},
-            "assistant_view": {"assistant_description": "Ask me, or give me something to do."},
+            "agent_view": {
+                "agent_description": "Ask me, or give me something to do.",
+                "suggested_prompts": [
+                    {"title": "What can you do?", "message": "What can you do for me?"},
+                    {"title": "Commands", "message": "!help"},
+                ],
+            },
             "slash_commands": [
                 {
                     "command": COMMAND,

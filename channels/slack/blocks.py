@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from agent.conversation import Ask, Plan, Step
 from channels import words
+from channels.markdown import split
 from channels.slack.events import ASK
 
 LIMIT = 12_000  # characters of Markdown in a message (docs.slack.dev/reference/block-kit/blocks/markdown-block)
@@ -47,7 +48,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message. `over`: its stream ends with this; `live`: it goes on, so a call for it is not urgent."""
+    """One message. `live`: it goes on, so a call for it is not urgent; else `session` is the status in which it leaves
+    its thread, where that is ours to say."""
 
     text: str = ""
     tasks: tuple[Task, ...] = ()
@@ -55,7 +57,7 @@ class Part:
     mark: str = ""
     ask: Ask | None = None
     mention: str = ""
-    over: bool = False
+    session: str = ""
     live: bool = field(default=False, compare=False)
 
     @property
@@ -71,6 +73,11 @@ def defused(text: str) -> str:
     brackets, quotes and entities stay, because code shows them as they are.
     """
     return re.sub(r"<(?=[@#!])", "&lt;", re.sub(r"&(?=(?:lt|gt|amp|#\w+);)", "&amp;", text))
+
+
+def cut(text: str) -> list[str]:
+    """Markdown in as many pieces as it takes messages."""
+    return split(text, CHUNK, lambda piece: len(defused(piece)))
 
 
 def settled(text: str) -> str:
@@ -101,7 +108,7 @@ def tasks(plan: Plan | None, steps: list[Step], *, most: int) -> tuple[Task, ...
 def message(part: Part) -> dict[str, Any]:
     """The arguments of a post or a change that show a part."""
     head = "\n".join(task.line for task in part.tasks)
-    blocks = [_note(part.mark), _note(head), *_markdown(part), _note(f"⏳ {part.notice}" if part.notice else "")]
+    blocks = [note(part.mark), note(head), *_markdown(part), note(f"⏳ {part.notice}" if part.notice else "")]
     text = " ".join(piece for piece in (part.mark, head, part.notice) if piece)
     fallback = plain(words.short(part.text or text or "…", FALLBACK))
     if part.mention:
@@ -109,15 +116,15 @@ def message(part: Part) -> dict[str, Any]:
     return {"blocks": [b for b in blocks if b] + controls(part.ask), "text": fallback}
 
 
-def _markdown(part: Part) -> list[dict[str, Any]]:
-    return [{"type": "markdown", "text": part.markdown}] if part.markdown.strip() else []
-
-
-def _note(text: str) -> dict[str, Any]:
+def note(text: str) -> dict[str, Any]:
     """Small grey text, taken literally."""
     if not text:
         return {}
     return {"type": "context", "elements": [{"type": "plain_text", "text": text[:NOTE], "emoji": False}]}
+
+
+def _markdown(part: Part) -> list[dict[str, Any]]:
+    return [{"type": "markdown", "text": part.markdown}] if part.markdown.strip() else []
 
 
 def controls(ask: Ask | None) -> list[dict[str, Any]]:

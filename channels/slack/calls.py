@@ -29,14 +29,16 @@ READS = re.compile(r"(conversations|users|files)\.(history|replies|conversations
 OCTETS = {"Content-Type": "application/octet-stream"}
 QUERIES = frozenset({"files.getUploadURLExternal"})
 
+KIND = "{0} is the wrong kind of token: bot_token begins with xoxb-, app_token with xapp-"
 REJECTED = {
-    "invalid_auth": "Slack rejects the token: copy it again from the app's settings",
-    "not_authed": "Slack got no token: set it",
-    "account_inactive": "The token belongs to a workspace or a bot that was removed: install the app again",
-    "token_revoked": "The token was revoked: install the app again",
-    "token_expired": "The token has expired: turn token rotation off and install the app again",
-    "not_allowed_token_type": "This is the wrong kind of token: bot_token begins with xoxb-, app_token with xapp-",
+    "invalid_auth": "Slack rejects {0}: copy it again from the app's settings",
+    "not_authed": "Slack got no {0}: set it",
+    "account_inactive": "{0} belongs to a workspace or a bot that was removed: install the app again",
+    "token_revoked": "{0} was revoked: install the app again",
+    "token_expired": "{0} has expired: turn token rotation off and install the app again",
+    "not_allowed_token_type": KIND,
 }
+_OTHER = {"bot_token": "xapp-", "app_token": "xoxb-"}  # how what does not belong there begins
 _GONE = frozenset(
     [
         "channel_not_found",
@@ -73,13 +75,16 @@ class Net(Protocol):
 
 
 class Calls:
-    """The calls with one token. Raises ChannelError.
+    """The calls with one token, which is `name` in the configuration. Raises ChannelError.
 
     A 429 closes its method (a tier counts calls of a method in a workspace), or the method in that channel, for as
     long as Slack says; everything else goes on (see Gates).
     """
 
-    def __init__(self, token: Secret, net: Net, session: aiohttp.ClientSession, trust: ssl.SSLContext) -> None:
+    def __init__(
+        self, name: str, token: Secret, net: Net, session: aiohttp.ClientSession, trust: ssl.SSLContext
+    ) -> None:
+        self._name = name
         self._session = session
         self._proxy = net.proxy or None
         self.web = AsyncWebClient(
@@ -116,12 +121,33 @@ class Calls:
         try:
             return await self.web.api_call(method, **how)
         except SlackApiError as error:
-            told = _translated(error)
+            told = self._translated(error)
             if isinstance(told, TryLater) and not isinstance(told, Rejected):
                 self._gates.close(method, channel, told.after)
             raise told from None
         except (aiohttp.ClientError, OSError) as error:
             raise told_apart(error) from None
+
+    def _translated(self, error: SlackApiError) -> ChannelError:
+        """The SDK's error in our words."""
+        answer = error.response
+        status = getattr(answer, "status_code", getattr(answer, "status", 0))  # ours, or aiohttp's when it was no JSON
+        data = getattr(answer, "data", None)
+        word = str(data.get("error", "")) if isinstance(data, dict) else ""
+        if status == 429 or word in _BUSY:
+            return TryLater("Slack asked to wait", _after(answer.headers))
+        if word in REJECTED:
+            words = KIND if str(self.web.token).startswith(_OTHER[self._name]) else REJECTED[word]
+            return Rejected(words.format(self._name), 60.0)
+        if status >= 500 or word in _PERHAPS:
+            return Unknown(f"Slack answered {word or status}")
+        if not word:
+            return TryLater(f"what answered is not Slack (status {status})")
+        if word == "missing_scope":
+            needed = data.get("needed", "?") if isinstance(data, dict) else "?"
+            return Refused(f"the app lacks the scope {needed}: add it and install the app again")
+        known: tuple[tuple[frozenset[str], type[Refused]], ...] = ((_GONE, Gone), (_MISSING, Missing), (_ENDED, Ended))
+        return next((kind for words, kind in known if word in words), Refused)(f"Slack: {word}")
 
     async def pages(self, method: str, field: str, most: int, /, **arguments: Any) -> AsyncIterator[list[Json]]:
         """The pages of a list by cursor, until there are `most` entries or no more."""
@@ -189,24 +215,3 @@ def told_apart(error: Exception) -> ChannelError:
 def _after(headers: Any) -> float:
     after = str(headers.get("Retry-After", ""))
     return float(after) if after.isdigit() else 1.0
-
-
-def _translated(error: SlackApiError) -> ChannelError:
-    """The SDK's error in our words."""
-    answer = error.response
-    status = getattr(answer, "status_code", getattr(answer, "status", 0))  # ours, or aiohttp's when it was no JSON
-    data = getattr(answer, "data", None)
-    word = str(data.get("error", "")) if isinstance(data, dict) else ""
-    if status == 429 or word in _BUSY:
-        return TryLater("Slack asked to wait", _after(answer.headers))
-    if word in REJECTED:
-        return Rejected(REJECTED[word], 60.0)
-    if status >= 500 or word in _PERHAPS:
-        return Unknown(f"Slack answered {word or status}")
-    if not word:
-        return TryLater(f"what answered is not Slack (status {status})")
-    if word == "missing_scope":
-        needed = data.get("needed", "?") if isinstance(data, dict) else "?"
-        return Refused(f"the app lacks the scope {needed}: add it and install the app again")
-    known: tuple[tuple[frozenset[str], type[Refused]], ...] = ((_GONE, Gone), (_MISSING, Missing), (_ENDED, Ended))
-    return next((kind for words, kind in known if word in words), Refused)(f"Slack: {word}")

@@ -32,12 +32,12 @@ from channels.pace import Budget, Place, Priority, Rates
 from channels.slack import Settings
 from channels.slack.app import NEEDED, SCOPES
 from channels.slack.blocks import LIMIT, Part, plain
-from channels.slack.calls import Calls, Json
+from channels.slack.calls import Calls, Json, Rejected
 from channels.slack.events import NAME
 from channels.slack.history import earlier
 from channels.slack.reply import REPEAT, Surface
-from channels.slack.response import Response
-from channels.slack.socket import ANSWERABLE, Socket
+from channels.slack.response import Response, Way
+from channels.slack.socket import Socket
 from channels.slack.team import Team
 from channels.writer import Writer, post_once
 
@@ -74,14 +74,17 @@ class Slack:
         self._session: aiohttp.ClientSession | None = None
         self._teams: list[Team] = []
         self._sockets: list[Socket] = []
-        self._answers: dict[str, tuple[str, float]] = {}  # interaction → its response URL, since when
+        self._ways: dict[str, Way] = {}  # how interactions can be answered, by the id of their message
         # Tiers count a whole workspace: 429s are waited out per method (Calls), only what one place may have is paced.
         self._channels = Budget(Rates(settings.per_channel, BURST, overall=5000))
         self._streams = Budget(Rates(settings.per_stream, BURST, overall=5000))
         self._writers: WeakSet[Writer[Part]] = WeakSet()
 
     async def open(self) -> None:
-        """Get ready to make calls."""
+        """Get ready to make calls. Raises Refused when the settings do not allow it."""
+        kind, _, _ = self._settings.proxy.partition("://")
+        if kind not in ("", "http", "https"):
+            raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")
         trust = await opening.trust(self._settings.ca_file)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ssl=trust)
@@ -93,10 +96,8 @@ class Slack:
             apps.setdefault(pair.app_token.reveal(), []).append(team)
         tokens = {pair.app_token.reveal(): pair.app_token for pair in self._settings.pairs}
         for token, members in apps.items():
-            calls = Calls(tokens[token], self._settings, self._session, trust)
-            self._sockets.append(
-                Socket(calls, members, self._settings.proxy, self._settings.ping_seconds, self._answers)
-            )
+            calls = Calls("app_token", tokens[token], self._settings, self._session, trust)
+            self._sockets.append(Socket(calls, members, self._settings.proxy, self._settings.ping_seconds, self._ways))
 
     async def close(self) -> None:
         """Stop every reply and hang up."""
@@ -105,7 +106,15 @@ class Slack:
             await self._session.close()
 
     async def look(self) -> str:
-        """The accounts, and whether their sockets may be opened. Raises ChannelError."""
+        """The accounts, and whether their sockets may be opened. Raises Refused with what to do."""
+        try:
+            return await self._look()
+        except (Refused, Rejected) as error:
+            raise Refused(f"{error}.") from None
+        except ChannelError as error:
+            raise Refused(f"{error}. Check base_url, proxy and the network.") from None
+
+    async def _look(self) -> str:
         found = []
         for team in self._teams:
             me, granted = await team.hello(), await team.calls.scopes()
@@ -119,6 +128,8 @@ class Slack:
 
     async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         async with asyncio.TaskGroup() as group:
+            for team in self._teams:
+                group.create_task(team.tidy(), name="slack sessions")
             for socket in self._sockets:
                 group.create_task(socket.run(receive, past), name="slack socket")
 
@@ -132,9 +143,9 @@ class Slack:
         return state
 
     def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
-        url, since = self._answers.get(to, ("", 0.0))
-        if url and time.monotonic() - since < ANSWERABLE:
-            surface: Surface = Response(self._find, thread, posts, to, asker, url=url)
+        way = self._ways.get(to)
+        if way and time.monotonic() < way.until:
+            surface: Surface = Response(self._find, thread, posts, to, asker, way=way)
         else:
             surface = Surface(self._find, thread, posts, to, asker)
         writer = Writer(surface, posts, self._place(thread, streams=bool(asker)))
@@ -170,7 +181,6 @@ class Slack:
             raise TryLater(str(error)) from None
         caption = " ".join(piece for piece in (REPEAT if known else "", file.caption) if piece)
         await post_once(posts, lambda: self._complete(team, thread, str(got["file_id"]), file.name, caption))
-        team.ended(thread)
 
     async def _complete(self, team: Team, thread: Thread, file_id: str, name: str, caption: str) -> str:
         """Show an uploaded file in its thread; gives its id. With no answer, the file tells whether it is there."""

@@ -76,7 +76,7 @@ def event(raw: Json, me: Me, event_id: str = "") -> Message | None:
             return _delete(raw, me)
         case "reaction_added", _:
             return _reaction(raw, me)
-        case "agent_session_stopped" | "message_stream_stopped", _:
+        case "agent_session_stopped", _:
             return _stopped(raw, me, event_id)
     return None
 
@@ -161,9 +161,9 @@ def _reaction(raw: Json, me: Me) -> Message | None:
 
 def _stopped(raw: Json, me: Me, event_id: str) -> Message | None:
     """The native stop button (docs.slack.dev/reference/events/agent_session_stopped)."""
-    streams = raw.get("streaming_message_ts") or [raw.get("message_ts") or ""]
+    streams = raw.get("streaming_message_ts") or [""]
     thread = Thread(NAME, me.team, raw["channel"], raw.get("thread_ts") or ANYWHERE)
-    return _stop(raw, me, f"{NAME}:{me.team}:stop:{event_id}", thread, streams[0] if streams else "")
+    return _stop(raw, me, f"{NAME}:{me.team}:stop:{event_id}", thread, streams[0])
 
 
 def _stop(raw: Json, me: Me, unique: str, thread: Thread, on: str) -> Message:

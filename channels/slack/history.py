@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from agent.conversation import Message, Quote
 from channels.base import ChannelError, Heard, Past, Refused, TryLater
@@ -32,28 +33,28 @@ async def missed(team: Team, heard: Sequence[Heard], past: Past) -> AsyncIterato
     if not latest or not past.hours:
         return
     chats = {entry.chat: entry.time for entry in heard if not entry.topic}
-    async for page in team.calls.pages("users.conversations", "channels", CHATS, types=KINDS, exclude_archived=True):
-        for chat in page:
-            since = max(earliest, chats.get(chat["id"], latest))
-            threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat["id"] and h.topic}
-            try:
-                found = await _chat(team, me, chat["id"], since, threads, past.most)
-            except Refused as error:
-                log.info("slack.not_caught_up chat=%s reason=%s", chat["id"], error)
-                continue
-            for message in found:
-                yield message
+    for chat in await _all(team, "users.conversations", "channels", CHATS, types=KINDS, exclude_archived=True):
+        since = max(earliest, chats.get(chat["id"], latest))
+        threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat["id"] and h.topic}
+        try:
+            found = await _chat(team, me, chat["id"], since, threads, past.most)
+        except Refused as error:
+            log.info("slack.not_caught_up chat=%s reason=%s", chat["id"], error)
+            continue
+        for message in found:
+            yield message
 
 
 async def _chat(team: Team, me: Me, chat: str, since: float, threads: dict[str, float], most: int) -> list[Message]:
     """One conversation's messages after `since`, and its threads' after their own times."""
-    entries = await _all(team, "conversations.history", most, channel=chat, oldest=f"{since:.6f}")
+    entries = await _all(team, "conversations.history", "messages", most, channel=chat, oldest=f"{since:.6f}")
     for entry in entries:
         if float(entry.get("latest_reply") or 0) > since:
             threads.setdefault(entry["ts"], since)
     for root, after in threads.items():
         try:
-            replies = await _all(team, "conversations.replies", most, channel=chat, ts=root, oldest=f"{after:.6f}")
+            since_then = {"channel": chat, "ts": root, "oldest": f"{after:.6f}"}
+            replies = await _all(team, "conversations.replies", "messages", most, **since_then)
         except Refused as error:  # deleted meanwhile
             log.debug("slack.no_thread chat=%s thread=%s reason=%s", chat, root, error)
             continue
@@ -63,11 +64,11 @@ async def _chat(team: Team, me: Me, chat: str, since: float, threads: dict[str, 
     return found[-most:]
 
 
-async def _all(team: Team, method: str, most: int, **where: str) -> list[Json]:
-    """Every entry of a list, waiting as long as Slack asks."""
+async def _all(team: Team, method: str, field: str, most: int, **where: Any) -> list[Json]:
+    """Every entry of a list, waiting as long as Slack asks. Raises Refused."""
     while True:
         try:
-            return [entry async for page in team.calls.pages(method, "messages", most, **where) for entry in page]
+            return [entry async for page in team.calls.pages(method, field, most, **where) for entry in page]
         except Refused:
             raise
         except ChannelError as error:

@@ -16,21 +16,7 @@ from typing import Any
 
 from agent.conversation import Final, Thread, View
 from channels.base import ChannelError, Posts, TryLater, Unknown
-from channels.markdown import split
-from channels.slack.blocks import (
-    CHUNK,
-    NOTE,
-    STEPS,
-    TASKS,
-    Part,
-    Task,
-    controls,
-    defused,
-    hint,
-    message,
-    settled,
-    tasks,
-)
+from channels.slack.blocks import CHUNK, STEPS, TASKS, Part, Task, controls, cut, hint, message, settled, tasks
 from channels.slack.calls import Ended, Json
 from channels.slack.team import Team
 from channels.writer import Missing
@@ -54,7 +40,7 @@ class Stream:
 
     def missing(self, part: Part) -> list[Json] | None:
         """The chunks that bring it to `part`; None when no addition can."""
-        text = part.markdown if part.over else settled(part.markdown)
+        text = settled(part.markdown) if part.live else part.markdown
         if self.lost or not text.startswith(self.text):
             return None
         wanted = {task.id: task for task in part.tasks}
@@ -96,31 +82,29 @@ class Surface:
         """The work so far. A stream shows every text, because it can take none back; a notice is one of its tasks."""
         shown = tasks(view.plan, list(view.steps.values()), most=TASKS if self._native else STEPS)
         notice = view.notice.text if view.notice else ""
+        text = view.text
         if self._native:
             texts = [piece.strip() for piece in view.texts.values() if piece.strip()]
             text = "\n\n".join(texts)
             self._before = "".join(f"{piece}\n\n" for piece in texts[:-1])
             if notice:
-                shown = (*shown, Task("notice", notice[:200], "in_progress"))
-            chunks = split(text, CHUNK) or [""]
-        else:
-            text = view.text
-            chunks = split(text, CHUNK - NOTE) or [""]
+                shown, notice = (*shown, Task("notice", notice[:200], "in_progress")), ""
         if not (text or shown or notice):
             return []
-        parts = [Part(chunk, live=True) for chunk in chunks]
+        parts = [Part(chunk, live=True) for chunk in cut(text) or [""]]
         parts[0] = replace(parts[0], tasks=shown)
-        if not self._native:
-            parts[-1] = replace(parts[-1], notice=notice[:300])
+        parts[-1] = replace(parts[-1], notice=notice[:300])
         return parts
 
     def render_final(self, final: Final) -> list[Part]:
-        """The answer; an open question's options are under its last message."""
+        """The answer; an open question's options are under its last message. A ping says nothing of the work."""
         said = "\n\n".join(piece for piece in (final.text, hint(final.ask)) if piece)
-        parts = [Part(chunk, over=self._native) for chunk in split(said, CHUNK, lambda text: len(defused(text)))]
+        ours = bool(self._thread.topic and self._asker and not final.mention)
+        parts = [Part(chunk, session="processing" if ours else "") for chunk in cut(said)]
         if parts:
             parts[0] = replace(parts[0], mention="" if self._private else final.mention)
-            parts[-1] = replace(parts[-1], ask=final.ask)
+            status = ("suspended" if final.ask else "active") if ours else ""
+            parts[-1] = replace(parts[-1], ask=final.ask, session=status)
         return parts
 
     def placeholder(self) -> None:
@@ -140,11 +124,11 @@ class Surface:
         ts = await self._send(team, part, index)
         self._own.add(ts)
         self._indexes[ts] = index
-        team.ended(self._thread)
+        self._leave(team, part)
         return ts
 
     async def _send(self, team: Team, part: Part, index: int) -> str:
-        if self._native and not part.over:
+        if self._native and part.live:
             try:
                 return await self._start(team, part)
             except Unknown:
@@ -167,15 +151,14 @@ class Surface:
     async def _start(self, team: Team, part: Part) -> str:
         stream = Stream()
         chunks = stream.missing(part) or []
-        person = await team.people.find(self._asker, self._thread.workspace)
-        answer = await team.calls(
-            "chat.startStream",
-            **self._address(),
-            recipient_user_id=self._asker,
-            recipient_team_id=person.team if person else self._thread.workspace,
-            task_display_mode="plan",
-            **({"chunks": chunks} if chunks else {}),
-        )
+        to: Json = {}
+        if not self._private:  # there, whom it is for is clear
+            person = await team.people.find(self._asker, self._thread.workspace)
+            to["recipient_user_id"] = self._asker
+            to["recipient_team_id"] = person.team if person else self._thread.workspace
+        if chunks:
+            to["chunks"] = chunks
+        answer = await team.calls("chat.startStream", **self._address(), **to, task_display_mode="plan")
         stream.took(chunks)
         self._streams[str(answer["ts"])] = stream
         return str(answer["ts"])
@@ -186,10 +169,8 @@ class Surface:
             try:
                 if await self._grow(team, message_id, stream, part):
                     return
-                whole = replace(
-                    part, text=self._before + part.text
-                )  # the answer is seen before the rest is folded away
-                fits = part.over and len(whole.markdown) <= CHUNK
+                whole = replace(part, text=self._before + part.text)  # it is seen before the rest is folded away
+                fits = not part.live and len(whole.markdown) <= CHUNK
                 await self._stop(team, message_id, stream, (stream.missing(whole) or []) if fits else [])
             except (Ended, Missing):  # Slack ended it, or a person did
                 pass
@@ -207,6 +188,12 @@ class Surface:
             **message(part),
             metadata=self._metadata(self._indexes.get(message_id, 0)),
         )
+        self._leave(team, part)
+
+    def _leave(self, team: Team, part: Part) -> None:
+        """Say in which status a final part leaves the thread."""
+        if part.session not in ("", "processing"):
+            team.over(self._thread, part.session)
 
     async def _grow(self, team: Team, message_id: str, stream: Stream, part: Part) -> bool:
         """Add what is missing; False when that is not possible. Raises Ended."""
@@ -214,11 +201,13 @@ class Surface:
         if chunks is None:
             return False
         try:
-            if part.over:
+            if not part.live:
                 ends = {"blocks": controls(part.ask)} if part.ask else {}
                 metadata = self._metadata(self._indexes[message_id])
-                await self._stop(team, message_id, stream, chunks, **ends, metadata=metadata)
+                await self._stop(team, message_id, stream, chunks, part.session, **ends, metadata=metadata)
                 del self._streams[message_id]
+                if part.session != "processing":
+                    team.over(self._thread)
             elif chunks:
                 await team.calls.live("chat.appendStream", channel=self._thread.chat, ts=message_id, chunks=chunks)
         except Unknown:
@@ -227,11 +216,19 @@ class Surface:
         stream.took(chunks)
         return True
 
-    async def _stop(self, team: Team, message_id: str, stream: Stream, chunks: list[Json], **more: Any) -> None:
+    async def _stop(
+        self,
+        team: Team,
+        message_id: str,
+        stream: Stream,
+        chunks: list[Json],
+        session: str = "processing",
+        **more: Any,
+    ) -> None:
         """End a stream with these chunks: a message cannot be changed while it is one. Raises Ended."""
         address: Json = {"channel": self._thread.chat, "ts": message_id} | ({"chunks": chunks} if chunks else {})
         try:
-            await team.calls("chat.stopStream", **address, **more)
+            await team.calls("chat.stopStream", **address, session_status=session, **more)
         except TryLater:
             if chunks:  # few streams may be ended in a minute, but many additions made: show it at least
                 await team.calls("chat.appendStream", **address)

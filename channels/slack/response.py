@@ -1,40 +1,64 @@
-"""The answer to a slash command: by its response URL, seen only by who used it, as long as Slack allows that."""
+"""Answers by the response URL of an interaction: seen only by who began it, as long as Slack allows that."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.conversation import View
-from channels.base import Refused
+from channels.base import Gone, Refused
 from channels.slack.blocks import Part, message
 from channels.slack.reply import Surface
 from channels.writer import Missing
 
 PREFIX = "response:"  # such an answer has no id of Slack's
+ALONE = "Only you see this, because I am not in this conversation. Invite me to go on here."
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The response URL of an interaction, good until then. `only`: a slash command is answered by it alone; what a
+    shortcut asked for, only where the app may not write."""
+
+    url: str
+    until: float  # time.monotonic()
+    only: bool
 
 
 class Response(Surface):
-    """The messages of one such answer. The URL is good for five calls, so nothing is streamed."""
+    """The messages of one such answer. A URL is good for five calls, so nothing is streamed by it."""
 
-    def __init__(self, *args: Any, url: str) -> None:
+    def __init__(self, *args: Any, way: Way) -> None:
         super().__init__(*args)
-        self._url = url
+        self._url = way.url
+        self._only = way.only
         self._posted = 0
 
     def render(self, view: View) -> list[Part]:
-        return []
+        return [] if self._only else super().render(view)
 
     async def post(self, part: Part, index: int) -> str:
+        if self._only and (made := await self._respond(part, index)):
+            return made
+        try:
+            return await super().post(part, index)
+        except Gone:
+            if part.live or self._only or not (made := await self._respond(replace(part, mark=ALONE), index)):
+                raise
+            return made
+
+    async def _respond(self, part: Part, index: int) -> str:
+        """Gives an id of ours; "" when the URL is used up or too old."""
         if self._url:
             team = await self._find(self._thread.workspace)
             try:
                 await team.calls.respond(self._url, {"response_type": "ephemeral", **message(part)})
             except Refused:
-                self._url = ""  # used up or too late: as an ordinary message
+                self._url = ""
             else:
                 self._posted += 1
                 return f"{PREFIX}{self._key}:{index}"
-        return await super().post(part, index)
+        return ""
 
     async def edit(self, message_id: str, part: Part) -> None:
         if not message_id.startswith(PREFIX):
@@ -52,4 +76,6 @@ class Response(Surface):
             await super().delete(message_id)
 
     async def typing(self) -> None:
-        """Slack shows by itself that the command was heard."""
+        """Slack shows by itself that a command was heard."""
+        if not self._only:
+            await super().typing()

@@ -22,6 +22,7 @@ from channels.base import ChannelError, Health, Heard, NotStored, Past, Readines
 from channels.slack.calls import SDK, Calls, Json, Rejected
 from channels.slack.events import NAME, read, teams
 from channels.slack.history import missed
+from channels.slack.response import Way
 from channels.slack.team import AGAIN_PLEASE, Team, Unsure
 from channels.vitals import Vitals, pause
 
@@ -69,16 +70,14 @@ class Line(SocketModeClient):
 
 
 class Socket:
-    """One app's socket, and the workspaces that it speaks for. `answers` remembers where interactions are answered."""
+    """One app's socket, and the workspaces that it speaks for. `ways` remembers how interactions are answered."""
 
-    def __init__(
-        self, calls: Calls, members: Sequence[Team], proxy: str, ping: float, answers: dict[str, tuple[str, float]]
-    ) -> None:
+    def __init__(self, calls: Calls, members: Sequence[Team], proxy: str, ping: float, ways: dict[str, Way]) -> None:
         self._calls = calls
         self._members = members
         self._proxy = proxy
         self._ping = ping
-        self._answers = answers
+        self._ways = ways
         self._app = AsyncApp(
             name=NAME,
             client=calls.web,
@@ -115,7 +114,7 @@ class Socket:
             while True:
                 heard: list[tuple[Team, Sequence[Heard]]] = []
                 try:
-                    for team in self._members:
+                    for team in await self._reached():
                         heard.append((team, await past.heard(NAME, (await team.hello()).team)))
                     line = await self._open()
                 except (ChannelError, TimeoutError) as error:
@@ -130,10 +129,30 @@ class Socket:
                 self._failures = self._failures + 1 if time.monotonic() - began < BRIEF else 0
                 await asyncio.sleep(pause(self._failures, SLOWEST) if self._failures else 0)
 
-    async def _open(self) -> Line:
-        """A new connection. Raises ChannelError, TimeoutError."""
+    async def _reached(self) -> list[Team]:
+        """The workspaces that let us in: one that does not is nobody else's trouble. Raises ChannelError."""
+        there: list[Team] = []
+        for number, team in enumerate(self._members, 1):
+            try:
+                await team.hello()
+            except Rejected as error:
+                if number == len(self._members) and not there:
+                    raise
+                log.warning("slack.locked_out token=%d reason=%s", number, error)
+            else:
+                there.append(team)
+        return there
+
+    async def _open(self, own: int = 1) -> Line:
+        """A new connection, so that we have `own`. Raises ChannelError, TimeoutError."""
+
+        async def greeted(_: object, message: Json, __: object) -> None:
+            if message.get("num_connections", 0) > own:
+                log.info("slack.shared connections=%d", message["num_connections"])  # each gets a part of the events
+
         url = str((await self._calls("apps.connections.open"))["url"])
         line = Line(url, self._calls, self._proxy, self._ping)
+        line.message_listeners.append(greeted)
         line.socket_mode_request_listeners.append(self._handle)
         try:
             async with asyncio.timeout(CONNECT):
@@ -151,7 +170,7 @@ class Socket:
                 if line.leaving:
                     line.leaving = False
                     try:
-                        new = await self._open()
+                        new = await self._open(2)
                     except (ChannelError, TimeoutError) as error:
                         log.info("slack.not_moved reason=%s", error)
                     else:
@@ -178,11 +197,9 @@ class Socket:
             return BoltResponse(status=200, body="")
         event = read(payload, team.me)
         if event is None:
-            if payload.get("event", {}).get("type") in ("assistant_thread_started", "app_home_opened"):
-                self._soon(team.opened(payload["event"]), "opened")
             return BoltResponse(status=200, body="")
-        if isinstance(event, Message) and payload.get("response_url") and event.kind is Kind.COMMAND:
-            self._remember(event.id, payload["response_url"])
+        if isinstance(event, Message) and payload.get("response_url") and event.kind is not Kind.CLICK:
+            self._remember(event, payload["response_url"])
         try:
             await self._store(team, event, payload)
         except NotStored as error:
@@ -190,12 +207,12 @@ class Socket:
             return self._not_stored(team, event, payload, quietly=isinstance(error, Unsure))
         return BoltResponse(status=200, body="")
 
-    def _remember(self, event_id: str, url: str) -> None:
-        """Where an interaction is answered; those that nobody can answer any more are forgotten."""
+    def _remember(self, event: Message, url: str) -> None:
+        """How an interaction is answered; those that nobody can answer any more are forgotten."""
         now = time.monotonic()
-        for old in [known for known, (_, since) in self._answers.items() if now - since > ANSWERABLE]:
-            del self._answers[old]
-        self._answers[event_id] = (url, now)
+        for old in [known for known, way in self._ways.items() if way.until < now]:
+            del self._ways[old]
+        self._ways[event.id] = Way(url, now + ANSWERABLE, only=event.kind is Kind.COMMAND)
 
     async def _store(self, team: Team, event: Message | Unreadable, payload: Json) -> None:
         assert self._receive is not None  # noqa: S101 — set for as long as run() runs

@@ -12,10 +12,11 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
-from agent.conversation import Kind, Message, Quote, Thread, Unreadable
-from channels.base import ChannelError, NotStored, Receipt, Refused
+from agent.conversation import ANYWHERE, Kind, Message, Quote, Thread, Unreadable
+from channels import words
+from channels.base import ChannelError, NotStored, Receipt, Refused, TryLater
 from channels.slack import Pair, Settings
-from channels.slack.blocks import plain
+from channels.slack.blocks import note, plain
 from channels.slack.calls import Calls, Json
 from channels.slack.events import ASK, Me
 
@@ -25,18 +26,14 @@ PATIENCE = 1.0  # seconds that a message may wait for its author's name
 FRESH = 3600.0  # seconds that a person is remembered,
 REFUSED = 30.0  # …that Slack refused to tell of somebody,
 FAILED = 2.0  # …and that it did not answer
-STATUS = 100.0  # seconds that a status lasts (Slack forgets it after two minutes)
-WORKING = "is working…"
+SESSION = 3000.0  # seconds after which Slack is told again that somebody works (it forgets after an hour)
+TITLE = 60  # characters of a session's title
 
 NOT_YOURS = "This is not yours to answer."
 ANSWERED = "This is answered already."
 NOT_STORED = "I can't store messages at the moment, so I have not taken yours yet."
 LATER = f"{NOT_STORED} It is not lost: I will take it by itself as soon as I can."
 AGAIN_PLEASE = f"{NOT_STORED} Please try it again in a while."
-PROMPTS = [
-    {"title": "What can you do?", "message": "What can you do for me?"},
-    {"title": "Commands", "message": "!help"},
-]
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 
 
@@ -103,12 +100,12 @@ class Team:
     """One workspace that the app is installed in."""
 
     def __init__(self, pair: Pair, settings: Settings, session: aiohttp.ClientSession, trust: ssl.SSLContext) -> None:
-        self.calls = Calls(pair.bot_token, settings, session, trust)
+        self.calls = Calls("bot_token", pair.bot_token, settings, session, trust)
         self.people = People(self.calls)
         self.me: Me | None = None
-        self._shows: dict[Thread, float] = {}  # until when a status shows
+        self._working: dict[Thread, float] = {}  # sessions that Slack shows as working, until when
+        self._over: asyncio.Queue[tuple[Thread, str]] = asyncio.Queue()  # …and those that it has to be told of
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
-        self._untitled: set[tuple[str, str]] = set()  # assistant threads without a title
 
     async def hello(self) -> Me:
         """Who we are here. Raises ChannelError."""
@@ -128,8 +125,7 @@ class Team:
         )
         author = message.author
         if person:
-            guest = person.guest or (author.guest and person.team != team)
-            author = replace(author, name=person.name, bot=person.bot, guest=guest)
+            author = replace(author, name=person.name, bot=person.bot, guest=person.guest)
         quotes = tuple([replace(q, author=await self._name(q, team)) for q in message.quotes])
         return replace(message, author=author, quotes=quotes)
 
@@ -152,29 +148,53 @@ class Team:
 
     # ------------------------------------------------------------ signs
 
-    async def working(self, thread: Thread, to: str = "") -> None:
-        """Say that somebody works: a status where there is a thread, a reaction to the message where there is none."""
-        if thread.topic and thread.topic.replace(".", "").isdecimal():
+    async def working(self, thread: Thread, asked: Message | None = None) -> None:
+        """Say that somebody works: in a thread its session does (docs.slack.dev/ai/agent-sessions), with a button to
+        stop it; where there is none, a reaction to what was `asked` says it."""
+        if thread.topic:
             now = time.monotonic()
-            if self._shows.get(thread, 0.0) > now:
+            if self._working.get(thread, 0.0) > now:
                 return
-            if len(self._shows) > 1000:
-                self._shows = {known: until for known, until in self._shows.items() if until > now}
-            self._shows[thread] = now + STATUS
-            where = {"channel_id": thread.chat, "thread_ts": thread.topic}
+            if len(self._working) > 1000:
+                self._working = {known: until for known, until in self._working.items() if until > now}
+            self._working[thread] = now + SESSION
+            title = {"title": words.short(asked.text, TITLE)} if asked and asked.text else {}  # of a new session
             try:
-                await self.calls("assistant.threads.setStatus", **where, status=WORKING)
+                await self._tell(thread, "processing", **title)
             except ChannelError:
-                self.ended(thread)
-                raise
-            if thread not in self._shows:  # a message overtook it, and took nothing away
-                await self.calls("assistant.threads.setStatus", **where, status="")
-        elif to.replace(".", "").isdecimal():
-            await self.calls("reactions.add", channel=thread.chat, timestamp=to, name="eyes")
+                self._working.pop(thread, None)
+                if not asked:
+                    raise
+            else:
+                if thread not in self._working:  # the end overtook it
+                    self._over.put_nowait((thread, "active"))
+                return
+        if asked:
+            await self.calls("reactions.add", channel=thread.chat, timestamp=asked.id, name="eyes")
 
-    def ended(self, thread: Thread) -> None:
-        """A message of the bot takes the status away."""
-        self._shows.pop(thread, None)
+    def over(self, thread: Thread, status: str = "") -> None:
+        """The work in a thread is over; Slack is told that the session's status is this, unless it knows already."""
+        self._working.pop(thread, None)
+        if status:
+            self._over.put_nowait((thread, status))
+
+    async def tidy(self) -> None:
+        """Tell Slack what is over, as late as it takes it: it would show for an hour that somebody works."""
+        while True:
+            thread, status = await self._over.get()
+            if thread in self._working:  # again
+                continue
+            try:
+                await self._tell(thread, status)
+            except Refused as error:
+                log.debug("slack.no_session thread=%s reason=%s", thread, error)
+            except ChannelError as error:
+                self._over.put_nowait((thread, status))
+                await asyncio.sleep(error.after if isinstance(error, TryLater) else 1.0)
+
+    async def _tell(self, thread: Thread, status: str, **more: str) -> None:
+        where = {"channel_id": thread.chat, "thread_ts": thread.topic}
+        await self.calls("agents.sessions.setStatus", **where, status=status, **more)
 
     async def acknowledge(self, event: Message | Unreadable, receipt: Receipt, payload: Json) -> None:
         """What its author sees at once."""
@@ -184,58 +204,48 @@ class Team:
         elif event.kind is Kind.CLICK:
             await self._clicked(event, receipt, payload)
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            await self.working(event.thread, event.id)
-            await self._title(event)
+            await self.working(event.thread, event)
+        elif _stopped(payload) or (event.thread in self._working and _withdrawn(event)):
+            self.over(event.thread, "active")  # there may be no answer that says so
 
     async def apologize(self, event: Message) -> None:
         """Say once per outage and thread that a message could not be stored."""
         if event.addressed and event.kind in (Kind.CHAT, Kind.COMMAND) and event.thread not in self._told:
             self._told.add(event.thread)
             address = {"thread_ts": event.thread.topic} if event.thread.topic else {}
-            note = {"event_type": "fawn_note", "event_payload": {}}  # so that it is not taken for an unfinished answer
-            await self.calls("chat.postMessage", channel=event.thread.chat, text=LATER, metadata=note, **address)
+            mark = {"event_type": "fawn_note", "event_payload": {}}  # so that it is not taken for an unfinished answer
+            await self.calls("chat.postMessage", channel=event.thread.chat, text=LATER, metadata=mark, **address)
 
     async def _clicked(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Put the choice where the buttons were; who may not choose is told so, and nobody else."""
         if receipt is not Receipt.ACCEPTED:
-            words = NOT_YOURS if receipt is Receipt.IGNORED else ANSWERED
-            address = {"thread_ts": click.thread.topic} if click.thread.topic not in ("", "*") else {}
+            told = NOT_YOURS if receipt is Receipt.IGNORED else ANSWERED
+            address = {"thread_ts": click.thread.topic} if click.thread.topic not in ("", ANYWHERE) else {}
             await self.calls(
-                "chat.postEphemeral", channel=click.thread.chat, user=click.author.id, text=words, **address
+                "chat.postEphemeral", channel=click.thread.chat, user=click.author.id, text=told, **address
             )
             return
         chosen = f"✓ {click.text}"[:1900] + f" ({click.author.name})"
-        note = {"type": "context", "elements": [{"type": "plain_text", "text": chosen, "emoji": False}]}
         if payload["container"].get("is_ephemeral"):
             await self.calls.respond(payload["response_url"], {"replace_original": True, "text": plain(chosen)})
             return
-        shown = payload["message"]
-        kept = [block for block in shown.get("blocks") or () if not str(block.get("block_id", "")).startswith(ASK)]
+        text = payload["message"].get("text") or ""
+        kept = [b for b in payload["message"].get("blocks") or () if not str(b.get("block_id", "")).startswith(ASK)]
+        if text and not kept:  # what was streamed is no block
+            kept = [{"type": "markdown", "text": text}]
         await self.calls(
             "chat.update",
             channel=click.thread.chat,
             ts=click.id,
-            text=shown.get("text") or plain(chosen),
-            blocks=[*kept, note],
+            text=text or plain(chosen),
+            blocks=[*kept, note(chosen)],
         )
 
-    # ------------------------------------------------------------ assistant threads
 
-    async def opened(self, event: Json) -> None:
-        """Somebody opened the assistant: offer something to begin with."""
-        about = event.get("assistant_thread") or {}
-        channel, ts = about.get("channel_id") or event.get("channel"), about.get("thread_ts") or ""
-        if not channel or (not ts and event.get("tab") != "messages"):
-            return
-        if ts:
-            self._untitled.add((channel, ts))
-        address = {"thread_ts": ts} if ts else {}
-        await self.calls("assistant.threads.setSuggestedPrompts", channel_id=channel, prompts=PROMPTS, **address)
+def _stopped(payload: Json) -> bool:
+    """The native stop button, which leaves it to us to say that nobody works any more."""
+    return (payload.get("event") or {}).get("type") == "agent_session_stopped"
 
-    async def _title(self, message: Message) -> None:
-        """The first words of an assistant thread are its title."""
-        place = (message.thread.chat, message.thread.topic)
-        if place in self._untitled and message.text:
-            self._untitled.discard(place)
-            title = " ".join(message.text.split())[:60]
-            await self.calls("assistant.threads.setTitle", channel_id=place[0], thread_ts=place[1], title=title)
+
+def _withdrawn(event: Message) -> bool:
+    return event.kind is Kind.DELETE or (event.kind is Kind.COMMAND and event.text == "stop")

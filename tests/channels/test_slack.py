@@ -75,15 +75,50 @@ async def test_a_long_stream_becomes_messages(rig: SlackRig) -> None:
 # ---------------------------------------------------------------- signs of life
 
 
-async def test_a_thread_shows_a_status_until_the_message_comes(rig: SlackRig) -> None:
+async def test_a_thread_s_session_shows_work_and_its_end(rig: SlackRig) -> None:
     said = time.monotonic()
+    message = await rig.say("Write the report\nplease", 7)
+    await until(lambda: rig.server.calls_of("agents.sessions.setStatus"))
+    assert rig.server.calls_of("agents.sessions.setStatus")[0].at - said < 0.3
+    place, root = rig.server.conversation(OPS), rig.root(7)
+    assert (place.sessions, place.titles) == ({root: "processing"}, {root: "Write the report please"})
+    rig.server.fault("flood", "agents.sessions.setStatus", seconds=1)
+    await reply(rig, message).finish(Final("Here it is."))
+    await rig.channel.reply(message.thread, Memory("p"), asker=JANE).finish(Final("Done after 1 min.", mention=JANE))
+    await until(lambda: place.sessions == {root: "active"})
+    assert [call.args["status"] for call in rig.server.calls_of("agents.sessions.setStatus")][1:] == ["active"] * 2
+
+
+async def test_a_session_that_waits_for_an_answer_is_suspended(rig: SlackRig) -> None:
+    message = await rig.say("paint it", 7)
+    await reply(rig, message).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
+    sessions = rig.server.conversation(OPS).sessions
+    await until(lambda: sessions == {rig.root(7): "suspended"})
+    rig.press("red", 7)
+    growing = rig.channel.reply(message.thread, Memory("r2"), to=message.id, asker=JANE)
+    await until(lambda: sessions == {rig.root(7): "processing"})
+    await growing.finish(Final("It is red."))
+    await until(lambda: sessions == {rig.root(7): "active"})
+
+
+async def test_a_question_that_is_taken_back_leaves_no_session_at_work(rig: SlackRig) -> None:
+    sessions, root = rig.server.conversation(OPS).sessions, rig.root(7)
+    for withdraw in (rig.server.remove, lambda _: rig.server.send("!stop", thread=root)):
+        message = await rig.say("never mind", 7)
+        await until(lambda: sessions == {root: "processing"})
+        withdraw(message.id)
+        await until(lambda: sessions == {root: "active"})
+    rig.server.remove(rig.server.send("lunch?", user="U2", thread=rig.root(8), silent=True))
+    await rig.say("hello")
+    assert sessions == {root: "active"}
+
+
+async def test_an_app_that_is_no_agent_reacts(rig: SlackRig) -> None:
+    rig.server.agent = False
     message = await rig.say("hello", 7)
-    await until(lambda: rig.server.calls_of("assistant.threads.setStatus"))
-    assert rig.server.calls_of("assistant.threads.setStatus")[0].at - said < 0.3
-    status = rig.server.conversation(OPS).status
-    assert status == {rig.root(7): "is working…"}
+    await until(lambda: rig.server.conversation(OPS).posts[message.id].reactions == {"eyes": [BOT]})
     await reply(rig, message).finish(Final("Hi."))
-    assert status == {}
+    assert rig.visible(7) == ["Hi."]
 
 
 async def test_a_direct_message_gets_eyes_and_no_empty_message(rig: SlackRig) -> None:
@@ -100,23 +135,20 @@ async def test_who_may_not_talk_sees_no_sign(rig: SlackRig) -> None:
     rig.mutter("hello", 7, mention=True)
     await until(lambda: rig.box.receipts)
     await asyncio.sleep(0.1)
-    assert not rig.server.calls_of("assistant.threads.setStatus")
+    assert not rig.server.calls_of("agents.sessions.setStatus")
     assert not rig.server.calls_of("reactions.add")
 
 
-async def test_an_assistant_thread_is_greeted_and_titled(rig: SlackRig) -> None:
-    thread = rig.server.open_chat()
-    await until(lambda: rig.server.prompts)
-    assert rig.server.prompts[0]["thread_ts"] == thread
-    rig.server.send("Write the report\nplease", DIRECT, thread=thread)
+async def test_a_thread_of_a_direct_chat_is_streamed(rig: SlackRig) -> None:
+    root = rig.server.send("about the report", DIRECT, silent=True)
+    rig.server.send("write it", DIRECT, thread=root)
     message = await rig.box.next()
-    assert message.thread == Thread("slack", TEAM, DIRECT, thread)
-    await until(lambda: rig.server.titles == {thread: "Write the report please"})
+    assert message.thread == Thread("slack", TEAM, DIRECT, root)
     growing = reply(rig, message)
     growing.show(Text("On it."))
-    await rig.server.wait("On it.", DIRECT, thread)
-    assert rig.server.visible(DIRECT, thread)[0].state == "streaming"
+    assert (await rig.server.wait("On it.", DIRECT, root)).state == "streaming"
     await growing.finish(Final("On it."))
+    assert rig.server.conversation(DIRECT).sessions == {root: "active"}
 
 
 # ---------------------------------------------------------------- buttons
@@ -146,6 +178,7 @@ async def test_buttons_stand_under_a_finished_stream(rig: SlackRig) -> None:
     rig.press("blue", 7)
     assert (await rig.box.next(kind=Kind.CLICK)).text == "blue"
     await until(lambda: not rig.buttons(7))
+    assert shown(rig).text == "I can paint it.\n\nWhich colour?\n\n_Choose, or just answer in words._\n✓ blue (Jane)"
 
 
 async def test_who_may_not_press_is_told_alone(rig: SlackRig) -> None:
@@ -229,6 +262,20 @@ async def test_the_shortcut_asks_about_a_message_in_its_thread(rig: SlackRig) ->
     await until(lambda: rig.server.acked(key))
     await reply(rig, message).finish(Final("Call the janitor."))
     assert rig.server.texts(OPS, ts) == ["Call the janitor."]
+
+
+async def test_the_shortcut_where_the_app_may_not_write_is_answered_to_who_used_it(rig: SlackRig) -> None:
+    rig.server.conversation("G7").member = False
+    ts = rig.server.send("the beamer is broken", "G7", user="U2", silent=True)
+    rig.server.shortcut(ts, "G7")
+    growing = reply(rig, message := await rig.box.next())
+    growing.show(Text("Let me"))
+    await until(lambda: rig.server.calls_of("chat.postMessage"))
+    await growing.finish(Final("Call the janitor."))
+    [answer] = rig.server.visible("G7")
+    assert (answer.only_for, message.thread.chat) == (JANE, "G7")
+    assert answer.text.startswith("Only you see this")
+    assert answer.text.endswith("Call the janitor.")
 
 
 # ---------------------------------------------------------------- places

@@ -52,6 +52,16 @@ async def test_additions_are_what_is_new_and_no_more(rig: SlackRig) -> None:
     assert rig.pinged(7) == []
 
 
+async def test_what_escaping_makes_longer_still_fits(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("tell me", 7))
+    text = " ".join(f"<@U{number}>" for number in range(1300))  # 11,000 characters, 15,000 escaped
+    growing.show(Text(text))
+    await until(lambda: len(rig.visible(7)) == 2)
+    await growing.finish(Final(text))
+    assert " ".join(rig.visible(7)).split() == text.split()
+    assert not [call for call in rig.server.calls if call.error]
+
+
 async def test_steps_and_plan_are_tasks_and_fold_at_the_end(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))

@@ -16,6 +16,7 @@ from agent.conversation import Attachment, Final, Kind, Secret, Text, Thread, Un
 from channels import slack
 from channels.base import ChannelError, Health, OutFile, Receipt, Refused, TryLater
 from channels.slack.app import SCOPES
+from channels.slack.calls import KIND
 from channels.slack.gates import Gates
 from tests.channels.box import Box, Memory, Service
 from tests.channels.rig_slack import DIRECT, SlackRig
@@ -53,21 +54,23 @@ def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> s
 @pytest.mark.parametrize(
     ("bot", "app", "words"),
     [
-        (BOT_TOKEN, "xapp-wrong", "Slack rejects the token"),
-        ("xoxb-wrong", APP_TOKEN, "Slack rejects the token"),
-        (BOT_TOKEN, BOT_TOKEN, "wrong kind of token"),
+        (BOT_TOKEN, "xapp-wrong", "Slack rejects app_token: copy it again from the app's settings."),
+        ("xoxb-wrong", APP_TOKEN, "Slack rejects bot_token: copy it again from the app's settings."),
+        (APP_TOKEN, BOT_TOKEN, KIND.format("bot_token") + "."),
+        (BOT_TOKEN, BOT_TOKEN, KIND.format("app_token") + "."),
     ],
-    ids=["app token", "bot token", "swapped"],
+    ids=["app token", "bot token", "swapped", "twice the same"],
 )
 async def test_case_14_a_wrong_token_is_said_within_seconds(bot: str, app: str, words: str) -> None:
     async with FakeSlack() as server, service(settings(server, bot, app), Box()) as made:
         await until(lambda: made.channel.readiness().health is Health.DOWN, seconds=5)
-        assert words in made.channel.readiness().detail
+        assert made.channel.readiness().detail == words
         opens = len(server.calls)
         await asyncio.sleep(0.3)
         assert len(server.calls) - opens <= 2  # with back-off
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(Refused) as told:
             await slack.probe(settings(server, bot, app))
+        assert str(told.value) == words
 
 
 async def test_probe_says_who_it_is_or_what_to_do(rig: SlackRig) -> None:
@@ -83,6 +86,10 @@ async def test_probe_says_who_it_is_or_what_to_do(rig: SlackRig) -> None:
         await slack.probe(rig.settings)
     with pytest.raises(Refused, match=r"cannot be reached.*Check base_url, proxy and the network"):
         await slack.probe(replace(rig.settings, base_url="http://127.0.0.1:9/api/"))
+    with pytest.raises(Refused, match=r"`ca_file` cannot be used \(FileNotFoundError\): name a PEM file"):
+        await slack.probe(replace(rig.settings, ca_file="/nowhere.pem"))
+    with pytest.raises(Refused, match="a proxy of kind socks5 cannot be used"):
+        await slack.probe(replace(rig.settings, proxy="socks5://127.0.0.1:9"))
     with pytest.raises(Refused, match="what answered is not Slack"):
         await slack.probe(replace(rig.settings, base_url=f"{rig.server.base_url}/nowhere/"))
 
@@ -205,7 +212,7 @@ async def test_case_59_parallel_deliveries_are_one_message_and_one_sign(rig: Sla
     await until(lambda: len(rig.box.receipts) >= 7)
     assert len(rig.box.messages) == 1
     assert rig.box.receipts.count(Receipt.ACCEPTED) == 1
-    assert len(rig.server.calls_of("assistant.threads.setStatus")) == 1
+    assert len(rig.server.calls_of("agents.sessions.setStatus")) == 1
 
 
 # ---------------------------------------------------------------- people
@@ -218,13 +225,14 @@ async def test_who_people_are(rig: SlackRig) -> None:
     rig.server.person("U8", team_id="T9")
     rig.server.person("U9", is_stranger=True)
     rig.server.person("U10", is_bot=True)
-    for number, user in enumerate(("U5", "U6", "U7", "U8", "U9", "U10"), 1):
-        rig.server.send(f"<@{BOT}> hi", user=user)
+    rig.server.person("U11", team_id="T9", enterprise_user={"teams": [TEAM, "T9"]})  # one organization, two workspaces
+    for number, user in enumerate(("U5", "U6", "U7", "U8", "U9", "U10", "U11"), 1):
+        rig.server.send(f"<@{BOT}> hi", user=user, user_team=rig.server.people[user]["team_id"])
         await until(lambda number=number: len(rig.box.messages) == number)  # type: ignore[misc]  # a lambda with a default
     authors = [message.author for message in rig.box.messages]
     assert authors[0].name == "Kim 金"
-    assert [author.guest for author in authors] == [False, True, True, True, True, False]
-    assert [author.bot for author in authors] == [False] * 5 + [True]
+    assert [author.guest for author in authors] == [False, True, True, True, True, False, False]
+    assert [author.bot for author in authors] == [False] * 5 + [True, False]
 
 
 @pytest.mark.parametrize("kind", ["hang", "error", "flood"])
@@ -350,6 +358,7 @@ async def test_case_60_after_an_hour_each_is_answered_once_and_two_days_old_ones
     rig.server.send(f"<@{BOT}> in private", "G5", at=now - 3000, silent=True)
     rig.server.send("direct", DIRECT, at=now - 2900, silent=True)
     rig.server.fault("flood", "conversations.history", seconds=1)
+    rig.server.fault("error", "users.conversations", code=500)
     await rig.back()
     await until(lambda: len(rig.box.messages) >= 7)
     await rig.say("after")
@@ -385,12 +394,14 @@ async def test_case_07_two_workspaces_with_the_same_ids_are_two(tmp_path: Path) 
             assert server.texts(OPS, team="T1") == []
 
 
-async def test_one_app_in_two_workspaces_has_one_socket() -> None:
+async def test_one_app_in_two_workspaces_has_one_socket(caplog: pytest.LogCaptureFixture) -> None:
+    """…and the third, which has thrown it out, does not make it deaf for the others."""
+    caplog.set_level(logging.INFO)
     second = Workspace("T2", "Other", "U2FAWN", "B2FAWN", "xoxb-2", APP_TOKEN)
     async with FakeSlack(Workspace(), second) as server:
         box = Box()
-        both = replace(settings(server), workspaces=(slack.Pair(Secret("xoxb-2"), Secret(APP_TOKEN)),))
-        async with service(both, box) as made:
+        others = [slack.Pair(Secret(bot), Secret(APP_TOKEN)) for bot in ("xoxb-2", "xoxb-revoked")]
+        async with service(replace(settings(server), workspaces=tuple(others)), box) as made:
             await until(lambda: made.channel.readiness().health is Health.READY)
             assert len(server.sockets) == 1
             server.send("<@U2FAWN> hi", team="T2")
@@ -399,3 +410,12 @@ async def test_one_app_in_two_workspaces_has_one_socket() -> None:
             await made.channel.reply(message.thread, Memory()).finish(Final("Hello."))
             assert server.texts(OPS, team="T2") == ["Hello."]
             assert message.kind is Kind.CHAT
+            assert "slack.locked_out token=3 reason=Slack rejects bot_token" in caplog.text
+            assert "slack.shared" not in caplog.text
+
+
+async def test_two_instances_share_and_say_so(rig: SlackRig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with service(rig.settings, Box()) as made:
+        await until(lambda: made.channel.readiness().health is Health.READY)
+        await until(lambda: "slack.shared connections=2" in caplog.text)

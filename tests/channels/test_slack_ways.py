@@ -84,13 +84,13 @@ def test_the_manifest_ticks_what_the_channel_needs() -> None:
     assert made["oauth_config"]["scopes"]["bot"] == sorted(SCOPES)
     assert made["features"]["slash_commands"][0]["command"] == "/fawn"
     assert made["features"]["shortcuts"][0]["name"] == "Ask Fawn about this"
+    assert "assistant:write" in SCOPES  # what an app needs to be an agent, as whose feature it is declared
+    assert made["features"]["agent_view"]["agent_description"]
     assert len(made["display_information"]["description"]) <= 140
     sources = "".join(path.read_text() for path in (Path(__file__).parents[2] / "channels" / "slack").glob("*.py"))
-    called = set(re.findall(r'"((?:assistant|chat|conversations|files|reactions|users)\.[\w.]+)"', sources))
+    called = set(re.findall(r'"((?:agents|chat|conversations|files|reactions|users)\.[\w.]+)"', sources))
     needs = {  # docs.slack.dev/reference/methods: each method's bot scope
-        "assistant.threads.setStatus": "chat:write",
-        "assistant.threads.setSuggestedPrompts": "assistant:write",
-        "assistant.threads.setTitle": "assistant:write",
+        "agents.sessions.setStatus": "chat:write",
         "chat.appendStream": "chat:write",
         "chat.delete": "chat:write",
         "chat.postEphemeral": "chat:write",

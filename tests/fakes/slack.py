@@ -30,7 +30,7 @@ from tests.fakes.slack_world import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, 
 
 __all__ = ["APP_TOKEN", "BOT", "BOT_TOKEN", "JANE", "OPS", "TEAM", "Call", "FakeSlack", "Shown", "Workspace"]
 
-STRUCTURED = ("blocks", "chunks", "metadata", "files", "prompts")  # JSON text in forms and queries
+STRUCTURED = ("blocks", "chunks", "metadata", "files")  # JSON text in forms and queries
 
 
 @dataclass(slots=True)
@@ -287,7 +287,8 @@ class FakeSlack(LocalServer, People):
         await ws.prepare(request)
         socket = Socket(ws, request, app_token)
         self.sockets.append(socket)
-        hello = {"num_connections": len(self.sockets), "connection_info": {"app_id": "A0FAWN"}}
+        count = sum(other.app_token == app_token for other in self.sockets)
+        hello = {"num_connections": count, "connection_info": {"app_id": "A0FAWN"}}
         await ws.send_json({"type": "hello", "debug_info": {"host": "applink-1"}, **hello})
         for envelope in list(self.envelopes.values()):
             if not (envelope.acks or envelope.lost) and envelope.kind == "events_api":

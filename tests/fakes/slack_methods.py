@@ -9,6 +9,7 @@ from tests.fakes.server import Json
 from tests.fakes.slack_world import BLOCKS, MARKDOWN, Conversation, Post, Workspace, World, controls, pings, texts
 
 TASKS = frozenset({"pending", "in_progress", "complete", "error"})
+SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 
 class ApiError(Exception):
@@ -89,7 +90,6 @@ class Methods(World):
         post.notified = [p for text, parsed in texts(post.blocks) if parsed for p in pings(text)]
         post.notified = post.notified or ([] if post.blocks else pings(post.text))
         place.posts[post.ts] = post
-        place.status.pop(post.thread_ts, None)
         return {"channel": place.id, "ts": post.ts, "message": self.message(workspace.team, post)}
 
     def m_chat_postEphemeral(self, workspace: Workspace, args: Json) -> Json:
@@ -133,17 +133,18 @@ class Methods(World):
         place = self.place(workspace, args)
         if not args.get("thread_ts"):
             raise ApiError("invalid_arguments")
-        if place.kind != "im" and not args.get("recipient_user_id"):
-            raise ApiError("missing_recipient_user_id")
-        if place.kind != "im" and not args.get("recipient_team_id"):
-            raise ApiError("missing_recipient_team_id")
+        for name in ("recipient_user_id", "recipient_team_id"):
+            if place.kind != "im" and not args.get(name):
+                raise ApiError(f"missing_{name}")
+            if place.kind == "im" and args.get(name):
+                raise ApiError("invalid_arguments")
         if not place.member:
             raise ApiError("not_in_channel")
         post = Post(self.ts(), place.id, workspace.bot, state="streaming", bot_id=workspace.bot_id)
         post.thread_ts, post.metadata = args["thread_ts"], args.get("metadata")
         self._feed(post, args)
         place.posts[post.ts] = post
-        place.status.pop(post.thread_ts, None)
+        place.sessions[post.thread_ts] = "processing"
         return {"channel": place.id, "ts": post.ts}
 
     def m_chat_appendStream(self, workspace: Workspace, args: Json) -> Json:
@@ -153,7 +154,10 @@ class Methods(World):
 
     def m_chat_stopStream(self, workspace: Workspace, args: Json) -> Json:
         post = self.own(workspace, args, streaming=True)
+        if (status := str(args.get("session_status") or "active")) not in SESSIONS:
+            raise ApiError("invalid_arguments")
         self._feed(post, args)
+        self.place(workspace, args).sessions[post.thread_ts] = status
         post.blocks = checked(args.get("blocks") or ())
         post.state, post.metadata = "stopped", args.get("metadata") or post.metadata
         post.text = post.markdown
@@ -185,6 +189,8 @@ class Methods(World):
 
     def m_conversations_replies(self, workspace: Workspace, args: Json) -> Json:
         place = self.place(workspace, args)
+        if not place.member:
+            raise ApiError("not_in_channel")
         root = str(args.get("ts"))
         posts = [p for p in place.posts.values() if root in (p.ts, p.thread_ts) and not p.only_for]
         if not posts:
@@ -257,24 +263,20 @@ class Methods(World):
         users.append(workspace.bot)
         return {}
 
-    def m_assistant_threads_setStatus(self, workspace: Workspace, args: Json) -> Json:
-        place = self.place(workspace, args, "channel_id")
-        if not args.get("thread_ts"):
-            raise ApiError("invalid_thread_ts")
-        place.status[args["thread_ts"]] = str(args["status"])
-        return {}
-
-    def m_assistant_threads_setTitle(self, workspace: Workspace, args: Json) -> Json:
-        self.place(workspace, args, "channel_id")
-        self.titles[args["thread_ts"]] = args["title"]
-        return {}
-
-    def m_assistant_threads_setSuggestedPrompts(self, workspace: Workspace, args: Json) -> Json:
-        self.place(workspace, args, "channel_id")
-        if not 1 <= len(args["prompts"]) <= 4:
+    def m_agents_sessions_setStatus(self, workspace: Workspace, args: Json) -> Json:
+        """The state of a thread, until the app says another one; a title counts for a new session only."""
+        if not self.agent:
+            raise ApiError("not_authorized")
+        if args["status"] not in SESSIONS:
             raise ApiError("invalid_arguments")
-        self.prompts.append(args)
-        return {}
+        place = self.place(workspace, args, "channel_id")
+        thread = str(args["thread_ts"])
+        if not any(thread == post.ts for post in place.posts.values()):
+            raise ApiError("invalid_thread_ts")
+        if thread not in place.sessions:
+            place.titles[thread] = str(args.get("title") or "")
+        place.sessions[thread] = str(args["status"])
+        return {"agent_status": args["status"]}
 
     # ------------------------------------------------------------ files
 

@@ -111,14 +111,6 @@ class People(Methods):
         """Slack ends a stream by itself, as it does after some minutes."""
         self.conversation(channel, team).posts[ts].state = "stopped"
 
-    def open_chat(self, user: str = JANE, thread: str = "", team: str = TEAM) -> str:
-        """Open the assistant's pane; gives the thread that it begins (or goes on in)."""
-        channel, ts = f"D{user}", thread or self.ts()
-        self.conversation(channel, team)
-        started = {"user_id": user, "channel_id": channel, "thread_ts": ts, "context": {}}
-        self.event({"type": "assistant_thread_started", "assistant_thread": started}, team)
-        return ts
-
     # ------------------------------------------------------------ interactions
 
     def _interaction(self, channel: str, user: str, team: str, **more: Any) -> Json:

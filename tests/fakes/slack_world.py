@@ -103,7 +103,8 @@ class Conversation:
     posts: dict[str, Post] = field(default_factory=dict)
     member: bool = True
     archived: bool = False
-    status: dict[str, str] = field(default_factory=dict)  # thread → "is working…"
+    sessions: dict[str, str] = field(default_factory=dict)  # thread → "processing", "active", …
+    titles: dict[str, str] = field(default_factory=dict)  # thread → its session's title
 
 
 def seen(text: str) -> str:
@@ -150,8 +151,7 @@ class World:
         self.people: dict[str, Json] = {}
         self.files: dict[str, StoredFile] = {}
         self.responses: dict[str, Json] = {}  # path of a response_url → channel, user, thread, uses
-        self.prompts: list[Json] = []
-        self.titles: dict[str, str] = {}  # thread → title
+        self.agent = True  # the app is declared as one
         self._clock = itertools.count(1)
         for team in self.workspaces:
             self.person(JANE, team=team)

@@ -26,13 +26,14 @@ async def test_a_second_client_talks_with_the_fake() -> None:
             "thread": [0, 1, 0],
             "channels": 1,
             "name": "Jane",
-            "refusals": ["message_not_in_streaming_state", "already_reacted", "no_text"],
+            "refusals": ["message_not_in_streaming_state", "already_reacted", "no_text", "invalid_arguments"],
         }
         posted, streamed, uploaded = server.visible(OPS, ts)
         assert (posted.text, posted.edits) == ("**js**", 1)
         assert (streamed.text, streamed.state, streamed.tasks) == ("**stream**", "stopped", ("Look: complete",))
         assert (uploaded.file_name, uploaded.file) == ("r.csv", b"a,b\n")
         assert server.conversation(OPS).posts[ts].reactions == {"eyes": [BOT]}
+        assert server.conversation(OPS).sessions == {ts: "suspended"}
         assert all(envelope.acks for envelope in server.envelopes.values())
 
 

@@ -26,7 +26,9 @@ async function converse(event) {
   const thread = await web.conversations.replies({ channel: event.channel, ts: event.ts, include_all_metadata: true });
   const joined = await web.users.conversations({ types: "public_channel,im" });
   const person = await web.users.info({ user: event.user });
-  await web.assistant.threads.setStatus({ channel_id: event.channel, thread_ts: event.ts, status: "is working…" });
+  const session = { channel_id: event.channel, thread_ts: event.ts };
+  await web.agents.sessions.setStatus({ ...session, status: "suspended", title: "Greetings" });
+  const wrong = await refused(web.agents.sessions.setStatus({ ...session, status: "is working…" }));
   await web.filesUploadV2({ channel_id: event.channel, thread_ts: event.ts, filename: "r.csv", content: "a,b\n" });
   const silent = await refused(web.chat.postMessage({ channel: event.channel, text: "" }));
   return {
@@ -35,7 +37,7 @@ async function converse(event) {
     thread: thread.messages.map((message) => message.metadata?.event_payload?.n ?? 0),
     channels: joined.channels.length,
     name: person.user.profile.display_name,
-    refusals: [late, twice, silent],
+    refusals: [late, twice, silent, wrong],
   };
 }
 

@@ -129,8 +129,9 @@ class Message:
     `key` is unique per platform event that must have one effect: for messages (platform, workspace, chat, message id).
     `id` is the platform's message id. `addressed` is False for a message in a group that was not meant for the bot.
     `private` marks a direct chat. `follow_up` marks a message in a thread that is meant for the bot if the bot takes
-    part in that thread already. `group` ties pieces (an album, a long paste) together; `long` says that the platform
-    may have split the text here. `to_bot` is True when it replies to a message of the bot (then `reply_to` names it).
+    part in that thread already. `group` ties pieces (an album, a long paste) together; `long` says that more of it may
+    follow: the platform may have split the text here, or sends files one by one. `to_bot` is True when it replies to a
+    message of the bot (then `reply_to` names it).
     """
 
     thread: Thread

@@ -21,7 +21,7 @@ from bot.config import secrets
 from bot.log import Redactor
 from bot.offers import named
 from bot.sections import ChannelConfig, Config
-from channels.base import ChannelError
+from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
 from sandbox.pool import choose
 
@@ -180,10 +180,14 @@ async def _channel(entry: ChannelConfig) -> Finding:
         async with asyncio.timeout(CHANNEL_SECONDS):
             told = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
     except TimeoutError:
-        fix = "check `base_url`, `proxy` and the network"
+        fix = "check the address, `proxy` and the network"
         return Finding("fault", subject, f"no answer in {CHANNEL_SECONDS:.0f} s", fix)
+    except Refused as error:  # it says what to do
+        return Finding("fault", subject, str(error))
     except (ChannelError, OSError) as error:
-        return Finding("fault", subject, str(error) or type(error).__name__, "check the token, `base_url` and `proxy`")
+        return Finding(
+            "fault", subject, str(error) or type(error).__name__, "check the address, `proxy` and the network"
+        )
     access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
     if access.open:
         return Finding(

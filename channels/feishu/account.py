@@ -53,4 +53,4 @@ async def _look(calls: Calls, settings: Settings) -> str:
         await calls.endpoint()
     except Said as error:
         raise Refused(f"{error}. {_SOCKET}") from None
-    return f"connected as {bot.get('app_name', settings.app_id)} ({settings.app_id})"
+    return f"connected as {bot.get('app_name', settings.app_id)}"

@@ -30,8 +30,8 @@ class Cards:
     """Cards by the message that shows them. Raises ChannelError.
 
     The platform wants a strictly rising int32 with every change of a card, also after a restart. It is the time in
-    tenths of a second, which lasts until 2032 and needs no store: a card takes ten changes a second at most, so that
-    the clock is never behind by more than the changes of a moment.
+    tenths of a second, which needs no store: a card takes ten changes a second at most, so that the clock is never
+    behind by more than the changes of a moment. It begins anew every seven years, a card can be changed for 14 days.
     """
 
     def __init__(self, calls: Calls) -> None:
@@ -79,7 +79,7 @@ class Cards:
             await self.find(message_id)
         card = self._known[message_id]
         for leap in LEAPS:
-            card.sequence = max(card.sequence + leap, int((time.time() - EPOCH) * 10))
+            card.sequence = max(card.sequence + leap, int((time.time() - EPOCH) * 10) % 2**31)
             try:
                 await self._calls(method, f"cardkit/v1/cards/{card.id}{path}", {**body, "sequence": card.sequence})
             except Said as error:

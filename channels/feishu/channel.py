@@ -35,20 +35,18 @@ from channels.feishu import files as feishu_files
 from channels.feishu.calls import Calls
 from channels.feishu.card import LIMIT, Part, chosen
 from channels.feishu.cards import Cards
-from channels.feishu.events import NAME, Me, Reader, menu
+from channels.feishu.events import NAME, Me, menu, read
 from channels.feishu.history import History
 from channels.feishu.link import Link
 from channels.feishu.reply import Sender, Surface
 from channels.pace import Budget, Place, Rates
+from channels.vitals import pause
 from channels.words import NOT_STORED
 from channels.writer import Writer
 
 log = logging.getLogger(__name__)
 
-WORKING, DONE = (
-    "OnIt",
-    "DONE",
-)  # reactions (open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce)
+WORKING, DONE = "OnIt", "DONE"  # open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce
 BURST = 3
 KEPT = 60.0  # seconds: what came in a shorter absence is delivered again by itself
 SLOWEST = 30.0  # seconds between two tries to introduce ourselves
@@ -107,10 +105,9 @@ class Feishu:
 
     async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         me = self._me = await self._hello()
-        reader = Reader(me)
 
         async def take(raw: bytes) -> object:
-            return await self._take(raw, reader, receive)
+            return await self._take(raw, me, receive)
 
         places = await past.heard(NAME, me.app) if past.hours else ()  # before the first event moves them on
         async with asyncio.TaskGroup() as group:
@@ -124,12 +121,12 @@ class Feishu:
             try:
                 answer = await self._calls("GET", "bot/v3/info")
                 bot = answer.get("bot") or answer
-                log.info("feishu.hello app=%s bot=%s", self._app, bot.get("app_name"))
-                return Me(self._app, str(bot["open_id"]), str(bot.get("app_name", "")))
+                log.info("feishu.hello bot=%s", bot.get("app_name"))
+                return Me(self._app, str(bot["open_id"]))
             except ChannelError as error:
                 tries += 1
                 self._link.vitals.became(Health.DOWN, self._calls.rejected or f"Feishu cannot be reached: {error}.")
-                await asyncio.sleep(min(SLOWEST, 0.25 * 2.0**tries))
+                await asyncio.sleep(pause(tries, SLOWEST))
 
     def _connected(self, away: float) -> None:
         if away > KEPT:
@@ -162,9 +159,9 @@ class Feishu:
             else:
                 places = None
 
-    async def _take(self, raw: bytes, reader: Reader, receive: Receive) -> object:
+    async def _take(self, raw: bytes, me: Me, receive: Receive) -> object:
         """Store one event; gives the answer to a click. Raises NotStored."""
-        event = reader.read(raw) or await self._menu(raw, reader.me)
+        event = read(raw, me) or await self._menu(raw, me)
         if event is None:
             return None
         try:

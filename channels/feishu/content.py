@@ -47,8 +47,8 @@ class Content:
     unsupported: str = ""
 
 
-def content(message: Json, bot: str) -> Content | None:
-    """What an event's (or the history's) message says; `bot` is the bot's open id. None: nothing at all."""
+def content(message: Json, bot: str) -> Content:
+    """What an event's (or the history's) message says; `bot` is the bot's open id."""
     kind = str(message["message_type"])
     raw = orjson.loads(message.get("content") or "{}")
     if kind in _UNSUPPORTED:
@@ -60,6 +60,8 @@ def content(message: Json, bot: str) -> Content | None:
     text, files = "", tuple[Attachment, ...]()
     if kind == "text":
         text = str(raw.get("text", ""))
+        if message.get("updated"):  # the editor leaves its paragraphs in it
+            text = text.replace("</p><p>", "\n").removeprefix("<p>").removesuffix("</p>")
     elif kind in ("post", "interactive"):
         text, files = _rich(raw, number)
     elif attachment := _file(kind, raw, number):

@@ -6,7 +6,7 @@ Shapes: open.feishu.cn/document/server-docs/im-v1/message/events/receive and its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -16,7 +16,6 @@ from channels.base import command_text
 from channels.feishu.content import FORWARDED, Content, content
 
 NAME = "feishu"
-BURST = 1.0  # seconds between two files that belong together: an app sends them one by one
 STOP = frozenset({"CrossMark", "No", "ThumbsDown", "Cross"})  # reactions that ask to stop
 
 Json = Mapping[str, Any]
@@ -28,52 +27,29 @@ class Me:
 
     app: str
     open_id: str
-    name: str = ""
 
 
-@dataclass(slots=True)
-class Reader:
-    """Reads events; remembers which file came last from whom, so that loose files become one message."""
-
-    me: Me
-    _bursts: dict[tuple[str, str, str], tuple[float, str]] = field(default_factory=dict)  # → time of the last, group
-
-    def read(self, raw: bytes) -> Message | Unreadable | None:
-        """One event as it came. None: nothing that concerns us."""
-        envelope: Any = None
-        try:
-            envelope = orjson.loads(raw)
-            header, event = envelope.get("header") or {}, envelope.get("event") or {}
-            match header.get("event_type"):
-                case "im.message.receive_v1":
-                    return self._grouped(message(event, self.me, str(header.get("tenant_key", ""))))
-                case "im.message.updated_v1":
-                    return _edit(event, self.me, header)
-                case "im.message.recalled_v1":
-                    return _recall(event, self.me, header)
-                case "im.message.reaction.created_v1":
-                    return _reaction(event, self.me, header)
-                case "card.action.trigger":
-                    return _click(event, self.me, header)
-        except Exception as error:  # noqa: BLE001 — the boundary of one event: its shape is not ours, others must go on
-            known = envelope.get("header") if isinstance(envelope, dict) else None
-            number = known.get("event_id") if isinstance(known, dict) else None
-            key = f"{NAME}:{self.me.app}:event:{number or hash(raw)}"
-            return Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
-        return None
-
-    def _grouped(self, made: Message | None) -> Message | None:
-        """A file without words belongs to the one that the same person sent a moment before."""
-        if made is None or made.kind is not Kind.CHAT or made.text or len(made.attachments) != 1:
-            return made
-        place = (made.thread.chat, made.thread.topic if made.follow_up else "", made.author.id)
-        last, group = self._bursts.get(place, (0.0, ""))
-        if abs(made.time - last) > BURST:
-            group = made.id
-        if len(self._bursts) > 1000:
-            self._bursts = {key: known for key, known in self._bursts.items() if made.time - known[0] < 60}
-        self._bursts[place] = (made.time, group)
-        return replace(made, group=group)
+def read(raw: bytes, me: Me) -> Message | Unreadable | None:
+    """One event as it came. None: nothing that concerns us."""
+    envelope: Any = None
+    try:
+        envelope = orjson.loads(raw)
+        header, event = envelope.get("header") or {}, envelope.get("event") or {}
+        match header.get("event_type"):
+            case "im.message.receive_v1":
+                return message(event, me, str(header.get("tenant_key", "")))
+            case "im.message.recalled_v1":
+                return _recall(event, me, header)
+            case "im.message.reaction.created_v1":
+                return _reaction(event, me, header)
+            case "card.action.trigger":
+                return _click(event, me, header)
+    except Exception as error:  # noqa: BLE001 — the boundary of one event: its shape is not ours, others must go on
+        known = envelope.get("header") if isinstance(envelope, dict) else None
+        number = known.get("event_id") if isinstance(known, dict) else None
+        key = f"{NAME}:{me.app}:event:{number or hash(raw)}"
+        return Unreadable(NAME, key, raw, f"{type(error).__name__}: {error}")
+    return None
 
 
 def message(event: Json, me: Me, tenant: str) -> Message | None:
@@ -83,8 +59,6 @@ def message(event: Json, me: Me, tenant: str) -> Message | None:
     if author.id in (me.open_id, me.app) or raw["message_type"] == "system":
         return None
     read = content(raw, me.open_id)
-    if read is None:
-        return None
     private = raw.get("chat_type") == "p2p"
     root = str(raw.get("root_id") or "")
     topic = root if root or private else str(raw["message_id"])
@@ -107,6 +81,7 @@ def message(event: Json, me: Me, tenant: str) -> Message | None:
         kind=kind,
         attachments=read.attachments,
         reply_to=quoted,
+        long=not text and bool(read.attachments),  # an app sends files one by one
         private=private,
         addressed=addressed,
         follow_up=follow_up,
@@ -138,15 +113,6 @@ def author_of(sender: Json, tenant: str) -> Author:
 
 
 # ---------------------------------------------------------------- other events
-
-
-def _edit(event: Json, me: Me, header: Json) -> Message | None:
-    """A message's new text."""
-    raw = {"create_time": header["create_time"], "chat_type": "group", **event["message"]}
-    made = message({"message": raw, "sender": event.get("sender") or {}}, me, "")
-    if made is None or made.kind is not Kind.CHAT:
-        return None
-    return replace(made, key=f"{made.key}:edit:{header['event_id']}", kind=Kind.EDIT, target=made.key, attachments=())
 
 
 def _recall(event: Json, me: Me, header: Json) -> Message:

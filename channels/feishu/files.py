@@ -13,8 +13,10 @@ import aiohttp
 from agent.conversation import Attachment
 from channels.base import OutFile, Posts, Refused, TryLater, Unknown
 from channels.feishu.calls import Calls, Said
+from channels.feishu.card import plain
 from channels.feishu.reply import Sender
 from channels.pace import Place, Priority
+from channels.writer import post_once
 
 UPLOAD = 30 << 20  # bytes (open.feishu.cn/document/server-docs/im-v1/file/create)
 IMAGE = 10 << 20  # bytes (…/image/create)
@@ -32,21 +34,19 @@ async def send(calls: Calls, sender: Sender, place: Place, file: OutFile, posts:
         raise Refused(f"{file.name} has {file.size / 1e6:.0f} MB; Feishu takes at most {UPLOAD >> 20} MB")
     if not file.size:
         raise Refused(f"{file.name} is empty; Feishu takes no empty files")
+
+    async def post() -> str:
+        message_id = await sender.send(*await _upload(calls, file), "file")
+        if file.caption:
+            await sender.send("text", {"text": plain(file.caption)}, "caption")
+        return message_id
+
     await place.take(Priority.FINAL)
     try:
-        kind, content = await _upload(calls, file)
-        await posts.sending(0)
-        try:
-            message_id = await sender.send(kind, content, "file")
-        except (TryLater, Refused):
-            await posts.unsent(0)
-            raise
-        if file.caption:
-            await sender.send("text", {"text": file.caption.replace("<", "<\u200b")}, "caption")
+        await post_once(posts, post)
     except TryLater as error:
         place.close(error.after)
         raise
-    await posts.sent(0, message_id)
 
 
 async def _upload(calls: Calls, file: OutFile) -> tuple[str, dict[str, str]]:

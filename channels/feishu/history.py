@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from agent.conversation import Message, Quote
+from agent.conversation import Kind, Message, Quote
 from channels.base import Heard, Past, Receipt, Receive, Refused
 from channels.feishu.calls import Calls, NoScope, Said
-from channels.feishu.content import FORWARDED, content
+from channels.feishu.content import FORWARDED, Content, content
 from channels.feishu.events import Me, message
 
 log = logging.getLogger(__name__)
@@ -36,13 +36,13 @@ class History:
     # ------------------------------------------------------------ what a message refers to
 
     async def enrich(self, told: Message, earlier: int, me: Me) -> Message:
-        """The author's name, what is quoted or forwarded, and what stood in the topic before."""
-        if not told.id.startswith("om_"):
-            return told
-        items = await self._get(told.id)
+        """The author's name, the text as it is now, what is quoted or forwarded, and what stood in the topic before."""
+        items = await self._get(told.id) if told.kind is Kind.CHAT else []  # a click's id is that of our card
         own = items[0] if items else {}
         name = await self._name(own.get("sender") or {"id": told.author.id})
         told = replace(told, author=replace(told.author, name=name or told.author.name))
+        if own.get("updated"):  # edited meanwhile
+            told = replace(told, text=content(_raw(own), me.open_id).text)
         quotes, files = list(told.quotes), list(told.attachments)
         if told.text == FORWARDED:
             quotes += [await self._quote(item, me, "forward") for item in islice(items[1:], FORWARDS)]
@@ -50,8 +50,7 @@ class History:
             for item in (await self._get(told.reply_to))[:1]:
                 if _author(item) != me.app:  # our own words are in the conversation already
                     quotes.append(await self._quote(item, me, "reply"))
-                    read = content(_raw(item), me.open_id)
-                    files += read.attachments if read else ()
+                    files += content(_raw(item), me.open_id).attachments
         if earlier and told.thread.topic not in ("", told.id) and own.get("thread_id"):
             quotes += await self._earlier(str(own["thread_id"]), told, earlier, me)
         kept = tuple(quote for quote in quotes if quote.text)
@@ -68,8 +67,8 @@ class History:
         return [await self._quote(item, me, "earlier") for item in reversed(found)]
 
     async def _quote(self, item: Json, me: Me, kind: Any) -> Quote:
-        read = None if item.get("deleted") else content(_raw(item), me.open_id)
-        words = (read.text or ", ".join(file.name for file in read.attachments)) if read else ""
+        read = Content() if item.get("deleted") else content(_raw(item), me.open_id)
+        words = read.text or ", ".join(file.name for file in read.attachments)
         return Quote(await self._name(item.get("sender") or {}) or "somebody", words[:WORDS], kind)
 
     async def _name(self, sender: Json) -> str:

@@ -81,10 +81,10 @@ async def test_a_wrong_token_and_no_server_are_faults_of_that_channel_only(tmp_p
     async with FakeTelegram() as chat:
         refused = await check(Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY))
     gone = await check(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY))
-    for found, token in ((refused, other), (gone, TOKEN)):
+    for found, token, fix in ((refused, other, "@BotFather"), (gone, TOKEN, "check `base_url`")):
         assert [f.subject for f in found if not f.ok] == ["channel telegram"]
         assert token not in render(found)
-        assert "→ check the token" in render(found)
+        assert fix in render(found)
 
 
 async def test_who_may_talk_is_said(tmp_path: Path) -> None:

@@ -57,8 +57,9 @@ class FeishuRig:
     """`tests.channels.rig.Rig` of Feishu."""
 
     name = "feishu"
-    # Events are kept for hours only: what counts is the history. A file comes without words.
-    can = frozenset(ABILITIES) - {"kept", "captions"}
+    # Events are kept for hours only: what counts is the history. A file comes without words. Edits are not told: what a
+    # message says is read when its answer begins.
+    can = frozenset(ABILITIES) - {"kept", "captions", "amend"}
 
     def __init__(self, server: FakeFeishu, settings: feishu.Settings) -> None:
         self.server = server

@@ -336,6 +336,20 @@ async def test_names_come_with_the_message_or_from_the_directory_or_not_at_all(r
     assert (await rig.channel.enrich(message, 0)).author.name == "ou_unknown"
 
 
+async def test_case_80_the_text_of_when_the_answer_begins_counts(rig: FeishuRig) -> None:
+    message = await rig.say("what is 2+2?", 7)
+    rig.server.edit(message.id, "@_user_1 what is 2+3?\nand 3+3?")
+    assert (await rig.channel.enrich(message, 0)).text == "what is 2+3?\nand 3+3?"
+
+
+async def test_a_click_is_of_the_person_who_clicked(rig: FeishuRig) -> None:
+    await rig.channel.enrich(await rig.say("hello"), 0)
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
+    rig.press("red")
+    click = await rig.channel.enrich(await rig.box.next(kind=Kind.CLICK), 0)
+    assert (click.author.id, click.author.name, click.text) == (JANE, "Jane", "red")
+
+
 async def test_case_82_what_is_quoted_and_forwarded_comes_as_theirs(rig: FeishuRig) -> None:
     theirs = rig.server.upload("plan.pdf", b"x", sender=KIM, silent=True)
     rig.server.send("what is this?", parent=theirs.id, in_thread=False)

@@ -339,7 +339,7 @@ async def test_the_probe_says_what_is_wrong() -> None:
             except Refused as refusal:
                 return f"refused: {refusal}"
 
-        assert await probed() == f"connected as Fawn ({APP})"
+        assert await probed() == "connected as Fawn"
         assert "rejects the app's id or secret" in await probed(app_secret=Secret("wrong"))
         assert "rejects the app's id or secret" in await probed(app_id="cli_other")
         assert "Check `domain`" in await probed(domain="http://127.0.0.1:1")

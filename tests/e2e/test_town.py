@@ -122,6 +122,34 @@ async def test_case_33_two_messages_at_once_in_a_topic_are_both_heard(town: Town
     assert any("also do B" in content for content in contents)
 
 
+async def test_case_34_and_87_loose_files_are_one_turn_also_through_a_kill(town: Town) -> None:
+    """Feishu sends files one by one. What comes after a second is a turn of its own."""
+    rig = town.rigs["feishu"]
+    rig.mutter("hello")
+    await town.shows("feishu", "hello")
+    for name in ("one.csv", "two.csv"):
+        rig.send_file(name, b"1")
+    waiting = "SELECT count(*) FROM inbox WHERE state=0 AND run IS NULL"
+    await until(lambda: town.rows(waiting) == [(2,)], what="two pieces that wait")
+    await town.kill()
+    rig.send_file("three.csv", b"1")
+    await town.start()
+    await town.shows("feishu", "three.csv")
+    await town.quiet()
+    rig.send_file("four.csv", b"1")
+    await town.shows("feishu", "four.csv")
+    await town.quiet()
+    asked = [
+        [str(m["content"]) for m in r.messages if m["role"] == "user"] for r in town.model.requests() if not r.helper
+    ]
+    said = ["\n".join(contents) for contents in asked]
+    assert [[name in text for name in ("one.csv", "two.csv", "three.csv", "four.csv")] for text in said] == [
+        [False, False, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
+    ]
+
+
 async def test_case_61_trouble_on_one_platform_is_nobody_elses(town: Town) -> None:
     town.rigs["slack"].wire.fault("flood", "any", seconds=60, times=-1)
     town.rigs["discord"].wire.deafen()

@@ -106,11 +106,11 @@ class People(Methods):
         return bundle
 
     def edit(self, message_id: str, text: str) -> None:
+        """The event names the message; what it says now is to be read, with the editor's paragraphs."""
         said = self.messages[message_id]
-        said.content = {"text": text}
+        said.content = {"text": "".join(f"<p>{line}</p>" for line in text.split("\n"))}
         said.edits += 1
-        event = self.received(said)["event"]
-        self.deliver(self.event("im.message.updated_v1", event))
+        self.deliver(self.event("im.message.updated_v1", {"message": {"message_id": said.id, "chat_id": said.chat}}))
 
     def recall(self, message_id: str) -> None:
         said = self.messages[message_id]

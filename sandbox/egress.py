@@ -50,7 +50,7 @@ class Egress:
     async def open(self, key: str, owner: int | None = None) -> Path:
         """The folder to bind for `key`, its proxy listening. Open already: the same. With an `owner`, that user can get
         there without being given the folder by root."""
-        folder = self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
+        folder = self._folder(key)
         async with self._lock:
             if key not in self._proxies:
                 listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -93,8 +93,7 @@ class Egress:
         async with self._lock:
             if proxy := self._proxies.pop(key, None):
                 await proxy.aclose()
-                folder = self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                await asyncio.to_thread(shutil.rmtree, self._folder(key), ignore_errors=True)
 
     async def aclose(self) -> None:
         """Stop serving. The folders stay: machines that outlive the service have them bound."""
@@ -102,6 +101,9 @@ class Egress:
             proxies, self._proxies = self._proxies, {}
             for proxy in proxies.values():
                 await proxy.aclose()
+
+    def _folder(self, key: str) -> Path:
+        return self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
 
     def _prepare(self, folder: Path, owner: int | None, listener: socket.socket) -> None:
         """Make the folder, and listen in it where everybody who sees the folder may connect, which nobody else of this
@@ -128,12 +130,8 @@ class Egress:
 
 def _authorities(own: str) -> bytes:
     """This machine's certificates of authorities, and the operator's: tools take one file for all they trust."""
-    found = ssl.get_default_verify_paths()
-    system = Path(found.openssl_cafile) if found.openssl_cafile else None
-    known = system.read_bytes() if system and system.is_file() else b""
-    debian = Path("/etc/ssl/certs/ca-certificates.crt")
-    if not known and debian.is_file():
-        known = debian.read_bytes()
+    places = map(Path, (ssl.get_default_verify_paths().openssl_cafile, "/etc/ssl/certs/ca-certificates.crt"))
+    known = next((place.read_bytes() for place in places if place.is_file()), b"")
     return known.rstrip() + b"\n" + Path(own).read_bytes()
 
 

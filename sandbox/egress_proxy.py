@@ -12,6 +12,7 @@ import base64
 import contextlib
 import functools
 import logging
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -31,7 +32,8 @@ CONNECTIONS = 64  # at once, of one sandbox
 LOOKUPS = 3  # names that are resolved at once, of one sandbox
 LINES = 120  # in the log, per minute and sandbox
 CHUNK = 1 << 16
-FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)  # a TimeoutError is an OSError
+FIELD = re.compile(r"[!#$%&'*+.^`|~\w-]+:[^\x00-\x08\n-\x1f\x7f]*", re.ASCII)  # RFC 9112 §5, without folded lines
 HOP = ("connection", "proxy-", "keep-alive", "te:", "trailer", "upgrade", "host:")  # headers that are not passed on
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -58,22 +60,25 @@ class Bad(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks for. `head` is what the server is sent of it first: nothing for a tunnel."""
+    """What a client asks for. `head` is what the server is sent of it first; b"" makes it a tunnel."""
 
     host: str
     port: int
-    tunnel: bool
-    head: bytes
+    head: bytes = b""
 
 
 def parse(head: bytes) -> Request:
     """Raises Bad."""
-    line, *headers = head.decode("latin-1").split("\r\n")
+    line, *headers = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    if wrong := next((header for header in headers if not FIELD.fullmatch(header)), None):
+        raise Bad(f"not a header: {wrong[:100]!r}")
     try:
         method, target, version = line.split(" ")
+        if not (method + version).isprintable():
+            raise ValueError("its first line is broken")
         if method == "CONNECT":
             host, port = split(target)
-            return Request(normal(host), port or 443, True, b"")
+            return Request(normal(host), port or 443)
         url = urlsplit(target)
         if url.scheme != "http":
             raise ValueError(f"{url.scheme or 'a path'} instead of http://")
@@ -81,11 +86,11 @@ def parse(head: bytes) -> Request:
         host, port = normal(host), port or 80
     except ValueError as error:
         raise Bad(f"not a request for a proxy: {error}") from error
-    # The name that was allowed is the name that is asked for, whatever the client's own Host says.
+    # The host that was allowed is asked by its own name, whatever the client's own Host says.
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    kept = [header for header in headers if header and not header.lower().startswith(HOP)]
+    kept = [header for header in headers if not header.lower().startswith(HOP)]
     lines = [f"{method} {path} {version}", f"Host: {shown(host, port)}", *kept, "Connection: close", "", ""]
-    return Request(host, port, False, "\r\n".join(lines).encode("latin-1"))
+    return Request(host, port, "\r\n".join(lines).encode("latin-1"))
 
 
 class Proxy:
@@ -144,7 +149,7 @@ class Proxy:
             await self._serve(parse(head), reader, writer)
         except Bad as error:
             await self._refuse(writer, 400, str(error), "bad")
-        except (*FAULTS, TimeoutError) as error:
+        except FAULTS as error:
             log.debug("egress.broken sandbox=%s reason=%r", self._name, error)
         finally:
             if not kept:
@@ -154,60 +159,52 @@ class Proxy:
         host, port = request.host, request.port
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                up_reader, up_writer = await self._connect(host, port, request)
+                up = await self._connect(host, port)
         except Denied as denied:
             self._say("egress.refused", f"host={host} port={port} why={denied.why}", logging.WARNING)
             await self._refuse(writer, 403, str(denied), denied.why)
             return
-        except (*FAULTS, TimeoutError) as error:
-            why = (
-                "it took too long" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or "no answer"
-            )
+        except FAULTS as error:
+            late = isinstance(error, TimeoutError)
+            why = "it took too long" if late else getattr(error, "strerror", "") or "no answer"
             self._say("egress.failed", f"host={host} port={port} why={why!r}")
             await self._refuse(writer, 502, f"{shown(host, port)} cannot be reached: {why}", "unreachable")
             return
         begun = time.monotonic()
-        if request.tunnel:
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        if request.head:
+            up[1].write(request.head)
         else:
-            up_writer.write(request.head)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         try:
-            sent, received = await splice((reader, writer), (up_reader, up_writer))
+            sent, received = await splice((reader, writer), up)
         finally:
-            up_writer.close()
+            up[1].close()
         took = time.monotonic() - begun
         self._say("egress.done", f"host={host} port={port} sent={sent} received={received} seconds={took:.1f}")
 
-    async def _connect(
-        self, host: str, port: int, request: Request
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the one address that was checked. Raises Denied, OSError."""
+    async def _connect(self, host: str, port: int) -> Ends:
+        """A connection to an address that was checked. Raises Denied, OSError."""
         self._guard.ask(host, port)
         try:
             addresses = [host] if literal(host) else await self._look_up(host, port)
         except OSError:
             if not self._upstream:
                 raise
-            addresses = []  # only the operator's proxy knows this name
-        denied: Denied | None = None
+            return await self._through(host, port)  # only the operator's proxy knows this name
+        failed: Exception = OSError(0, "the name has no address")
         for address in addresses:
             try:
                 self._guard.reach(host, port, address)
-            except Denied as error:
-                denied = error
-                continue
-            if self._upstream:
-                return await self._through(host, port)
-            return await asyncio.open_connection(address, port)
-        if denied or not self._upstream:
-            raise denied or OSError("the name has no address")
-        return await self._through(host, port)
+                return await (self._through(host, port) if self._upstream else asyncio.open_connection(address, port))
+            except (Denied, OSError) as error:
+                failed = error
+        raise failed
 
     async def _look_up(self, host: str, port: int) -> list[str]:
         async with self._lookups:
             return await self._resolve(host, port)
 
-    async def _through(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _through(self, host: str, port: int) -> Ends:
         """A tunnel through the operator's proxy, which is given the name."""
         url = urlsplit(self._upstream)
         reader, writer = await asyncio.open_connection(
@@ -218,11 +215,14 @@ class Proxy:
         if url.username:
             pair = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
             lines.append(f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}")
-        writer.write("\r\n".join([*lines, "", ""]).encode())
-        status = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0].split(b" ")
-        if len(status) < 2 or status[1] != b"200":
+        try:
+            writer.write("\r\n".join([*lines, "", ""]).encode())
+            status = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0].split(b" ")
+            if len(status) < 2 or status[1] != b"200":
+                raise OSError(0, "the operator's own proxy refuses it")
+        except BaseException:  # its time may be over
             writer.close()
-            raise OSError(0, "the operator's own proxy refuses it")
+            raise
         return reader, writer
 
     async def _refuse(self, writer: asyncio.StreamWriter, status: int, text: str, why: str) -> None:

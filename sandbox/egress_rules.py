@@ -3,7 +3,7 @@
 Names are compared in one form (lower case, IDNA, without the dot at the end). An entry is `example.com`,
 `*.example.com` (every name below it, not itself), an address, or any of these with a port. What is named exactly may
 lie on a private address, such as a registry of the company; what only a wildcard or the mode "on" allows must be
-public.
+public. This machine and its link are reached only where the address itself is named.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import socket
 from dataclasses import dataclass, field
 from typing import Literal
+from urllib.parse import urlsplit
 
 from sandbox.base import SandboxUnavailable
 from sandbox.forward import PORT
@@ -86,8 +87,13 @@ class NetworkRules:
                 "The sandbox reaches public hosts on ports 80 and 443; an operator can add others to "
                 "sandbox.network.hosts"
             )
-        named = ", ".join(self.hosts[:20]) or "none"
+        named = ", ".join(self.entries()[:20]) or "none"
         return f"The sandbox reaches only the hosts that an operator lists in sandbox.network.hosts, now {named}"
+
+    def entries(self) -> list[str]:
+        """All that is named: the hosts, and those of the package registries."""
+        urls = map(urlsplit, filter(None, (self.pip_index_url, self.npm_registry_url)))
+        return [*self.hosts, *(shown(url.hostname or "", url.port or WEB[url.scheme == "https"]) for url in urls)]
 
     def environment(self) -> dict[str, str]:
         """What commands find in their environment, and FAWN_EGRESS for the command server. Also without a network the
@@ -117,7 +123,7 @@ class Guard:
         self.mode = rules.mode
         self._exact: set[tuple[str, int]] = set()
         self._below: set[tuple[str, int]] = set()
-        for entry in rules.hosts:
+        for entry in rules.entries():
             wild = entry.startswith("*.")
             try:
                 host, port = split(entry[2:] if wild else entry)
@@ -129,14 +135,6 @@ class Guard:
                 ) from error
             for number in (port,) if port else WEB:
                 (self._below if wild else self._exact).add((host, number))
-        for url in filter(None, (rules.pip_index_url, rules.npm_registry_url)):
-            scheme, _, rest = url.partition("://")
-            host, port = split(rest.partition("/")[0].rpartition("@")[2])
-            self._exact.add((normal(host), port or (443 if scheme == "https" else 80)))
-
-    def named(self, host: str, port: int) -> bool:
-        """The operator named exactly this one."""
-        return (host, port) in self._exact
 
     def ask(self, host: str, port: int) -> None:
         """Whether `host` (in normal form) may be asked for at all. Raises Denied."""
@@ -144,7 +142,7 @@ class Guard:
             raise Denied(
                 f"The sandbox has no network (sandbox.network.mode is off); an operator can allow {host}.", "off"
             )
-        if self.named(host, port):
+        if (host, port) in self._exact:
             return
         parents = [host[at + 1 :] for at, sign in enumerate(host) if sign == "."]
         if any((parent, port) in self._below for parent in parents):
@@ -163,15 +161,19 @@ class Guard:
     def reach(self, host: str, port: int, address: str) -> None:
         """Whether `address`, which `host` resolved to, may be connected to. Raises Denied."""
         ip = plain(ipaddress.ip_address(address.partition("%")[0]))
-        itself = str(ip) == host
-        if self.named(host, port) and (itself or not (ip.is_link_local or ip.is_multicast or ip.is_unspecified)):
+        if (str(ip), port) in self._exact:
             return
-        if not public(ip) or local(ip):
-            raise Denied(
-                f"{host} is on an address that is not public, which the sandbox may not reach; an operator can add "
-                f"{shown(host, port)} to sandbox.network.hosts.",
-                "address",
-            )
+        if local(ip) or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
+            missing = str(ip)  # what is so near is reached by its own address only, not by who answers for a name
+        elif (host, port) in self._exact or public(ip):
+            return
+        else:
+            missing = host
+        raise Denied(
+            f"{host} is on an address that is not public, which the sandbox may not reach; an operator can add "
+            f"{shown(missing, port)} to sandbox.network.hosts.",
+            "address",
+        )
 
 
 def public(ip: Address) -> bool:
@@ -202,12 +204,12 @@ def plain(ip: Address) -> Address:
 
 
 def literal(host: str) -> bool:
-    """An address instead of a name."""
+    """An address instead of a name; none with a zone, which may hold any character."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return False
-    return True
+    return "%" not in host
 
 
 def normal(host: str) -> str:
@@ -238,4 +240,5 @@ def split(text: str) -> tuple[str, int]:
 
 def shown(host: str, port: int) -> str:
     """A host as an operator writes it into the rules."""
-    return host if port in WEB else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host = f"[{host}]" if ":" in host else host
+    return host if port in WEB else f"{host}:{port}"

@@ -1,8 +1,9 @@
 """The environment of a sandbox's commands: what pip and npm install lands in the workspace and outlives the machine.
 
 `pip` (or `python -m pip`) makes a virtual environment at its first use, on top of what the system's Python has;
-from then on its programs come first. `npm install -g` and the caches stay in the workspace too. The same
-for every provider: the command server writes the few scripts that this needs. Standard library only, Python 3.9+.
+from then on its programs come first. What is installed past it (`--user`, by a program with the system's Python), `npm
+install -g` and the caches stay in the workspace too. The same for every provider: the command server writes the few
+scripts that this needs. Standard library only, Python 3.9+.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ VENV = f"{WORKSPACE}/.venv"
 TOOLS = f"{HOME}/.fawn"  # our scripts
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"
 
-FIRST = f"{VENV}/bin:{WORKSPACE}/.npm/bin:{TOOLS}"  # of PATH, before what the machine has
+FIRST = f"{VENV}/bin:{WORKSPACE}/.npm/bin:{TOOLS}:{WORKSPACE}/.local/bin"  # of PATH, before what the machine has
 VARIABLES = {
     "HOME": HOME,
     "USER": "agent",
     "LANG": "C.UTF-8",
     "PYTHONUNBUFFERED": "1",  # progress of a program is seen while it runs
     "XDG_CACHE_HOME": f"{WORKSPACE}/.cache",
+    "PYTHONUSERBASE": f"{WORKSPACE}/.local",
+    "PIP_BREAK_SYSTEM_PACKAGES": "1",  # they are read-only: pip goes to the place above then
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "npm_config_cache": f"{WORKSPACE}/.cache/npm",
     "npm_config_prefix": f"{WORKSPACE}/.npm",

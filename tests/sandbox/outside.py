@@ -20,6 +20,11 @@ HOST = "registry.test"
 WHEEL = "deer-1.0-py3-none-any.whl"
 
 
+def hosts(*ports: int) -> tuple[str, ...]:
+    """Rules that allow these ports of HOST: it is on this very machine, which is named by its address, too."""
+    return tuple(f"{name}:{port}" for port in ports for name in (HOST, "127.0.0.1"))
+
+
 class Names:
     """A resolver: what it was asked, and answers that a test sets. The rest of the names are unknown."""
 

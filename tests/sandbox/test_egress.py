@@ -18,7 +18,7 @@ from sandbox import egress_proxy, forward
 from sandbox.egress import Egress
 from sandbox.egress_rules import CA_FILE, SOCKET, NetworkRules
 from tests.fakes.server import until
-from tests.sandbox.outside import HOST, Names, Outside
+from tests.sandbox.outside import HOST, Names, Outside, hosts
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
 
     server = await asyncio.start_server(reverse, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    egress = Egress(NetworkRules("allowlist", (f"{HOST}:{port}",)), tmp_path / "e", Names())
+    egress = Egress(NetworkRules("allowlist", hosts(port)), tmp_path / "e", Names())
     folder = await egress.open("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
     writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -72,7 +72,7 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
 
 
 async def test_a_plain_request_reaches_the_host_that_was_allowed(tmp_path: Path, outside: Outside) -> None:
-    egress = Egress(NetworkRules("allowlist", (f"{HOST}:{outside.http}",)), tmp_path / "e", Names())
+    egress = Egress(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
     folder = await egress.open("t")
     body = random.randbytes(200_000)
     head = f"""POST http://user:secret@{HOST}:{outside.http}/echo?q=1 HTTP/1.1
@@ -146,7 +146,7 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
             return ["127.0.0.1"] if len(self.asked) == 1 else ["127.0.0.2"]
 
     names = Rebinding()
-    egress = Egress(NetworkRules("allowlist", (f"{HOST}:{port}",)), tmp_path / "e", names)
+    egress = Egress(NetworkRules("allowlist", hosts(port)), tmp_path / "e", names)
     folder = await egress.open("t")
     await ask(folder, f"CONNECT {HOST}:{port} HTTP/1.1")
     assert names.asked == [HOST]
@@ -156,11 +156,36 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
     inner.close()
 
 
+@pytest.mark.parametrize(
+    "spelling",
+    ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "localhost", "127.0.0.1.", "[::1]", "[::]",
+     "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"],
+)  # fmt: skip
+async def test_no_spelling_of_this_machine_is_reached(tmp_path: Path, spelling: str) -> None:
+    egress = Egress(NetworkRules("on"), tmp_path / "e")
+    folder = await egress.open("t")
+    for line in (f"CONNECT {spelling}:443 HTTP/1.1", f"GET http://{spelling}/ HTTP/1.1"):
+        status, headers, _ = await ask(folder, line)
+        assert (status[:12], headers["x-fawn-refused"]) == ("HTTP/1.1 403", "address"), status
+    await egress.aclose()
+
+
+async def test_an_address_that_does_not_answer_is_followed_by_the_next(tmp_path: Path, outside: Outside) -> None:
+    rules = NetworkRules("allowlist", (*hosts(outside.http), f"127.0.0.9:{outside.http}"))
+    egress = Egress(rules, tmp_path / "e", Names(**{HOST: ["127.0.0.8", "127.0.0.9", "127.0.0.1"]}))
+    folder = await egress.open("t")
+    assert (await ask(folder, f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"))[2] == b"hello\n"
+    await egress.aclose()
+
+
 async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
     egress = Egress(NetworkRules("on"), tmp_path / "e", Names())
     folder = await egress.open("t")
     for bad in ("GET / HTTP/1.1", "nonsense", "CONNECT a b c", "CONNECT :443 HTTP/1.1", "GET ftp://x/ HTTP/1.1",
-                "GET http://[::1/ HTTP/1.1", "CONNECT a:99999 HTTP/1.1", "GET http://a\x00b/ HTTP/1.1"):  # fmt: skip
+                "GET http://[::1/ HTTP/1.1", "CONNECT a:99999 HTTP/1.1", "GET http://a\x00b/ HTTP/1.1",
+                "CONNECT [2606:4700::1%x\rProxy-Authorization:x]:443 HTTP/1.1", "GET\rX: http://a.test/ HTTP/1.1",
+                "GET http://a.test/ HTTP/1.1\nHost : b.test", "GET http://a.test/ HTTP/1.1\nX: 1\n Host: b.test",
+                "GET http://a.test/ HTTP/1.1\nX: 1\rHost: b.test"):  # fmt: skip
         status, _, _ = await ask(folder, bad)
         assert status.startswith("HTTP/1.1 400 "), bad
     status, headers, _ = await ask(folder, "CONNECT nowhere.test:443 HTTP/1.1")
@@ -175,7 +200,7 @@ async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
 
 
 async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tmp_path: Path, outside: Outside) -> None:
-    rules = NetworkRules("allowlist", (f"{HOST}:{outside.http}",))
+    rules = NetworkRules("allowlist", hosts(outside.http))
     egress = Egress(rules, tmp_path / "e", Names())
     greedy, other = await egress.open("greedy"), await egress.open("other")
     held = [await asyncio.open_unix_connection(greedy / SOCKET) for _ in range(egress_proxy.CONNECTIONS)]
@@ -211,7 +236,7 @@ async def test_names_that_nobody_answers_hold_up_nobody_else(tmp_path: Path, out
             return []
 
     names = Slow()
-    egress = Egress(NetworkRules("on", (f"{HOST}:{outside.http}",)), tmp_path / "e", names)
+    egress = Egress(NetworkRules("on", hosts(outside.http)), tmp_path / "e", names)
     slow, other = await egress.open("slow"), await egress.open("other")
     asking = [asyncio.create_task(ask(slow, f"CONNECT slow{n}.example:443 HTTP/1.1")) for n in range(20)]
     await until(lambda: names.waiting)
@@ -282,7 +307,7 @@ async def test_the_operators_proxy_leads_out(tmp_path: Path) -> None:
 async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path, outside: Outside) -> None:
     """A machine that outlives the service has the folder bound: it must be the same one, with a new socket in it."""
     place = tmp_path / ("long-" * 40)  # the path of a socket ends at 107 bytes
-    rules = NetworkRules("allowlist", (f"{HOST}:{outside.http}",), ca_file=str(outside.authority))
+    rules = NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority))
     first = Egress(rules, place, Names())
     folder = await first.open("t")
     assert await first.open("t") == folder
@@ -319,7 +344,7 @@ async def test_without_a_network_everything_is_refused_and_written_down(
 
 
 async def test_closing_ends_what_is_under_way(tmp_path: Path, outside: Outside) -> None:
-    egress = Egress(NetworkRules("allowlist", (f"{HOST}:{outside.http}",)), tmp_path / "e", Names())
+    egress = Egress(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
     folder = await egress.open("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
     writer.write(f"CONNECT {HOST}:{outside.http} HTTP/1.1\r\n\r\n".encode())

@@ -20,7 +20,7 @@ from sandbox.docker import Docker
 from sandbox.egress import Egress
 from sandbox.egress_rules import NetworkRules
 from tests.engines import docker_provider, docker_settings, need_bubblewrap, need_docker
-from tests.sandbox.outside import HOST, Names, Outside
+from tests.sandbox.outside import HOST, Names, Outside, hosts
 
 
 class Make(Protocol):
@@ -70,8 +70,7 @@ def ask(*urls: str) -> str:
 
 
 async def test_only_what_is_allowed_is_reached(make: Make, outside: Outside, tmp_path: Path) -> None:
-    hosts = (f"{HOST}:{outside.http}", f"{HOST}:{outside.https}")
-    provider = await make(NetworkRules("allowlist", hosts, ca_file=str(outside.authority)))
+    provider = await make(NetworkRules("allowlist", hosts(outside.http, outside.https), ca_file=str(outside.authority)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         urls = [
             f"http://{HOST}:{outside.http}/hello",
@@ -111,7 +110,7 @@ async def test_there_is_no_way_around_the_proxy(make: Make, outside: Outside, tm
 
 
 async def test_the_door_is_the_threads_own_and_cannot_be_changed(make: Make, outside: Outside, tmp_path: Path) -> None:
-    provider = await make(NetworkRules("allowlist", (f"{HOST}:{outside.http}",), ca_file=str(outside.authority)))
+    provider = await make(NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority)))
     async with provider.acquire("t", tmp_path / "t") as sandbox, provider.acquire("u", tmp_path / "u") as other:
         result = await sandbox.run(
             "ls /run/fawn; rm -f /run/fawn/egress.sock; mv /run/fawn/ca.pem /run/fawn/x; echo > /run/fawn/ca.pem; "
@@ -129,7 +128,7 @@ async def test_the_door_is_the_threads_own_and_cannot_be_changed(make: Make, out
 
 
 async def test_many_and_big_transfers_leave_commands_quick(make: Make, outside: Outside, tmp_path: Path) -> None:
-    provider = await make(NetworkRules("allowlist", (f"{HOST}:{outside.http}",)))
+    provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         payload = random.randbytes(8 << 20)
         (tmp_path / "t" / "uploads" / "payload").write_bytes(payload)
@@ -220,7 +219,7 @@ for words in (b"DIAL ", b"DIAL 0123456789abcdef0123456789abcdef", b"DIAL ../x", 
 async def test_the_forwarder_and_the_door_give_nothing_away(make: Make, outside: Outside, tmp_path: Path) -> None:
     """A forwarder is a child of the command server and holds its stream: nobody inside may look into it. Who comes to
     the door with a ticket that nobody waits for is sent away."""
-    provider = await make(NetworkRules("allowlist", (f"{HOST}:{outside.http}",)))
+    provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         await sandbox.write("/mnt/user-data/workspace/pry.py", (PRY % outside.http).encode())
         said = (await sandbox.run("python3 pry.py", timeout=30)).output
@@ -235,7 +234,7 @@ async def test_the_forwarder_and_the_door_give_nothing_away(make: Make, outside:
 async def test_after_a_restart_of_the_service_the_way_out_is_there_again(outside: Outside, tmp_path: Path) -> None:
     """A container outlives the service: its folder gets a new socket, its next command server a new forwarder."""
     need_docker()
-    rules = NetworkRules("allowlist", (f"{HOST}:{outside.http}",))
+    rules = NetworkRules("allowlist", hosts(outside.http))
     settings = docker_settings(tmp_path, network=rules)
     look = ask(f"http://{HOST}:{outside.http}/hello")
     first = Docker(settings, Egress(rules, tmp_path / "egress", Names()))

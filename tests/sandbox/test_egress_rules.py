@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 
 import pytest
@@ -78,13 +79,13 @@ def test_what_is_public_is_reached(address: str) -> None:
     Guard(NetworkRules("on")).reach("a.example", 443, address)
 
 
-def test_a_named_host_may_be_private_but_not_lead_to_a_metadata_address() -> None:
-    guard = Guard(NetworkRules("allowlist", ("registry.corp", "169.254.7.7")))
+def test_a_named_host_may_be_private_but_not_lead_to_this_machine_or_metadata() -> None:
+    guard = Guard(NetworkRules("allowlist", ("registry.corp", "169.254.7.7", "here.corp:5000", "127.0.0.1:5000")))
     guard.reach("registry.corp", 443, "10.0.0.1")
-    guard.reach("registry.corp", 443, "127.0.0.1")
     guard.reach("169.254.7.7", 80, "169.254.7.7")
-    for address in ("169.254.169.254", "fe80::1%eth0", "224.0.0.1", "::", "::ffff:169.254.169.254"):
-        with pytest.raises(Denied):
+    guard.reach("here.corp", 5000, "127.0.0.1")  # its address is named, too
+    for address in ("127.0.0.1", "::1", "169.254.169.254", "fe80::1%eth0", "224.0.0.1", "::", "::ffff:169.254.169.254"):
+        with pytest.raises(Denied, match=re.escape(str(plain(ipaddress.ip_address(address.partition("%")[0]))))):
             guard.reach("registry.corp", 443, address)
     with pytest.raises(Denied):  # named for the web's ports only
         guard.reach("registry.corp", 8080, "10.0.0.1")
@@ -96,7 +97,23 @@ def test_this_machine_is_known_by_its_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["", ".", "a b", "a..b", "-a.b", "a/b", "a@b", "a\r\nb", "ü" * 70, "x" * 260, "[::1", "*"]
+    "host",
+    [
+        "",
+        ".",
+        "a b",
+        "a..b",
+        "-a.b",
+        "a/b",
+        "a@b",
+        "a\r\nb",
+        "ü" * 70,
+        "x" * 260,
+        "[::1",
+        "*",
+        "fe80::1%eth0",
+        "[2606:4700::1%a\nb]",
+    ],
 )
 def test_what_is_no_host_is_none(host: str) -> None:
     with pytest.raises(ValueError, match=r"not a host name|idna"):
@@ -113,6 +130,11 @@ def test_what_is_no_port_is_none(text: str) -> None:
 def test_a_rule_that_cannot_be_read_is_told(entry: str) -> None:
     with pytest.raises(SandboxUnavailable, match=r"sandbox\.network\.hosts"):
         Guard(NetworkRules("allowlist", (entry,)))
+
+
+def test_what_may_be_reached_is_told_with_the_registries() -> None:
+    rules = NetworkRules("allowlist", ("a.example",), "https://u:p@pip.example/simple", "http://npm.example:4873/")
+    assert rules.words().endswith(" now a.example, pip.example, npm.example:4873")
 
 
 @pytest.mark.parametrize("mode", ["off", "on", "allowlist", '"on"', "Off"])

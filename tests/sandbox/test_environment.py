@@ -15,7 +15,7 @@ from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.egress import Egress
 from sandbox.egress_rules import NetworkRules
 from tests.engines import need_bubblewrap
-from tests.sandbox.outside import HOST, Names, Outside
+from tests.sandbox.outside import HOST, Names, Outside, hosts
 
 
 @pytest.fixture
@@ -30,6 +30,7 @@ async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[Bubblewrap
     registry = f"https://{HOST}:{outside.https}"
     rules = NetworkRules(
         "allowlist",
+        hosts(outside.https),
         pip_index_url=f"{registry}/simple/",
         npm_registry_url=registry,
         ca_file=str(outside.authority),
@@ -62,6 +63,14 @@ async def test_pip_installs_into_the_workspace_and_stays(provider: Bubblewrap, t
     assert "/workspace/.venv/" in await run(provider, folder, "python3 -c 'import deer; print(deer.__file__)'")
     await provider.destroy("t")
     assert await run(provider, folder, "deer; pip freeze 2>/dev/null | grep deer") == "a deer\ndeer==1.0\n"
+
+
+@pytest.mark.parametrize("pip", ["pip install --user", "/usr/bin/python3 -m pip install"])
+async def test_what_is_installed_past_the_environment_stays_too(provider: Bubblewrap, tmp_path: Path, pip: str) -> None:
+    folder = tmp_path / "thread"
+    await run(provider, folder, f"{pip} -q deer")
+    await provider.destroy("t")
+    assert await run(provider, folder, "deer; python3 -c 'import deer; deer.main()'") == "a deer\na deer\n"
 
 
 async def test_two_who_are_first_at_once_get_one_environment(provider: Bubblewrap, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ through as streams. Whoever has the link may look: it is as public as the place 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
 import logging
@@ -20,7 +19,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 import aiohttp
@@ -43,7 +41,8 @@ INVALID = "This link is not valid, or its time is over.\n"
 HOP = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding")
 ) | {"upgrade", "host"}
-WITHHELD = HOP | {"set-cookie", "location", "service-worker-allowed", "content-length"}
+WITHHELD = HOP | {"set-cookie", "location", "service-worker-allowed"}
+AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # what aiohttp would add by itself
 
 
 @runtime_checkable
@@ -60,12 +59,13 @@ class Shows(Protocol):
 
 @dataclass(slots=True)
 class _Link:
-    """One port of one sandbox. `path` is a socket of ours: whoever connects to it talks to that port."""
+    """One port of one sandbox. `server` is a socket of ours: whoever connects to it talks to that port. `site` is the
+    host of the link's URL."""
 
     machine: Shows
     port: int
     ends: int
-    path: Path
+    site: str
     server: asyncio.Server
     session: aiohttp.ClientSession
     tasks: set[asyncio.Task[None]]
@@ -103,9 +103,11 @@ class Preview:
             ) from error
         self._url = self._url or f"http://{host}:{self._runner.addresses[0][1]}"
         self._folder = scratch()
+        self._sweeper = asyncio.create_task(self._sweep(), name="preview")
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._sweeper.cancel()
         await self._runner.cleanup()
         for name in list(self._links):
             await self._forget(name)
@@ -117,17 +119,16 @@ class Preview:
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
         async with machine.dial(port):
             pass  # it answers
-        for name in [name for name, link in self._links.items() if link.machine.gone or link.ends < time.time()]:
-            await self._forget(name)
         while len(self._links) >= LINKS:
             await self._forget(next(iter(self._links)))
         name, ends = secrets.token_hex(8), int(time.time() + self._settings.minutes * 60)
-        self._links[name] = await self._open(name, machine, port, ends)
         token = f"{name}-{ends:x}-{self._sign(name, ends)}"
+        url = f"{self._url.replace('*', token)}/" if "*" in self._url else f"{self._url}/p/{token}/"
+        self._links[name] = await self._open(name, machine, port, ends, URL(url).authority)
         log.info("preview.shown port=%d link=%s until=%d", port, name, ends)
-        return f"{self._url.replace('*', token)}/" if "*" in self._url else f"{self._url}/p/{token}/"
+        return url
 
-    async def _open(self, name: str, machine: Shows, port: int, ends: int) -> _Link:
+    async def _open(self, name: str, machine: Shows, port: int, ends: int, site: str) -> _Link:
         tasks: set[asyncio.Task[None]] = set()
         path = self._folder / name
 
@@ -143,7 +144,14 @@ class Preview:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
-        return _Link(machine, port, ends, path, server, session, tasks)
+        return _Link(machine, port, ends, site, server, session, tasks)
+
+    async def _sweep(self) -> None:
+        """End the links whose time is over, with what is open: a page that stays would keep its sandbox for ever."""
+        while True:
+            await asyncio.sleep(1)
+            for name in [name for name, link in self._links.items() if link.ends < time.time()]:
+                await self._forget(name)
 
     async def _forget(self, name: str) -> None:
         if link := self._links.pop(name, None):
@@ -155,37 +163,36 @@ class Preview:
     # ------------------------------------------------------------ answers
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        path = request.raw_path
-        token, prefix = request.host.partition(".")[0], ""
-        if found := re.match(r"/p/([0-9a-f-]+)(?=[/?]|$)", path):
-            token, prefix = found[1], found[0]
-        elif not TOKEN.fullmatch(token):
-            return _astray(request)
-        link = await self._find(token)
+        token, prefix, rest = request.host.partition(".")[0], "", request.raw_path
+        if not TOKEN.fullmatch(token):
+            found = re.match(r"/p/([0-9a-f-]+)(?=[/?]|$)", rest)
+            if not found:
+                return _astray(request)
+            token, prefix, rest = found[1], found[0], rest[found.end() :]
+        link = self._find(token)
         if link is None:
             return web.Response(status=403, text=INVALID)
         if link.machine.gone:
             return web.Response(status=410, text="The sandbox of this link has stopped.\n")
-        rest = path[len(prefix) :]
         if not rest.startswith("/"):
             raise web.HTTPPermanentRedirect(f"{prefix}/{rest}")
         try:
             if request.headers.get("Upgrade", "").lower() == "websocket":
                 return await _socket(request, link, rest)
             return await _pass(request, link, rest, prefix)
+        except aiohttp.WSServerHandshakeError as error:
+            return web.Response(status=max(error.status, 400), text="The server in the sandbox wants no WebSocket.\n")
         except aiohttp.ClientError as error:
             log.info("preview.failed port=%d reason=%r", link.port, error)
             return web.Response(status=502, text=f"Nothing answers on port {link.port} of the sandbox.\n")
 
-    async def _find(self, token: str) -> _Link | None:
+    def _find(self, token: str) -> _Link | None:
         parts = TOKEN.fullmatch(token)
         if not parts:
             return None
         name, ends = parts[1], int(parts[2], 16)
-        if not hmac.compare_digest(self._sign(name, ends), parts[3]):
+        if ends < time.time() or not hmac.compare_digest(self._sign(name, ends), parts[3]):
             return None
-        if ends < time.time():
-            await self._forget(name)
         return self._links.get(name)
 
 
@@ -209,11 +216,15 @@ def _astray(request: web.Request) -> web.StreamResponse:
 
 
 def _headers(request: web.Request, link: _Link) -> list[tuple[str, str]]:
-    """As the server inside is used to be asked: by its own name, from its own pages."""
+    """As the server inside is used to be asked: by its own name, from its own pages. Other sites' pages stay what they
+    are."""
     here = f"localhost:{link.port}"
-    passed = [(name, value) for name, value in request.headers.items() if name.lower() not in HOP | {"origin"}]
-    origin = [("Origin", f"http://{here}")] if "Origin" in request.headers else []
-    return [*passed, *origin, ("Host", here)]
+    dropped = HOP.union(name.strip().lower() for name in request.headers.get("Connection", "").split(","))
+    passed = [(name, value) for name, value in request.headers.items() if name.lower() not in dropped | {"origin"}]
+    if origin := request.headers.get("Origin"):
+        own = origin.partition("://")[2] in (link.site, request.host)
+        passed.append(("Origin", f"http://{here}" if own else origin))
+    return [*passed, ("Host", here)]
 
 
 async def _pass(request: web.Request, link: _Link, rest: str, prefix: str) -> web.StreamResponse:
@@ -222,7 +233,7 @@ async def _pass(request: web.Request, link: _Link, rest: str, prefix: str) -> we
     headers = [(name, value) for name, value in _headers(request, link) if body is None or name.lower() != "expect"]
     url = f"http://localhost:{link.port}{rest}"
     async with link.session.request(
-        request.method, _raw(url), headers=headers, data=body, allow_redirects=False, skip_auto_headers=("User-Agent",)
+        request.method, _raw(url), headers=headers, data=body, allow_redirects=False, skip_auto_headers=AUTOMATIC
     ) as inner:
         answer = web.StreamResponse(status=inner.status, reason=inner.reason)
         for name, value in inner.headers.items():
@@ -234,13 +245,14 @@ async def _pass(request: web.Request, link: _Link, rest: str, prefix: str) -> we
             where = re.sub(rf"^https?://(localhost|127\.0\.0\.1)(:{link.port})?(?=/|$)", "", where) or "/"
             answer.headers["Location"] = prefix + where if where.startswith("/") else where
         answer.headers["Referrer-Policy"] = "same-origin"  # the link is in the address: other sites must not see it
-        if "Content-Length" in inner.headers:
-            answer.headers["Content-Length"] = inner.headers["Content-Length"]
         await answer.prepare(request)
-        async for data in inner.content.iter_any():
-            await answer.write(data)
-        with contextlib.suppress(ConnectionError):  # the person has left
+        try:
+            async for data in inner.content.iter_any():
+                await answer.write(data)
             await answer.write_eof()
+        except (aiohttp.ClientError, ConnectionError):  # somebody has left
+            if request.transport:  # half an answer must not look like a whole one, nor the next one like its rest
+                request.transport.close()
         return answer
 
 

@@ -32,7 +32,9 @@ async def serve(reader, writer):
     fields = {k.lower(): v for k, _, v in (line.partition(": ") for line in head.split("\r\n")[1:])}
     def answer(body, *more, status="200 OK"):
         writer.write("\r\n".join([f"HTTP/1.1 {status}", *more, f"Content-Length: {len(body)}", "", ""]).encode() + body)
-    if path == "/ws":
+    if path == "/ws" and "evil" in fields.get("origin", ""):
+        answer(b"", status="403 Forbidden")
+    elif path == "/ws":
         accept = hashlib.sha1(fields["sec-websocket-key"].encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
         writer.write(b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: "
                      + base64.b64encode(accept) + b"\r\n\r\n")
@@ -52,6 +54,8 @@ async def serve(reader, writer):
         while not os.path.exists("/tmp/go"):
             await asyncio.sleep(0.02)
         writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
+    elif path == "/half":
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf")
     elif path == "/cookie":
         cookies = "Set-Cookie: a=b; Path=/x; Domain=localhost; HttpOnly", "Set-Cookie: c=d"
         answer(b"", *cookies, "Service-Worker-Allowed: /")
@@ -110,7 +114,9 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
         link = await preview.show(sandbox, 8000)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/p/[0-9a-f-]+/", link)
         prefix = "/p/" + link.split("/p/")[1].rstrip("/")
-        async with person.get(f"{link}a%2Fb/?q=%20x", headers={"Origin": "http://evil.test", "X-Mine": "1"}) as answer:
+        headers = {"Origin": link.split("/p/")[0], "X-Mine": "1", "X-Hop": "1", "Connection": "keep-alive, X-Hop"}
+        plain = aiohttp.ClientSession(skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"))
+        async with plain, plain.get(f"{link}a%2Fb/?q=%20x", headers=headers) as answer:
             said = await answer.text()
             assert answer.status == 200
             assert answer.headers["Referrer-Policy"] == "same-origin"
@@ -118,6 +124,11 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
         assert "Host: localhost:8000" in said
         assert "Origin: http://localhost:8000" in said
         assert "X-Mine: 1" in said
+        assert "X-Hop" not in said
+        assert "Accept" not in said  # else an answer could come in a form that nobody asked for
+        for origin in ("http://evil.test", "null", "http://["):
+            async with person.get(link, headers={"Origin": origin}) as answer:
+                assert f"Origin: {origin}\r\n" in await answer.text()
         payload = random.randbytes(3 << 20)
         async with person.post(f"{link}echo?1", data=io.BytesIO(payload)) as answer:
             assert await answer.read() == payload
@@ -149,6 +160,15 @@ async def test_an_answer_streams(sandbox: Sandbox, person: aiohttp.ClientSession
             assert await answer.content.read() == b"two"
 
 
+async def test_half_an_answer_does_not_look_like_a_whole_one(sandbox: Sandbox) -> None:
+    async with Preview(SETTINGS) as preview:
+        link = URL(await preview.show(sandbox, 8000))
+        reader, writer = await asyncio.open_connection(link.host, link.port)
+        writer.write(f"GET {link.path}half HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert (await asyncio.wait_for(reader.read(), 20)).endswith(b"\r\n\r\nhalf")
+        writer.close()
+
+
 async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with Preview(SETTINGS) as preview:
         link = await preview.show(sandbox, 8000)
@@ -158,6 +178,11 @@ async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.Clie
                 assert await socket.receive_str() == text
             await socket.send_bytes(b"\0\xff")
             assert await socket.receive_bytes() == b"\0\xff"
+        # Who may come from where is for the server inside to say.
+        async with person.ws_connect(f"{link}ws", origin=link.split("/p/")[0]):
+            pass
+        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+            await person.ws_connect(f"{link}ws", origin="https://evil.test")
 
 
 async def test_only_the_link_itself_opens_the_door(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
@@ -191,11 +216,12 @@ async def test_only_the_link_itself_opens_the_door(sandbox: Sandbox, person: aio
 async def test_a_link_ends_with_its_time_and_its_sandbox(
     disk: Disk, sandbox: Sandbox, person: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    async with Preview(replace(SETTINGS, minutes=0.02)) as brief, Preview(SETTINGS) as preview:
+    async with Preview(replace(SETTINGS, minutes=0.1)) as brief, Preview(SETTINGS) as preview:
         short, link = await brief.show(sandbox, 8000), await preview.show(sandbox, 8000)
         async with person.get(short) as answer:
             assert answer.status == 200
-        await asyncio.sleep(2.3)
+        async with person.ws_connect(f"{short}ws") as socket:  # what is open ends, too
+            assert (await socket.receive(15)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
         async with person.get(short) as answer:
             assert answer.status == 403
         await sandbox.run("pkill -f server.py")
@@ -230,8 +256,9 @@ async def test_links_with_a_name_of_their_own(sandbox: Sandbox, person: aiohttp.
         host = link.removeprefix("https://").rstrip("/")
         assert re.fullmatch(r"[0-9a-f-]{1,63}\.preview\.example\.com", host)
         port = preview._runner.addresses[0][1]
-        async with person.get(f"http://127.0.0.1:{port}/app.js", headers={"Host": host}) as answer:
-            assert (await answer.text()).startswith("GET /app.js ")
+        for path in ("/app.js", "/p/00c0ffee/1"):  # the second is only the server's own
+            async with person.get(f"http://127.0.0.1:{port}{path}", headers={"Host": host}) as answer:
+                assert (await answer.text()).startswith(f"GET {path} ")
         async with person.get(f"http://127.0.0.1:{port}/cookie", headers={"Host": host}) as answer:
             assert answer.headers.getall("Set-Cookie") == ["a=b; HttpOnly; Path=/x", "c=d; Path=/"]
 

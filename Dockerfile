@@ -18,7 +18,7 @@ COPY channels channels
 COPY sandbox sandbox
 RUN .venv/bin/pip install --no-cache-dir --no-compile --no-deps --no-build-isolation -e . \
     && { .venv/bin/python -m compileall -q -j 0 .venv/lib agent bot channels sandbox || true; } \
-    && useradd --system --uid 10001 --home-dir /var/lib/fawn --create-home fawn
+    && useradd --uid 10001 --home-dir /var/lib/fawn --create-home fawn
 
 USER fawn
 WORKDIR /var/lib/fawn

@@ -114,18 +114,13 @@ def _ulimits(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
 
 
 def _mounts(sources: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root."""
+    """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root. How mounts spread
+    is left to the engine: not at all, and into a volume of its own only from the host."""
     places = {name: (f"{ROOT}/{name}", False) for name in FOLDERS}
     places |= {"skills": (SKILLS, True), "door": (DOOR, True)}
     places |= {name: (f"/etc/{name}", True) for name in ("passwd", "group")}
     return [
-        {
-            "Type": "bind",
-            "Source": source,
-            "Target": places[name][0],
-            "ReadOnly": places[name][1],
-            "BindOptions": {"Propagation": "rprivate"},
-        }
+        {"Type": "bind", "Source": source, "Target": places[name][0], "ReadOnly": places[name][1]}
         for name, source in sorted(sources.items())
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import struct
 import sys
@@ -147,11 +148,13 @@ async def client() -> AsyncIterator[docker.APIClient]:
     made.close()
 
 
+@pytest.mark.parametrize("kind", ["folder", "volume"])
 async def test_the_service_in_a_container_finds_its_folders_on_the_host(
-    client: docker.APIClient, tmp_path: Path
+    client: docker.APIClient, tmp_path: Path, kind: str
 ) -> None:
-    """A real one: our source in a container with the engine's socket, its data in a folder of the host."""
+    """A real one: our source in a container with the engine's socket, its data in a folder or a volume of the host."""
     (tmp_path / "data").mkdir()
+    volume = f"fawn-test-{secrets.token_hex(6)}"
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
     binds = {ROOT / "sandbox": "/fawn/sandbox", libraries: "/libraries"}
     config = client.create_host_config(
@@ -159,7 +162,7 @@ async def test_the_service_in_a_container_finds_its_folders_on_the_host(
         binds=[
             *(f"{source}:{target}:ro" for source, target in binds.items()),
             f"{HOST.removeprefix('unix://')}:/var/run/docker.sock",
-            f"{tmp_path / 'data'}:/var/lib/fawn",
+            f"{tmp_path / 'data' if kind == 'folder' else volume}:/var/lib/fawn",
         ],
     )
     made = client.create_container(
@@ -172,6 +175,9 @@ async def test_the_service_in_a_container_finds_its_folders_on_the_host(
         said = client.logs(made["Id"]).decode().splitlines()
     finally:
         client.remove_container(made["Id"], force=True)
+        if kind == "volume":
+            client.remove_volume(volume, force=True)
     assert said[:2] == ["# A skill", "made"], said
     assert said[2].startswith("SandboxUnavailable Fawn runs in a container and the engine cannot see its data"), said
-    assert (tmp_path / "data" / "threads" / "t" / "outputs" / "a").read_text() == "made\n"
+    if kind == "folder":
+        assert (tmp_path / "data" / "threads" / "t" / "outputs" / "a").read_text() == "made\n"

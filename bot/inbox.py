@@ -114,13 +114,15 @@ class Inbox:
             return Receipt.IGNORED
         if event.kind in (Kind.EDIT, Kind.DELETE):
             return self._amend(execute, event)
-        if not self._meant(execute, event):
+        if self._passed(execute, event):
             return Receipt.IGNORED
+        if not self._meant(execute, event):
+            return self._pass(execute, event, "not meant", now)
         if not self._doors.may_talk(execute, event):
             if words := self._doors.ask_pairing(execute, event, now):
                 book.say(execute, event.thread, words, key=f"pair:{event.key}", now=now)
                 arrived.said = True
-            return Receipt.IGNORED
+            return self._pass(execute, event, "stranger", now)
         conversation = self._conversation(execute, event, now)
         if event.kind is Kind.CLICK and not lease.open_question(execute, conversation, event.target):
             return Receipt.DUPLICATE
@@ -128,6 +130,25 @@ class Inbox:
         if receipt is Receipt.ACCEPTED:
             arrived.accepted.append((conversation, event))
         return receipt
+
+    def _pass(self, execute: Execute, event: Message, why: str, now: float) -> Receipt:
+        """It is not for us, and stays so when a channel reads its history again: by then the bot may take part in that
+        thread, or know that person."""
+        if event.follow_up or event.addressed:
+            execute(
+                "INSERT INTO inbox(key, conversation, kind, author, payload, state, ready, received, error)"
+                " VALUES (:key, '', 'passed', '', '', 2, 0, :now, :why) ON CONFLICT(key) DO NOTHING",
+                {"key": event.key, "now": now, "why": why},
+            )
+        return Receipt.IGNORED
+
+    def _passed(self, execute: Execute, event: Message) -> bool:
+        """Whether it was passed before; a mention that came into it since makes it ours."""
+        rows = execute("SELECT id, error FROM inbox WHERE key=:key AND kind='passed'", {"key": event.key})
+        if rows and event.addressed and rows[0]["error"] == "not meant":
+            execute("DELETE FROM inbox WHERE id=:id", {"id": rows[0]["id"]})
+            return False
+        return bool(rows)
 
     def _put_unreadable(self, execute: Execute, event: Unreadable, now: float) -> Receipt:
         rows = execute(

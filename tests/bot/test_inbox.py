@@ -116,7 +116,7 @@ async def test_a_message_in_a_thread_counts_where_the_bot_takes_part(store: Stor
     asked = replace(HELLO, thread=thread, private=False)
     aside = replace(asked, key="k2", addressed=False, follow_up=True)
     assert await entrance.receive([aside]) == [Receipt.IGNORED]
-    assert await entrance.receive([asked, aside]) == [Receipt.ACCEPTED, Receipt.ACCEPTED]
+    assert await entrance.receive([asked, replace(aside, key="k4")]) == [Receipt.ACCEPTED, Receipt.ACCEPTED]
     elsewhere = replace(aside, key="k3", thread=replace(thread, topic="18.0"))
     assert await entrance.receive([elsewhere]) == [Receipt.IGNORED]
 
@@ -140,6 +140,21 @@ async def test_an_event_that_names_only_a_message_of_the_bot_finds_its_thread(st
     assert await inbox(store).receive([stop, nowhere, other, unknown]) == [Receipt.ACCEPTED] * 2 + [Receipt.IGNORED] * 2
     rows = await store.run(lambda execute: execute("SELECT payload FROM inbox", {}))
     assert [Message.load(row["payload"]).thread for row in rows] == [thread, thread]
+
+
+async def test_what_was_passed_stays_passed_when_a_history_is_read_again(store: Store) -> None:
+    """People talk, then one asks the bot: their talk is no question to it, however often it is read."""
+    entrance = inbox(store)
+    asked = replace(HELLO, thread=Thread("telegram", "1", "C1", "17.5"), private=False)
+    aside = replace(asked, key="k0", addressed=False, follow_up=True)
+    assert await entrance.receive([aside, asked, aside]) == [Receipt.IGNORED, Receipt.ACCEPTED, Receipt.IGNORED]
+    assert await entrance.receive([replace(aside, addressed=True)]) == [Receipt.ACCEPTED]  # a mention came into it
+
+
+async def test_what_a_stranger_wrote_is_not_answered_later(store: Store) -> None:
+    closed = inbox(store, Access())
+    assert await closed.receive([HELLO]) == [Receipt.IGNORED]
+    assert await inbox(store).receive([HELLO, replace(HELLO, key="k2")]) == [Receipt.IGNORED, Receipt.ACCEPTED]
 
 
 async def test_what_was_heard_is_known_after_a_restart(store: Store) -> None:

@@ -8,15 +8,16 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from agent.conversation import Secret
+from agent.conversation import ANYWHERE, Secret, Thread
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
+from channels.slack import Settings
 from channels.slack.gates import Gates
 from channels.writer import Missing
 
@@ -51,8 +52,8 @@ _GONE = frozenset(
     ]
 )
 _MISSING = frozenset({"message_not_found", "edit_window_closed", "cant_update_message", "cant_delete_message"})
-_ENDED = frozenset({"message_not_in_streaming_state", "stopped_by_user", "streaming_state_conflict"})
-_BUSY = frozenset({"ratelimited", "rate_limited", "service_unavailable", "team_access_not_granted"})
+_ENDED = frozenset({"message_not_in_streaming_state", "streaming_state_conflict"})
+_BUSY = frozenset({"ratelimited", "rate_limited", "service_unavailable"})
 _PERHAPS = frozenset({"internal_error", "fatal_error", "request_timeout"})  # "some aspect may have succeeded"
 
 
@@ -64,14 +65,10 @@ class Ended(Refused):
     """The stream has ended: Slack closes one after some minutes, or a person stopped it."""
 
 
-class Net(Protocol):
-    """How the outside is reached."""
-
-    @property
-    def base_url(self) -> str: ...
-
-    @property
-    def proxy(self) -> str: ...
+def address(thread: Thread) -> Json:
+    """Where a message belongs."""
+    topic = "" if thread.topic == ANYWHERE else thread.topic
+    return {"channel": thread.chat} | ({"thread_ts": topic} if topic else {})
 
 
 class Calls:
@@ -82,14 +79,14 @@ class Calls:
     """
 
     def __init__(
-        self, name: str, token: Secret, net: Net, session: aiohttp.ClientSession, trust: ssl.SSLContext
+        self, name: str, token: Secret, settings: Settings, session: aiohttp.ClientSession, trust: ssl.SSLContext
     ) -> None:
         self._name = name
         self._session = session
-        self._proxy = net.proxy or None
+        self._proxy = settings.proxy or None
         self.web = AsyncWebClient(
             token=token.reveal(),
-            base_url=net.base_url,
+            base_url=settings.base_url,
             session=session,
             ssl=trust,
             logger=SDK,

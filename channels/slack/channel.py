@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import aiohttp
 
-from agent.conversation import Attachment, Message, Thread
+from agent.conversation import Attachment, Message, Secret, Thread
 from channels import opening
 from channels.base import (
     NO_PAST,
@@ -89,15 +89,14 @@ class Slack:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ssl=trust)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
-        apps: dict[str, list[Team]] = {}
+        apps: dict[Secret, list[Team]] = {}
         for pair in self._settings.pairs:
             team = Team(pair, self._settings, self._session, trust)
             self._teams.append(team)
-            apps.setdefault(pair.app_token.reveal(), []).append(team)
-        tokens = {pair.app_token.reveal(): pair.app_token for pair in self._settings.pairs}
+            apps.setdefault(pair.app_token, []).append(team)
         for token, members in apps.items():
-            calls = Calls("app_token", tokens[token], self._settings, self._session, trust)
-            self._sockets.append(Socket(calls, members, self._settings.proxy, self._settings.ping_seconds, self._ways))
+            calls = Calls("app_token", token, self._settings, self._session, trust)
+            self._sockets.append(Socket(calls, members, self._settings, self._ways))
 
     async def close(self) -> None:
         """Stop every reply and hang up."""
@@ -153,10 +152,11 @@ class Slack:
         return writer
 
     async def enrich(self, message: Message, most: int) -> Message:
-        team = await self._find(message.thread.workspace)
-        message = await team.named(message)
-        message = await earlier(team, message, most)
-        return replace(message, text=await team.readable(message.text, message.thread.workspace))
+        workspace = message.thread.workspace
+        team = await self._find(workspace)
+        quotes = [await team.named(quote, workspace) for quote in message.quotes]
+        before = await earlier(team, message, most)
+        return replace(message, text=await team.readable(message.text, workspace), quotes=(*before, *quotes))
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Nothing to register: the manifest has the one native command, which takes all of them as its words."""

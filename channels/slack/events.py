@@ -277,16 +277,14 @@ def _private(raw: Json) -> bool:
 
 
 def _author(raw: Json, me: Me) -> Author | None:
-    """Who wrote it; None for ourselves. Whoever's own workspace is another one is a guest."""
+    """Who wrote it, None for ourselves; more of a person is known when Slack was asked."""
     user, bot = raw.get("user") or "", raw.get("bot_id") or ""
     if user == me.user or bot == me.bot:
         return None
-    homes = {str(raw.get(name) or me.team) for name in ("user_team", "source_team", "team")}
-    guest = any(home.startswith("T") and home != me.team for home in homes)
     if bot:
         name = (raw.get("bot_profile") or {}).get("name") or raw.get("username") or bot
-        return Author(user or bot, name, bot=True, guest=guest)
-    return Author(user, user, guest=guest)
+        return Author(user or bot, name, bot=True)
+    return Author(user, user)
 
 
 def _files(raw: Json, me: Me) -> tuple[tuple[Attachment, ...], list[str]]:

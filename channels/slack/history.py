@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from agent.conversation import Message, Quote
@@ -75,10 +74,10 @@ async def _all(team: Team, method: str, field: str, most: int, **where: Any) -> 
             await asyncio.sleep(error.after if isinstance(error, TryLater) else 1.0)
 
 
-async def earlier(team: Team, message: Message, most: int) -> Message:
-    """With the last `most` messages that stood in its thread before it, not counting our own. Raises ChannelError."""
-    if message.private or most < 1 or not message.thread.topic or message.id == message.thread.topic:
-        return message
+async def earlier(team: Team, message: Message, most: int) -> list[Quote]:
+    """The last `most` messages that stood in its thread before it, not counting our own. Raises ChannelError."""
+    if message.private or most < 1 or message.id == message.thread.topic:
+        return []
     me, entries = await team.hello(), list[Json]()
     async for page in team.calls.pages(
         "conversations.replies",
@@ -97,4 +96,4 @@ async def earlier(team: Team, message: Message, most: int) -> Message:
             person = await team.people.find(entry.get("user") or "", me.team)
             name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
             quotes.append(Quote(name, await team.readable(said, me.team), "earlier"))
-    return replace(message, quotes=(*quotes, *message.quotes))
+    return quotes

@@ -17,7 +17,7 @@ from typing import Any
 from agent.conversation import Final, Thread, View
 from channels.base import ChannelError, Posts, TryLater, Unknown
 from channels.slack.blocks import CHUNK, STEPS, TASKS, Part, Task, controls, cut, hint, message, settled, tasks
-from channels.slack.calls import Ended, Json
+from channels.slack.calls import Ended, Json, address
 from channels.slack.team import Team
 from channels.writer import Missing
 
@@ -140,7 +140,7 @@ class Surface:
                 self._native = False
         answer = await team.calls(
             "chat.postMessage",
-            **self._address(),
+            **address(self._thread),
             **message(part),
             metadata=self._metadata(index),
             unfurl_links=False,
@@ -158,7 +158,7 @@ class Surface:
             to["recipient_team_id"] = person.team if person else self._thread.workspace
         if chunks:
             to["chunks"] = chunks
-        answer = await team.calls("chat.startStream", **self._address(), **to, task_display_mode="plan")
+        answer = await team.calls("chat.startStream", **address(self._thread), **to, task_display_mode="plan")
         stream.took(chunks)
         self._streams[str(answer["ts"])] = stream
         return str(answer["ts"])
@@ -269,10 +269,6 @@ class Surface:
         return str(found[-1])
 
     # ------------------------------------------------------------ parts
-
-    def _address(self) -> Json:
-        where: Json = {"channel": self._thread.chat}
-        return where | ({"thread_ts": self._thread.topic} if self._thread.topic else {})
 
     def _metadata(self, index: int) -> Json:
         return {"event_type": METADATA, "event_payload": {"key": self._key, "index": index}}

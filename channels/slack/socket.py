@@ -19,6 +19,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from agent.conversation import Kind, Message, Unreadable
 from channels.base import ChannelError, Health, Heard, NotStored, Past, Readiness, Receive, Refused
+from channels.slack import Settings
 from channels.slack.calls import SDK, Calls, Json, Rejected
 from channels.slack.events import NAME, read, teams
 from channels.slack.history import missed
@@ -40,15 +41,15 @@ class Line(SocketModeClient):
     """One connection of the SDK's client, which does not connect again by itself: that retries a stale ticket for ever
     (slackapi/python-slack-sdk#1110), and leaves tasks behind when it is stopped meanwhile."""
 
-    def __init__(self, url: str, calls: Calls, settings_proxy: str, ping: float) -> None:
+    def __init__(self, url: str, calls: Calls, settings: Settings) -> None:
         super().__init__(
             app_token=calls.web.token or "",
             web_client=calls.web,
             logger=SDK,
-            ping_interval=ping,
+            ping_interval=settings.ping_seconds,
             auto_reconnect_enabled=False,
         )
-        self.proxy = settings_proxy or None  # not the environment's
+        self.proxy = settings.proxy or None  # not the environment's
         self.wss_uri = url
         self.leaving = False  # Slack asked to connect anew
 
@@ -72,11 +73,10 @@ class Line(SocketModeClient):
 class Socket:
     """One app's socket, and the workspaces that it speaks for. `ways` remembers how interactions are answered."""
 
-    def __init__(self, calls: Calls, members: Sequence[Team], proxy: str, ping: float, ways: dict[str, Way]) -> None:
+    def __init__(self, calls: Calls, members: Sequence[Team], settings: Settings, ways: dict[str, Way]) -> None:
         self._calls = calls
         self._members = members
-        self._proxy = proxy
-        self._ping = ping
+        self._settings = settings
         self._ways = ways
         self._app = AsyncApp(
             name=NAME,
@@ -151,7 +151,7 @@ class Socket:
                 log.info("slack.shared connections=%d", message["num_connections"])  # each gets a part of the events
 
         url = str((await self._calls("apps.connections.open"))["url"])
-        line = Line(url, self._calls, self._proxy, self._ping)
+        line = Line(url, self._calls, self._settings)
         line.message_listeners.append(greeted)
         line.socket_mode_request_listeners.append(self._handle)
         try:

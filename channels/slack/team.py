@@ -12,12 +12,12 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
-from agent.conversation import ANYWHERE, Kind, Message, Quote, Thread, Unreadable
+from agent.conversation import Kind, Message, Quote, Thread, Unreadable
 from channels import words
 from channels.base import ChannelError, NotStored, Receipt, Refused, TryLater
 from channels.slack import Pair, Settings
 from channels.slack.blocks import note, plain
-from channels.slack.calls import Calls, Json
+from channels.slack.calls import Calls, Json, address
 from channels.slack.events import ASK, Me
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,7 @@ TITLE = 60  # characters of a session's title
 
 NOT_YOURS = "This is not yours to answer."
 ANSWERED = "This is answered already."
-NOT_STORED = "I can't store messages at the moment, so I have not taken yours yet."
-LATER = f"{NOT_STORED} It is not lost: I will take it by itself as soon as I can."
-AGAIN_PLEASE = f"{NOT_STORED} Please try it again in a while."
+AGAIN_PLEASE = "I can't store messages at the moment, so I have not taken yours yet. Please try it again in a while."
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 
 
@@ -117,29 +115,20 @@ class Team:
             log.info("slack.connected bot=@%s workspace=%s (%s)", self.me.name, self.me.workspace, self.me.team)
         return self.me
 
-    async def named(self, message: Message) -> Message:
-        """With its author's name and standing, and the names of whom it mentions or quotes, as far as Slack tells."""
-        team = message.thread.workspace
-        person = (
-            await self.people.find(message.author.id, team) if message.author.id and not message.author.bot else None
-        )
-        author = message.author
-        if person:
-            author = replace(author, name=person.name, bot=person.bot, guest=person.guest)
-        quotes = tuple([replace(q, author=await self._name(q, team)) for q in message.quotes])
-        return replace(message, author=author, quotes=quotes)
-
     async def vetted(self, message: Message) -> Message:
-        """`named`, for access. Raises Unsure when Slack does not tell in time whether they are of the team."""
-        message = await self.named(message)
+        """With its author's name and standing. Raises Unsure when Slack does not tell in time who they are."""
         author = message.author
-        if author.id and not author.bot and await self.people.find(author.id, message.thread.workspace) is None:
+        if author.bot or message.kind in (Kind.EDIT, Kind.DELETE):  # these change what was let in before
+            return message
+        person = await self.people.find(author.id, message.thread.workspace)
+        if person is None:
             raise Unsure(f"Slack does not tell who {author.id} is")
-        return message
+        return replace(message, author=replace(author, name=person.name, bot=person.bot, guest=person.guest))
 
-    async def _name(self, quote: Quote, team: str) -> str:
+    async def named(self, quote: Quote, team: str) -> Quote:
+        """With its author's name, as far as Slack tells."""
         person = await self.people.find(quote.author, team) if re.fullmatch(r"[UW][A-Z0-9]+", quote.author) else None
-        return person.name if person else quote.author
+        return replace(quote, author=person.name) if person else quote
 
     async def readable(self, text: str, team: str) -> str:
         """With the names of the people that it mentions."""
@@ -212,18 +201,14 @@ class Team:
         """Say once per outage and thread that a message could not be stored."""
         if event.addressed and event.kind in (Kind.CHAT, Kind.COMMAND) and event.thread not in self._told:
             self._told.add(event.thread)
-            address = {"thread_ts": event.thread.topic} if event.thread.topic else {}
             mark = {"event_type": "fawn_note", "event_payload": {}}  # so that it is not taken for an unfinished answer
-            await self.calls("chat.postMessage", channel=event.thread.chat, text=LATER, metadata=mark, **address)
+            await self.calls("chat.postMessage", **address(event.thread), text=words.NOT_STORED, metadata=mark)
 
     async def _clicked(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Put the choice where the buttons were; who may not choose is told so, and nobody else."""
         if receipt is not Receipt.ACCEPTED:
             told = NOT_YOURS if receipt is Receipt.IGNORED else ANSWERED
-            address = {"thread_ts": click.thread.topic} if click.thread.topic not in ("", ANYWHERE) else {}
-            await self.calls(
-                "chat.postEphemeral", channel=click.thread.chat, user=click.author.id, text=told, **address
-            )
+            await self.calls("chat.postEphemeral", **address(click.thread), user=click.author.id, text=told)
             return
         chosen = f"✓ {click.text}"[:1900] + f" ({click.author.name})"
         if payload["container"].get("is_ephemeral"):

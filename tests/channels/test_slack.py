@@ -13,7 +13,7 @@ from agent.conversation import Ask, Done, Final, Kind, Text, Thread
 from channels.base import Gone, Receipt, Refused
 from tests.channels.box import Memory
 from tests.channels.rig_slack import DIRECT, SlackRig, methods, reply, shown
-from tests.channels.rigs import deliver, ready, settled, until
+from tests.channels.rigs import deliver, ready, until
 from tests.fakes.slack import BOT, JANE, OPS, TEAM
 
 
@@ -254,7 +254,7 @@ async def test_an_interaction_that_cannot_be_stored_is_asked_for_again(rig: Slac
 async def test_the_shortcut_asks_about_a_message_in_its_thread(rig: SlackRig) -> None:
     ts = rig.server.send("the beamer is <https://x.example|broken>", user="U2", silent=True)
     key = rig.server.shortcut(ts)
-    message = await rig.box.next()
+    message = await rig.channel.enrich(await rig.box.next(), 0)
     assert (message.text, message.thread) == ("What about this?", Thread("slack", TEAM, OPS, ts))
     [quote] = message.quotes
     assert (quote.author, quote.text) == ("User U2", "the beamer is broken (https://x.example)")
@@ -288,14 +288,3 @@ async def test_a_channel_that_is_gone_is_said_to_be(rig: SlackRig) -> None:
         await reply(rig, message).finish(Final("Hi."))
     with pytest.raises(Refused):
         await rig.channel.reply(Thread("slack", "T9", "C1", "1.1"), Memory("r2")).finish(Final("Hi."))
-
-
-async def test_case_09_quick_messages_in_a_thread_come_in_order(rig: SlackRig) -> None:
-    for number in range(3):
-        rig.mutter(f"question {number}", 7, mention=True)
-    await until(lambda: len(rig.box.messages) == 3)
-    for number, message in enumerate(rig.box.messages):
-        assert (message.text, message.thread) == (f"question {number}", rig.thread(7))
-        await reply(rig, message, Memory(f"r{number}")).finish(Final(f"answer {number}"))
-    assert rig.visible(7) == ["answer 0", "answer 1", "answer 2"]
-    assert await settled(rig, "answer 2", 7)

@@ -134,12 +134,6 @@ def test_another_bot_is_one() -> None:
     assert (found.author.id, found.author.name, found.author.bot) == ("B7", "deploy", True)
 
 
-@pytest.mark.parametrize("field", ["user_team", "source_team", "team"])
-def test_somebody_of_a_connected_workspace_is_a_guest(field: str) -> None:
-    assert channel("<@UBOT> hi", **{field: "T9"}).author.guest
-    assert not channel("<@UBOT> hi", **{field: "T1"}).author.guest
-
-
 def test_an_edit_and_a_deletion_name_their_message() -> None:
     old = {"user": "U1", "text": "<@UBOT> 2+2", "ts": "5.1"}
     new = {**old, "text": "<@UBOT> 2+3", "edited": {"user": "U1", "ts": "6.1"}}

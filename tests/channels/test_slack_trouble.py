@@ -198,6 +198,16 @@ async def test_every_envelope_is_acknowledged(rig: SlackRig, kind: str) -> None:
     await until(lambda: rig.server.acked(key))
 
 
+async def test_changes_to_what_people_say_to_each_other_ask_nothing_of_slack(rig: SlackRig) -> None:
+    changed = rig.server.send("lunch?", user="U2", silent=True)
+    before = len(rig.server.calls)
+    rig.server.edit(changed, "lunch at one?")
+    deleted = {"type": "message", "subtype": "message_deleted", "channel": OPS, "deleted_ts": changed}
+    rig.server.event({**deleted, "ts": rig.server.ts()})  # Slack need not tell whose it was
+    await until(lambda: all(envelope.acks for envelope in rig.server.envelopes.values()))
+    assert len(rig.server.calls) == before
+
+
 async def test_an_event_that_cannot_be_read_is_kept_and_blocks_nobody(rig: SlackRig) -> None:
     key = rig.server.event({"type": "message", "text": "no channel", "user": JANE})
     await until(lambda: rig.server.acked(key))

@@ -1,0 +1,92 @@
+"""The whole service in a Slack workspace."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.service import Service
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, FakeSlack
+from tests.fakes.telegram import FakeTelegram
+
+DIRECT = f"D{JANE}"
+
+
+class InSlack(Service):
+    """`fawn run` with Slack alone; Jane and nobody else may talk to it."""
+
+    def __init__(self, folder: Path, slack: FakeSlack, model: FakeModel) -> None:
+        self.slack = slack
+        super().__init__(folder, FakeTelegram(), model, {})
+
+    def channels(self) -> dict[str, dict[str, Any]]:
+        tokens = {"bot_token": BOT_TOKEN, "app_token": APP_TOKEN, "base_url": self.slack.api_url}
+        return {"slack": {**tokens, "access": {"allow": [JANE], "pairing": False}}}
+
+    async def start(self) -> None:
+        await self.spawn("run", "--config", "config.yaml")
+        await until(lambda: self.slack.sockets or self._ended(), 30, "the event socket")
+        assert not self._ended(), self.log()
+
+    def asked(self) -> str:
+        """What people said, as the model was told with its last call."""
+        return "\n".join(str(m["content"]) for m in self.model.requests()[-1].messages if m["role"] == "user")
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[InSlack]:
+    async with FakeModel() as model, FakeSlack() as slack:
+        made = InSlack(tmp_path, slack, model)
+        await made.start()
+        try:
+            yield made
+        finally:
+            await made.kill()
+            assert "Traceback" not in made.log(), made.log()
+
+
+async def test_case_09_10_and_11_from_messages_to_answers(service: InSlack) -> None:
+    slack = service.slack
+    slack.send("remember 7", DIRECT)
+    await slack.wait("remember 7", DIRECT, seconds=30)
+    slack.send("which number?", DIRECT)
+    await slack.wait("which number?", DIRECT)
+    assert "remember 7" in service.asked()
+
+    root = slack.send(f"<@{BOT}> first question")
+    slack.send("second question", thread=root)
+    slack.send(f"<@{BOT}> third question", thread=root)
+    await slack.wait("third question", thread=root)
+    await service.quiet()
+    asked = service.asked()
+    assert asked.index("first") < asked.index("second") < asked.index("third")
+    assert "remember 7" not in asked
+
+    slack.send("summarize", thread=root, files={"report.pdf": b"%PDF-1.7"}, mime="application/pdf")
+    await slack.wait("report.pdf", thread=root)
+    assert "/mnt/user-data/uploads/report.pdf" in service.asked()
+    [stored] = service.data.glob("threads/*/uploads/report.pdf")
+    assert stored.read_bytes() == b"%PDF-1.7"
+
+    slack.send(f"<@{BOT}> /new", thread=root)
+    await slack.wait("New conversation.", thread=root)
+    slack.send(f"<@{BOT}> what do you know?", thread=root)
+    await slack.wait("what do you know?", thread=root)
+    assert "second question" not in service.asked()
+
+
+async def test_case_03_who_is_not_allowed_sees_neither_a_sign_nor_an_answer(service: InSlack) -> None:
+    ts = service.slack.send(f"<@{BOT}> hello", user="U2")
+    service.slack.send("hello", "DU2", user="U2")
+    await until(lambda: service.rows("SELECT 1 FROM inbox WHERE error='stranger'"), what="the stranger's message")
+    service.slack.send(f"<@{BOT}> hello", thread=ts)
+    await service.slack.wait("hello", thread=ts, seconds=30)
+    await service.quiet()
+    assert len(service.slack.visible(OPS)) == 1
+    assert service.slack.visible("DU2") == []
+    assert not service.slack.calls_of("reactions.add")

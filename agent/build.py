@@ -111,7 +111,6 @@ def _join(entries: Sequence[ModelSettings], plan: Plan, checkpoints: Checkpoints
     return Agent(
         graphs,
         lead,
-        [(settings.name, settings.label) for settings in entries],
         checkpoints,
         humans,
         toolbox.needs_sandbox,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -83,21 +83,15 @@ class Body(httpx2.AsyncByteStream):
             while data := await content.readany():
                 yield data
                 if self._pace.seconds and not ended.is_set():
-                    await _rest(ended, self._pace.seconds)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self._pace.seconds):
+                            await ended.wait()
 
     async def aclose(self) -> None:
         if self._response.content.is_eof():
             self._response.release()
         else:
             self._response.close()
-
-
-async def _rest(ended: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await ended.wait()
-    except TimeoutError:
-        return
 
 
 @contextmanager

@@ -32,14 +32,12 @@ class Agent:
         self,
         graphs: Mapping[str, Graph],
         lead: str,
-        models: Sequence[tuple[str, str]],
         checkpoints: Checkpoints,
         humans: Humans,
         needs_sandbox: frozenset[str],
         titles: Titles,
         closers: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:
-        self.models: tuple[tuple[str, str], ...] = tuple(models)
         self.lead = lead
         self._graphs = graphs
         self._checkpoints = checkpoints

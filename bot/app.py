@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib
 import logging
@@ -12,8 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.conversation import Kind
 from bot import commands, control, inbox, lease
@@ -191,11 +193,9 @@ class App:
             finally:
                 self._channels.pop(name, None)
             wait = FIRST_WAIT if time.monotonic() - began > STEADY else min(LONGEST_WAIT, wait * 2)
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 — jitter
                     await self._deaf.wait()
-            except TimeoutError:
-                continue
 
     async def _listen(self, channel: Channel, entrance: Inbox) -> bool:
         """Listen until the stop, then stay connected until the last reply is out. False: start the channel again."""
@@ -315,32 +315,17 @@ def models(config: Config) -> dict[str, str]:
 
 def sandbox_settings(config: Config) -> tuple[BubblewrapSettings, DockerSettings]:
     """What the sandbox providers need of the configuration."""
-    sandbox, state = config.sandbox, config.data_dir / "sandbox"
-    return BubblewrapSettings(
-        skills=Path(sandbox.skills),
-        memory_mb=sandbox.memory_mb,
-        processes=sandbox.processes,
-        file_mb=sandbox.file_mb,
-        tmp_mb=sandbox.tmp_mb,
-        command_seconds=sandbox.command_seconds,
-        cpus=sandbox.cpus,
-        live=sandbox.live,
-        network=sandbox.network,
-    ), DockerSettings(
-        skills=Path(sandbox.skills),
-        state=state,
+    sandbox = config.sandbox
+    shared: dict[str, Any] = {each.name: getattr(sandbox, each.name) for each in fields(BubblewrapSettings)}
+    shared["skills"] = Path(sandbox.skills)
+    docker = DockerSettings(
+        state=config.data_dir / "sandbox",
         image=sandbox.image,
         host=sandbox.docker_host,
         runtime=sandbox.runtime,
-        memory_mb=sandbox.memory_mb,
-        cpus=sandbox.cpus,
-        processes=sandbox.processes,
-        file_mb=sandbox.file_mb,
-        tmp_mb=sandbox.tmp_mb,
-        command_seconds=sandbox.command_seconds,
-        live=sandbox.live,
-        network=sandbox.network,
+        **shared,
     )
+    return BubblewrapSettings(**shared), docker
 
 
 def _alone(group: ExceptionGroup[Exception]) -> Exception:

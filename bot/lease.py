@@ -34,7 +34,6 @@ class Job:
     run: int
     attempt: int
     requester: str
-    requester_name: str
     started: float  # unix time of the first try
     reply_to: str
     messages: tuple[Message, ...]
@@ -134,7 +133,6 @@ def _job(
         run=run["id"],
         attempt=run["attempt"],
         requester=run["requester"],
-        requester_name=messages[0].author.name if messages else run["requester"],
         started=run["started"],
         reply_to=run["reply_to"],
         messages=messages,

@@ -98,8 +98,11 @@ class Outbox:
                 self._wake.clear()  # before the look: what is written during it is looked at again
                 self.offer(items := await self._claim())
                 self._claiming = False
-                if len(items) < BATCH:
-                    await self._wait()
+                if len(items) == BATCH:
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ACT):
+                        await self._wake.wait()
 
     async def _claim(self) -> list[Item]:
         try:
@@ -108,13 +111,6 @@ class Outbox:
             log.error("outbox.unreadable reason=%s", error)  # noqa: TRY400 — the reason is enough
             await asyncio.sleep(1.0)
             return []
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(ACT):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     def _offer(self, item: Item) -> None:
         lane = self._lanes.get(item.thread)

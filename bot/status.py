@@ -33,7 +33,7 @@ class Status:
         live = len(self.threads.live) if self.threads else 0
         model = next(iter(self._models.values()))
         return (
-            f"Fawn {VERSION}, up for {_span(time.time() - self._started)}, {live} turns going on.\n"
+            f"Fawn {VERSION}, up for {_span(time.time() - self._started)}, {live} turn{'s' * (live != 1)} going on.\n"
             f"Model: {model}. {self.sandbox}"
         )
 
@@ -83,4 +83,6 @@ def _counts(execute: Execute) -> dict[str, Any]:
 
 def _span(seconds: float) -> str:
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
-    return f"{days} days" if days > 1 else f"{hours} hours" if hours > 1 else f"{minutes} minutes"
+    if minutes < 1:
+        return "less than a minute"
+    return f"{days} days" if days > 1 else f"{hours} hours" if hours > 1 else f"{minutes} minute{'s' * (minutes > 1)}"

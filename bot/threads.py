@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -113,11 +114,7 @@ class Threads:
                 while True:
                     self._wake.clear()
                     await self._round()
-                    try:
-                        async with asyncio.timeout(LOOK if self._live else 5 * LOOK):
-                            await self._wait()
-                    except TimeoutError:
-                        pass
+                    await self._wait()
         finally:
             self._closing = True
             self._group = None
@@ -153,15 +150,13 @@ class Threads:
                 live.park()
 
     async def _wait(self) -> None:
-        """Until woken, or until a message that waits for its time is ready."""
-        if self._ready is None or len(self._live) >= self._limits.live_turns:
-            await self._wake.wait()
-            return
-        try:
-            async with asyncio.timeout(max(0.0, self._ready - time.time()) + 0.002):
+        """Until woken, until a message that waits for its time is ready, or for a while."""
+        seconds = LOOK if self._live else 5 * LOOK
+        if self._ready is not None and len(self._live) < self._limits.live_turns:
+            seconds = min(seconds, max(0.0, self._ready - time.time()) + 0.002)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 await self._wake.wait()
-        except TimeoutError:
-            return
 
     def _begin(self, job: Job, group: asyncio.TaskGroup) -> None:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None

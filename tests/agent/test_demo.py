@@ -42,7 +42,6 @@ def states(blocks: list[Block]) -> list[str]:
 
 async def test_without_a_model_it_says_what_it_is(database: SqliteDatabase, desk: Desk) -> None:
     agent = await build_agent((), Plan(), database, commands=True)
-    assert agent.models == (("demo", "Built-in demo"),)
     blocks = await play(agent, desk, say("hi there"))
     text = view(blocks).final().text
     assert "built-in demo" in text

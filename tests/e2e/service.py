@@ -14,24 +14,26 @@ from typing import Any
 
 import yaml
 
+from tests.e2e.nursery import ROOT, Forked, fork
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "bot"]
 
 
 class Service:
     """`fawn run` on a folder of its own, with one channel on Telegram. `settings` are merged into the configuration,
-    section by section."""
+    section by section. `forked` starts it from the nursery, which saves loading it."""
+
+    forked = True
 
     def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, settings: Mapping[str, Any]) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.telegram = telegram
         self.model = model
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | Forked | None = None
         self.configure(settings)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -72,8 +74,11 @@ class Service:
         await until(lambda: self.telegram.poll_count() > polls or self._ended(), 15, "the first getUpdates")
         assert not self._ended(), self.log()
 
-    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
+    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process | Forked:
         """Start the program with these arguments; its output is added to the log."""
+        if self.forked:
+            self.process = await fork(arguments, self.folder, self.environment(), self.folder / "log")
+            return self.process
         with (self.folder / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 *PROGRAM,

@@ -175,6 +175,7 @@ async def test_resumed_within_three_seconds_of_a_restart(
     telegram.send(ask(text="back again", delay_ms=4000))
     await until(lambda: model.requests(), what="the model call")
     await service.kill()
+    service.forked = False  # loading is a part of it
     await service.start()
     listening = time.monotonic()
     await until(lambda: len(model.requests()) == 2, 15, "the resumed model call")

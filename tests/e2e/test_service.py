@@ -58,6 +58,8 @@ async def test_case_79_and_50_sigterm_with_turns_running(
 
 async def test_sigterm_lets_a_short_turn_end(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
+    service.forked = False
+    await service.restart()
     telegram.send(ask(text="just made it", delay_ms=1000))
     await until(lambda: service.rows("SELECT 1 FROM runs"), 10)
     assert await service.stop() == 0

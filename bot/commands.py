@@ -155,7 +155,9 @@ def _status(call: Call) -> str:
     here = rows[0]
     doing = f"working for {call.now - here['since']:.0f} s" if here["since"] else "idle"
     title = f"“{here['title']}”, " if here["title"] else ""
-    return f"{call.service.status()}\nThis conversation: {title}{here['turns']} turn{'s' * (here['turns'] != 1)}, {doing}."
+    return (
+        f"{call.service.status()}\nThis conversation: {title}{here['turns']} turn{'s' * (here['turns'] != 1)}, {doing}."
+    )
 
 
 def _model(call: Call) -> str:

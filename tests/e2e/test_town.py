@@ -20,8 +20,7 @@ REPEAT = re.compile(r"^↻[^\n]*?:\s*", re.MULTILINE)
 
 @pytest.fixture
 async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    settings = {"limits": {"attempts": 50, "notify_seconds": 2.0}}
-    async with Town.open(tmp_path, **settings) as made:
+    async with Town.open(tmp_path, limits={"attempts": 50}) as made:
         yield made
 
 
@@ -32,8 +31,10 @@ async def test_one_service_answers_in_every_chat(town: Town) -> None:
         rig = town.rigs[name]
         rig.mutter(ask(text=f"hello on {name}", id=f"d-{name}"))
         assert await town.shows(name, f"hello on {name}") == [f"hello on {name}"]
+        rig.mutter("/notify 0.5")
+        await town.shows(name, "longer than 0.5 s")
         steps = [bash("echo a,b > /mnt/user-data/outputs/table.csv")]
-        rig.mutter(ask(steps=steps, text=f"made in {name}", id=f"t-{name}", delay_ms=1500), 7, mention=True)
+        rig.mutter(ask(steps=steps, text=f"made in {name}", id=f"t-{name}", delay_ms=400), 7, mention=True)
         shown = await town.shows(name, "Done after", 7)
         assert f"made in {name}" in shown[0]
         assert any("table.csv" in text for text in shown[1:])

@@ -29,7 +29,7 @@ from sandbox.egress import Egress
 from sandbox.egress_proxy import Ends
 from sandbox.keeper import Keeper
 from sandbox.limits import Limits
-from sandbox.stream import DEAD, PROGRAM, StreamSandbox
+from sandbox.stream import DEAD, INTACT, PROGRAM, StreamSandbox
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,6 @@ WHY_SECONDS = 5.0
 TRIES = 20  # for a name that somebody else makes or removes in the same moment
 INSTANCE, KEY, SPEC = "fawn.instance", "fawn.key", "fawn.spec"
 CANNOT_RUN = (126, 127)
-INTACT = "The files are intact; the next call gets a new one."
 # Kills by the kernel for want of memory, since the sandbox began: cgroup v1 and v2 as seen from inside.
 COUNTERS = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
 
@@ -268,7 +267,7 @@ class Docker:
         container, fresh = await self._obtain(name, config)
         try:
             return await self._attach(container, key, fresh=fresh)
-        except Gone as error:
+        except (Gone, Missing) as error:
             if fresh:
                 raise SandboxUnavailable(f"The sandbox did not start: {error}") from error
             log.info("sandbox.replaced", extra={"sandbox": key})
@@ -341,7 +340,9 @@ class Docker:
             except BaseException:
                 await computer.close()
                 raise
-        except (Gone, Taken) as error:  # Taken: it is not running
+        except SandboxUnavailable:
+            raise
+        except SandboxError as error:  # perhaps only because it is not running (any more)
             found = await self._engine.after(container)
             if not found.running:
                 raise Gone(f"its container stops at once ({found.error or 'no reason given'}).") from error

@@ -208,7 +208,8 @@ class Engine:
                 probe.connect(url.path)
         except FileNotFoundError:
             raise SandboxUnavailable(
-                "There is no Docker engine here: `sudo apt install docker.io`, or set `sandbox.docker_host`."
+                "There is no Docker engine here: `sudo systemctl start docker`, if it is installed (`sudo apt install "
+                "docker.io`), or set `sandbox.docker_host`."
             ) from None
         except PermissionError:
             raise SandboxUnavailable(

@@ -208,7 +208,7 @@ class Server:
         except OSError as error:
             if place >= 0:
                 os.close(place)
-            self.send({"id": frame["id"], "error": f"The sandbox cannot start a process: {error.strerror}."})
+            self.send({"id": frame["id"], "error": f"The sandbox cannot start another process ({error.strerror})."})
             return
         os.set_blocking(out, False)
         job = self.jobs[frame["id"]] = Job(frame["id"], pid, out, frame["max"], frame["timeout"], place)

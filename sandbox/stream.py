@@ -34,7 +34,8 @@ WRITE = 32 << 20  # largest file written at once, bytes
 SLACK = 10.0  # seconds beyond its own limit until a silent server counts as dead
 DIALLED = 86_400.0  # seconds a connection from outside may live
 FILES = 30.0  # seconds a file operation may take
-DEAD = "The sandbox stopped in the middle of its work. The files are intact; the next call gets a new one."
+INTACT = "The files are intact; the next call gets a new one."
+DEAD = f"The sandbox stopped in the middle of its work. {INTACT}"
 
 
 class Stream(Protocol):
@@ -220,7 +221,11 @@ class Wire:
             } if number in self._calls and dropped >= 0:
                 self._end(number, End(code, dropped, cwd))
             case {"id": int(number), "error": str(text)} if number in self._calls:
-                self._end(number, SandboxError(_plain(text)))
+                if len(self._calls) > 1:
+                    self._end(number, SandboxError(_plain(text)))
+                else:  # what fills the machine was left behind by calls that are over: nobody inside can end it
+                    self._words = f"{_plain(text)} It was stopped with all that ran in it. {INTACT}"
+                    self._fail("no process can be started in it")
             case _:
                 raise Violation("a frame that nobody expects")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.base import SandboxUnavailable
+from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.docker import Docker
 from sandbox.docker_engine import Engine, Missing
@@ -111,6 +111,44 @@ async def docker_provider(settings: DockerSettings, egress: Egress | None = None
     finally:
         await made.reap(0)
         await made.close()
+
+
+class Spare:
+    """An engine to be stopped and started, in a network of its own. Needs root, and a folder with a short path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.host = f"unix://{folder}/sock"
+
+    async def start(self) -> None:
+        place = self._folder
+        with (place / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                "unshare", "--net", "dockerd", "--host", self.host, "--data-root", place / "data", "--exec-root",
+                place / "exec", "--pidfile", place / "pid", stdout=log, stderr=log,
+            )  # fmt: skip
+        engine = Engine(self.host)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await engine.info()
+                except SandboxError:
+                    assert self._process.returncode is None, (place / "log").read_text()[-2000:]
+                    await asyncio.sleep(0.1)
+                else:
+                    break
+        await engine.close()
+
+    async def take(self, image: str) -> None:
+        """Copy an image of the usual engine."""
+        copy = f"docker --host {HOST} save {image} | docker --host {self.host} load"
+        process = await asyncio.create_subprocess_shell(copy, stdout=asyncio.subprocess.DEVNULL)
+        assert await process.wait() == 0
+
+    async def stop(self) -> None:
+        """As an operator does it: containers end too."""
+        self._process.terminate()
+        await self._process.wait()
 
 
 class Front:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -49,6 +50,8 @@ async def test_every_flag_is_in_force(sandbox: Sandbox) -> None:
     status = dict(
         line.split(":\t", 1) for line in (await out(sandbox, "cat /proc/self/status")).splitlines() if ":\t" in line
     )
+    user = str(os.geteuid() or 1000)
+    assert {*status["Uid"].split(), *status["Gid"].split(), *status["Groups"].split()} == {user}
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2"  # the engine's own filter
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
@@ -67,10 +70,19 @@ async def test_every_flag_is_in_force(sandbox: Sandbox) -> None:
     assert {place for place in mounts if place.startswith("/mnt/")} == {
         "/mnt/skills", "/mnt/user-data/workspace", "/mnt/user-data/uploads", "/mnt/user-data/outputs",
     }  # fmt: skip
+    ours = await out(sandbox, "grep /mnt/ /proc/self/mountinfo")
+    assert not {"shared", "master"} & {word.partition(":")[0] for word in ours.split()}  # propagation is private
     assert (await out(sandbox, "ls /sys/class/net")) == "lo\n"
+    for kind in ("ipc", "net", "pid", "mnt", "uts"):
+        assert (await out(sandbox, f"readlink /proc/self/ns/{kind}")).strip() != os.readlink(f"/proc/self/ns/{kind}")
+    assert (await out(sandbox, "find /dev -type b")) == ""  # who is privileged has the host's disks
     assert (await out(sandbox, "cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null")) == "64\n"
     limits = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null"
     assert (await out(sandbox, limits)) == f"{128 << 20}\n"
+    swap = "cd /sys/fs/cgroup; cat memory.swap.max memory/memory.memsw.limit_in_bytes 2>/dev/null"
+    assert (await out(sandbox, swap)) in ("0\n", f"{128 << 20}\n", "")  # "": this kernel does not count swap
+    share = "cd /sys/fs/cgroup; cat cpu.weight cpu/cpu.shares 2>/dev/null"
+    assert (await out(sandbox, share)) in ("10\n", "256\n")
     quota = "cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us | xargs"
     assert (await out(sandbox, quota)) == "100000 100000\n"
 
@@ -133,6 +145,21 @@ async def test_more_processes_than_allowed_is_said(sandbox: Sandbox) -> None:
         int(await out(sandbox, f"for i in $(seq 50); do {count}; [ $n -lt 10 ] && break; sleep 0.1; done; echo $n"))
         < 10
     )
+
+
+async def test_what_was_left_to_fill_the_machine_goes_with_it(provider: Docker, folder: Path) -> None:
+    """Nothing can be started any more, by anybody: a new one is the only way out."""
+    async with provider.acquire("t", folder) as sandbox:
+        assert await out(sandbox, "bomb() { bomb | bomb & }; bomb 2>/dev/null; echo left") == "left\n"
+
+        async def until_it_is_full() -> None:
+            while True:
+                await sandbox.run("true")
+
+        with pytest.raises(Gone, match=r"cannot start another process .* stopped with all that ran in it"):
+            await asyncio.wait_for(until_it_is_full(), 20)
+    async with provider.acquire("t", folder) as fresh:
+        assert await out(fresh, "ls -d /proc/[0-9]* | wc -l") != "64\n"
 
 
 async def test_other_limits_are_said(sandbox: Sandbox) -> None:

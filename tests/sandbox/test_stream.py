@@ -147,15 +147,27 @@ async def test_a_hostile_server_loses_its_sandbox_and_nothing_else(attack: Attac
 
 async def test_words_from_inside_are_made_harmless() -> None:
     async with pair() as (sandbox, peer):
-        for answer, wanted in (
-            ({"error": "a\x1b[31m\nb"}, "a�[31m�b"),
-            ({"error": "x" * 100_000}, "x" * 4096),
-        ):
+        other = asyncio.create_task(sandbox.run("sleep 9"))
+        await peer.hear()
+        for answer, wanted in (("a\x1b[31m\nb", "a�[31m�b"), ("x" * 100_000, "x" * 4096)):
             call = asyncio.create_task(sandbox.run("true"))
-            await peer.say({"id": (await peer.hear())["id"], **answer})
+            await peer.say({"id": (await peer.hear())["id"], "error": answer})
             with pytest.raises(SandboxError) as caught:
                 await call
             assert str(caught.value) == wanted
+        other.cancel()
+
+
+async def test_a_machine_in_which_nothing_can_be_started_is_given_up_unless_something_runs() -> None:
+    async with pair() as (sandbox, peer):
+        calls = [asyncio.create_task(sandbox.run("true")) for _ in range(2)]
+        for _ in calls:
+            await peer.say({"id": (await peer.hear())["id"], "error": "No."})
+        with pytest.raises(SandboxError, match=r"^No\.$"):
+            await calls[0]
+        with pytest.raises(Gone, match=r"No\. It was stopped with all that ran in it\. The files are intact"):
+            await calls[1]
+        assert sandbox.gone
 
 
 @pytest.mark.parametrize("lie", ["relative", "/a\nb", "/" + "x" * 5000, ""])

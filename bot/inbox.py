@@ -208,7 +208,7 @@ class Inbox:
         ready = now + GATHER_SECONDS if bundle else now
         rows = execute(
             "INSERT INTO inbox(key, conversation, kind, author, payload, ready, received, bundle)"
-            " VALUES (:key, :conversation, :kind, :author, :payload, :ready, :now, :bundle)"
+            " VALUES (:key, :conversation, :kind, :author, :payload, :ready, :received, :bundle)"
             " ON CONFLICT(key) DO NOTHING RETURNING id",
             {
                 "key": message.key,
@@ -217,7 +217,7 @@ class Inbox:
                 "author": f"{message.thread.channel}:{message.author.id}",
                 "payload": message.dump(),
                 "ready": ready,
-                "now": now,
+                "received": min(now, message.time),  # what an absence gathered comes at once and is no flood
                 "bundle": bundle,
             },
         )
@@ -260,6 +260,8 @@ class Inbox:
     def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> bool:
         """Beyond so many messages in so many seconds a person's messages wait. True when they are told, once."""
         window, allowed = self._limits.flood_seconds, self._limits.flood_messages
+        if message.time < now - window:
+            return False
         person = (message.thread.channel, message.author.id)
         count = execute(
             "SELECT count(*) AS n FROM inbox WHERE author=:author AND received>:since AND kind='chat'",

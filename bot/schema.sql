@@ -5,8 +5,8 @@
 BEGIN;
 
 -- state: 0 new, 1 done, 2 withdrawn by its author, 3 dead (could not be read). `run` is set when a turn took the row,
--- `steered` when that turn was already going. `bundle` ties pieces that become one message. An id names a run and its
--- posts for ever, so it is never given twice.
+-- `steered` when that turn was already going. `received` is when it was written, where that was earlier. `bundle` ties
+-- pieces that become one message. An id names a run and its posts for ever, so it is never given twice.
 CREATE TABLE inbox (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "key" TEXT NOT NULL,

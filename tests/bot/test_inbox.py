@@ -176,7 +176,7 @@ async def test_case_88_over_the_limit_waits_and_is_told_once(store: Store) -> No
     flooded = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(flood_messages=3), Idle())
     before = time.time()
     for number in range(6):
-        assert await flooded.receive([replace(HELLO, key=f"k{number}")]) == [Receipt.ACCEPTED]
+        assert await flooded.receive([replace(HELLO, key=f"k{number}", time=before)]) == [Receipt.ACCEPTED]
     rows = await store.run(lambda execute: execute("SELECT ready FROM inbox ORDER BY id", {}))
     waits = [row["ready"] - before > 5 for row in rows]
     assert waits == [False] * 3 + [True] * 3
@@ -221,6 +221,16 @@ async def test_only_who_was_let_in_can_be_put_out(store: Store) -> None:
     await store.run(lambda execute: execute(chosen, values))
     outcomes = [await store.run(lambda execute: rights.revoke(execute, "telegram", who)) for who in ("42", "42", "7")]  # noqa: B023 — awaited here
     assert outcomes == [True, False, False]
+
+
+async def test_case_60_what_an_absence_gathered_is_no_flood(store: Store) -> None:
+    """It was written over hours, and comes at once."""
+    entrance = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(flood_messages=3), Idle())
+    hour_ago = time.time() - 3600
+    await entrance.receive([replace(HELLO, key=f"k{number}", time=hour_ago + number) for number in range(6)])
+    assert await said(store) == []
+    assert await entrance.receive([replace(HELLO, key="now", time=time.time())]) == [Receipt.ACCEPTED]
+    assert await said(store) == []
 
 
 async def test_what_was_not_meant_for_the_bot_is_not_kept(store: Store) -> None:

@@ -318,7 +318,7 @@ async def test_case_86_unsupported_kinds_are_answered_in_a_sentence(
 async def test_case_88_a_flood_is_limited_with_one_notice(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    service = await start(limits={"flood_messages": 10, "flood_seconds": 3.0})
+    service = await start(limits={"flood_messages": 10, "flood_seconds": 5.0})
     for number in range(30):
         telegram.send(f"flood {number}.")
     telegram.send(ask(text="other person"), chat=501)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from channels.base import TryLater
 
-PER_CHANNEL = frozenset({"chat.postMessage", "assistant.threads.setStatus"})  # limits that count by channel
+PER_CHANNEL = "chat.postMessage"  # its limit counts by channel
 TIERS = {
     "chat.startStream": 20,
     "chat.stopStream": 20,
@@ -59,4 +59,4 @@ class Gates:
 
 
 def _key(method: str, channel: str) -> tuple[str, str]:
-    return method, channel if method in PER_CHANNEL else ""
+    return method, channel if method == PER_CHANNEL else ""

@@ -82,7 +82,7 @@ class Socket:
             name=NAME,
             client=calls.web,
             logger=SDK,
-            before_authorize=self._take,  # a global middleware, first of all: no call stands before the commit
+            before_authorize=self._take,  # a global middleware, first of all
             request_verification_enabled=False,  # a socket needs no signature
         )
         self._vitals = Vitals(NAME, log)

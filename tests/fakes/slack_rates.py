@@ -9,6 +9,7 @@ TIERS = {  # calls a minute and workspace (docs.slack.dev/apis/web-api/rate-limi
     "chat.stopStream": 20,
     "chat.update": 50,
     "reactions.add": 50,
+    "agents.sessions.setStatus": 50,
     "conversations.history": 50,
     "conversations.replies": 50,
     "chat.appendStream": 100,

@@ -39,6 +39,12 @@ async def _look(calls: Calls, settings: Settings) -> str:
     if bot.get("activate_status") not in (None, 2):
         raise Refused("The app is not active: publish a version in the developer console and have it approved.")
     try:
+        await calls("GET", "im/v1/messages/om_0")
+    except NoScope:
+        raise Refused("The app may not read messages: add the permission im:message and publish a version.") from None
+    except Said:
+        pass  # there is no such message, which is all that is to be heard
+    try:
         await calls(
             "POST",
             "cardkit/v1/cards",

@@ -97,13 +97,12 @@ class Calls:
         try:
             return await self._request(method, path, raw, query, token)
         except Said as error:
-            if error.code not in _TOKEN or isinstance(raw, aiohttp.FormData):  # a form can be sent once only
-                if error.code in _TOKEN:
-                    self._until = 0.0
-                    raise TryLater(str(error)) from None
+            if error.code not in _TOKEN:
                 raise
-        if self._token == token:  # nobody else replaced it meanwhile
-            self._until = 0.0
+            if self._token == token:  # nobody else replaced it meanwhile
+                self._until = 0.0
+            if isinstance(raw, aiohttp.FormData):  # it can be sent once only
+                raise TryLater(str(error)) from None
         return await self._request(method, path, raw, query, await self.token())
 
     async def token(self) -> str:

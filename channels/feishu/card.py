@@ -24,7 +24,6 @@ LABEL = 100  # characters of a button
 STEPS = 30  # the latest are shown
 SUMMARY = 80  # characters in the list of chats
 
-REPEAT = "↻ Possibly a repeat: "
 _PINGS = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
 _IMAGE = re.compile(r"(`+)(?:.*?[^`])?\1(?!`)|!(\[[^\]\n]*\]\([^)\n]*\))", re.DOTALL)
 _RULE = re.compile(r"[ >]*\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's head
@@ -42,7 +41,6 @@ class Part:
     text: str
     panel: str = ""
     foot: str = ""
-    head: str = ""
     mention: str = ""
     ask: str = ""
     options: tuple[str, ...] = ()
@@ -53,7 +51,7 @@ class Part:
     def words(self) -> str:
         """The main text, as Feishu's Markdown."""
         ping = f"<at id={self.mention}></at> " if self.mention else ""
-        return ping + self.head + self.text
+        return ping + self.text
 
 
 def size(text: str) -> int:

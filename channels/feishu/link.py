@@ -108,7 +108,11 @@ class Link:
     async def _events(self, lines: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
         """What the process sends up, until its end; how it goes is noted on the way."""
         patience = LOADING
-        while line := await asyncio.wait_for(lines.readline(), patience):
+        while True:
+            async with asyncio.timeout(patience):
+                line = await lines.readline()
+            if not line:
+                return
             words: dict[str, Any] = orjson.loads(line)
             self._heard = time.monotonic()
             if "event" in words:

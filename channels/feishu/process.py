@@ -54,7 +54,8 @@ class Pipe(asyncio.Protocol):
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
             self.tell(number=number, event=event.decode("utf-8", "replace"))
-            answer = await asyncio.wait_for(asked, PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                answer = await asked
         finally:
             del self._asked[number]  # an answer that comes too late finds nobody
         if not answer["ok"]:

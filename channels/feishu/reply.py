@@ -83,7 +83,7 @@ class Surface:
         return Part("…")
 
     def repeat(self, part: Part) -> Part:
-        return replace(part, head=shape.REPEAT)
+        return part  # a `uuid` that comes again shows once
 
     async def typing(self) -> None:
         """Nothing: the reaction on the question is the sign of work."""

@@ -215,7 +215,7 @@ class Parser:
         if tag(node) == "str":
             text = self.variable(node.value)
             if kind in (str, Secret, Path):
-                return text if kind is str else kind(str(text))
+                return text if kind is str else kind(str(text).strip())  # a secret copied from a file ends in a newline
             if not isinstance(text, Hidden):
                 raise Wrong(f"expected {_WANTED[kind]}, found text")
             node = plain(str(text))

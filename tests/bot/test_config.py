@@ -73,6 +73,11 @@ def test_the_file_of_the_manual_works_as_it_stands(tmp_path: Path) -> None:
     assert config.source == "config.yaml"
 
 
+def test_a_secret_copied_with_its_newline_works(tmp_path: Path) -> None:
+    config = load(write(ISSUE), {**KEYS, "OPENAI_API_KEY": "sk-1\n"})
+    assert config.models[0].api_key == Secret("sk-1")
+
+
 def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     config = load(None, {})
     assert config.models == ()

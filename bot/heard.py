@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 
@@ -53,3 +54,15 @@ class StoredPast:
             )
         )
         return [Heard(row["chat"], row["topic"], row["time"] - OVERLAP) for row in rows]
+
+    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
+        """Those of these messages that are kept as posts."""
+        values = {"thread": f"{channel}/%", "ids": json.dumps(messages)}
+        rows = await self._store.run(
+            lambda execute: execute(
+                "SELECT message_id FROM posts WHERE message_id IN (SELECT value FROM json_each(:ids))"
+                " AND thread LIKE :thread",
+                values,
+            )
+        )
+        return {str(row["message_id"]) for row in rows}

@@ -196,6 +196,9 @@ class Past(Protocol):
     async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
         """Every chat with its latest event ("" as topic) and every thread in use lately; nothing at a first start."""
 
+    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
+        """Which of these messages of the bot are posts of this service, and not of another one on the same token."""
+
 
 class NoPast:
     """`Past` of one who does not look back."""
@@ -205,6 +208,9 @@ class NoPast:
 
     async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
         return ()
+
+    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
+        return set()
 
 
 NO_PAST = NoPast()

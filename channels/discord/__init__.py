@@ -43,7 +43,8 @@ class Settings:
     standby_seconds: float = field(
         default=15.0,
         metadata={
-            "help": "how long another Fawn on this token may leave a message unanswered until this one takes over"
+            "help": "how long another Fawn on this token may leave a message unanswered until this one takes over",
+            "least": 1,
         },
     )
 

@@ -12,7 +12,6 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO
-from urllib.parse import quote
 
 import aiohttp
 import orjson
@@ -27,9 +26,8 @@ CONNECT = 10.0  # seconds to reach the server
 ANSWER = 20.0  # seconds it may be silent
 UPLOAD = 120.0  # …after an upload
 IDLE = 15.0  # seconds an idle connection is kept
-AGENT = (
-    "DiscordBot (https://github.com/fawn, 1)"  # the form is theirs (discord.com/developers/docs/reference#user-agent)
-)
+# The form is theirs: discord.com/developers/docs/reference#user-agent
+AGENT = "DiscordBot (https://github.com/fawn, 1)"
 _ID = re.compile(r"\d{5,}")
 
 
@@ -80,9 +78,7 @@ class Calls:
         self._base = settings.base_url.rstrip("/")
         self._token = settings.token
         self._budget = budget
-        self._most = (
-            settings.overall + 2
-        )  # in any second; Discord takes 50 (…/docs/topics/rate-limits#global-rate-limit)
+        self._most = settings.overall + 2  # in any second; 50 may be (…/docs/topics/rate-limits#global-rate-limit)
         self._proxy = settings.proxy or None
         self._ca_file = settings.ca_file
         self._session: aiohttp.ClientSession | None = None
@@ -108,6 +104,14 @@ class Calls:
         self, method: str, path: str, body: Any = None, *, file: tuple[str, BinaryIO] | None = None, free: bool = False
     ) -> Any:
         """One call; gives the JSON of the answer. `free`: the path carries its own token (interactions)."""
+        try:
+            return await self._make(method, path, body, file, free)
+        except Unknown as error:
+            if method == "GET":
+                raise TryLater(str(error)) from None
+            raise
+
+    async def _make(self, method: str, path: str, body: Any, file: tuple[str, BinaryIO] | None, free: bool) -> Any:
         bucket = _bucket(method, path)
         loop = asyncio.get_running_loop()
         if (left := max(self._closed.get(bucket, 0.0), self._closed.get("", 0.0)) - loop.time()) > 0:
@@ -129,11 +133,13 @@ class Calls:
             ) as answer:
                 payload = await answer.read()
         except (aiohttp.ClientError, OSError) as error:
-            told = _told_apart(error)
-            raise (TryLater(str(told)) if method == "GET" else told) from None
+            raise _told_apart(error) from None
         self._note(bucket, path, answer.headers)
         if answer.status < 300:
-            return orjson.loads(payload) if payload else None
+            try:
+                return orjson.loads(payload) if payload else None
+            except ValueError:  # the page of a proxy, or of a network that wants a login
+                raise TryLater("what answers there is not Discord", 10.0) from None
         raise self._refusal(answer.status, answer.headers, payload, bucket)
 
     async def download(self, url: str) -> AsyncIterator[bytes]:
@@ -207,11 +213,6 @@ class Calls:
             return Refused("Discord says it is too large")
         kind = _CODES.get(code, Forbidden if status == 403 else Refused)
         return kind(f"Discord: {words} ({code or status}){_details(told)}")
-
-
-def path(text: str) -> str:
-    """A piece of a URL path."""
-    return quote(text, safe="")
 
 
 def _bucket(method: str, path: str) -> str:

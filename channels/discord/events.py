@@ -64,13 +64,13 @@ def message(event: Event, thread: Thread, me: Me) -> Message | None:
     quotes, to_bot, files = _context(event, me)
     files = (*_attachments(event, event), *files)
     what = "a poll" if event.get("poll") else "a sticker" if event.get("sticker_items") else ""
-    if what and not (words or files or quotes):
-        made = _made(event, _place(event, thread, me, mentioned, to_bot), author, text=what, kind=Kind.UNSUPPORTED)
-        return replace(made, addressed=private or mentioned or to_bot)
-    if not (words or mentioned or files or quotes):
+    bare = not (words or files or quotes)
+    if bare and not (what or mentioned):
         return None
     kind, command = Kind.CHAT, command_text(words)
-    if command and (private or mentioned or command.split(" ")[0] in me.commands):
+    if bare and what:
+        kind, words = Kind.UNSUPPORTED, what
+    elif command and (private or mentioned or command.split(" ")[0] in me.commands):
         kind, words = Kind.COMMAND, command
     others = bool(event.get("mentions") or event.get("mention_roles") or event.get("mention_everyone"))
     made = _made(event, _place(event, thread, me, mentioned, to_bot), author, text=words, kind=kind)

@@ -50,6 +50,7 @@ class Intake:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._awaited: set[str] = set()  # servers of a fresh session whose history is still to be read
         self._gates: dict[str, list[Event]] = {}  # server → what came while its history is read
+        self._again: set[str] = set()  # …of which a part was lost meanwhile: it is read once more
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
         self._receive: Receive | None = None
         self._past: Past = NO_PAST
@@ -115,8 +116,11 @@ class Intake:
                 if events.person(data).id == self._me.id and events.spoken(data):
                     self._rivals.spoke(data["channel_id"], data["id"])
                 made += self._messages([data], thread)
-            case "MESSAGE_UPDATE" if edit := events.edit(data, thread, self._seen_from(thread)):
-                made.append(edit)
+            case "MESSAGE_UPDATE":
+                if events.person(data).id == self._me.id:
+                    self._rivals.worked(data["id"])
+                elif edit := events.edit(data, thread, self._seen_from(thread)):
+                    made.append(edit)
             case "MESSAGE_REACTION_ADD" if stop := events.reaction(data, thread, self._me, time.time()):
                 made.append(stop)
             case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
@@ -160,7 +164,7 @@ class Intake:
             made = events.command(data, thread)
         elif data["type"] == 3:
             made = events.click(data, thread, self._me)
-        if made and not self._rivals.standing:
+        if made:
             assert self._receive is not None  # noqa: S101 — set for as long as run() runs
             self._soon(self._interactions.handle(data, made, self._receive), f"interaction {data['id']}")
 
@@ -217,7 +221,9 @@ class Intake:
     # ------------------------------------------------------------ catching up
 
     def _catch_up(self, workspace: str) -> None:
-        if self._past.hours and workspace not in self._gates:
+        if workspace in self._gates:
+            self._again.add(workspace)
+        elif self._past.hours:
             self._gates[workspace] = []
             assert self._side is not None  # noqa: S101 — set for as long as run() runs
             self._side.create_task(self._read_past(workspace), name=f"discord history {workspace}")
@@ -225,13 +231,17 @@ class Intake:
     async def _read_past(self, workspace: str) -> None:
         """Offer what was missed, then what came meanwhile."""
         guild = "" if workspace == DIRECT else workspace
-        async for channel, found in missed(self._calls, self._places, self._past, workspace):
+        async for channel, found in missed(self._calls, self._places, self._rivals, self._past, workspace):
             log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
             await self._offer(self._messages(found, await self._places.address(channel, guild)), live=False)
+        if workspace in self._again:
+            self._again.discard(workspace)
+            return await self._read_past(workspace)
         while came := self._gates[workspace]:
             self._gates[workspace] = []
             await self._offer(came)
         del self._gates[workspace]
+        return None
 
     def withdraw(self, room: str, message: str) -> None:
         """Take away an answer of ours that somebody else had given."""

@@ -15,13 +15,15 @@ from channels.discord.rivals import Rivals
 log = logging.getLogger(__name__)
 
 SOON = 2.0  # seconds until an answer that has to wait for the store is deferred
+LATE = 2.5  # …until it is clear that another Fawn does not answer
 PATIENCE = 5.0  # seconds an answer waits for Discord to know that there will be one
 LIVES = 14 * 60.0  # seconds that an interaction can be answered (15 minutes, less a margin)
 
 MESSAGE, DEFER, DEFER_CLICK, UPDATE = 4, 5, 6, 7  # kinds of answers
 ONLY_YOU = 1 << 6  # EPHEMERAL
-NOT_YOURS = "This is not yours to answer, or it is answered already."
-NOT_YOU = "You may not use this here."
+NOT_YOURS = "This is not yours to answer."
+ANSWERED = "This is answered already."
+NOT_YOU = "You may not use this here. If we have not met, write to me in a direct message first."
 NOT_STORED = "I can't store anything at the moment, so I have not taken this. Try it again in a moment."
 
 
@@ -70,14 +72,20 @@ class Interactions:
 
     async def handle(self, event: dict[str, Any], made: Message, receive: Receive) -> None:
         """One interaction, which became `made`."""
+        defer = {"type": DEFER if made.kind is Kind.COMMAND else DEFER_CLICK}
+        deferred = False
+        if self._rivals.standing:
+            await asyncio.sleep(LATE)
+            if not (deferred := await self._answer(event, defer)):
+                return
+            self._rivals.take_over("the other has left a button or command unanswered")
         if made.kind is Kind.COMMAND:
             self._tokens.expect(made.id)
         storing = asyncio.ensure_future(receive([made]))
-        deferred = False
         try:
             await asyncio.wait({storing}, timeout=SOON)
-            if not storing.done():
-                deferred = await self._answer(event, {"type": DEFER if made.kind is Kind.COMMAND else DEFER_CLICK})
+            if not (storing.done() or deferred):
+                deferred = await self._answer(event, defer)
             [receipt] = await storing
         except NotStored as error:
             log.error("discord.not_stored events=1 reason=%s", error)  # noqa: TRY400 — the reason is enough
@@ -85,17 +93,19 @@ class Interactions:
             return
         finally:
             storing.cancel()
-        if receipt is Receipt.IGNORED:
-            await self._whisper(event, NOT_YOURS if made.kind is Kind.CLICK else NOT_YOU, deferred)
+        if made.kind is Kind.CLICK and receipt is not Receipt.ACCEPTED:
+            await self._whisper(event, NOT_YOURS if receipt is Receipt.IGNORED else ANSWERED, deferred)
+        elif receipt is Receipt.IGNORED:
+            await self._whisper(event, NOT_YOU, deferred)
         elif made.kind is Kind.COMMAND:
-            waits = deferred or await self._answer(event, {"type": DEFER}, receipt is Receipt.ACCEPTED)
+            waits = deferred or await self._answer(event, defer, receipt is Receipt.ACCEPTED)
             self._tokens.settle(made.id, _token(event) if waits else "")
         else:
             chosen = {"components": _chosen(made.text)}
             if deferred:
                 await self._calls("PATCH", f"/webhooks/{_token(event)}/messages/@original", chosen, free=True)
             else:
-                await self._answer(event, {"type": UPDATE, "data": chosen}, receipt is Receipt.ACCEPTED)
+                await self._answer(event, {"type": UPDATE, "data": chosen}, True)
 
     async def _answer(self, event: dict[str, Any], body: dict[str, Any], new: bool = False) -> bool:
         """The first answer. False: it came too late, or it was given already: if the event is `new`, by the other."""

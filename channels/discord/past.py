@@ -5,48 +5,51 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from channels.base import Heard, Past, Refused, TryLater
 from channels.discord.calls import Calls
+from channels.discord.events import person, spoken
 from channels.discord.places import DIRECT, NAME, Places, snowflake
+from channels.discord.rivals import Rivals
+from channels.words import NOT_STORED
 
 log = logging.getLogger(__name__)
 
 PAGE = 100  # messages of one look (discord.com/developers/docs/resources/message#get-channel-messages)
 TRIES = 5
 
+Json = dict[str, Any]  # the shape is Discord's
+
 
 async def missed(
-    calls: Calls, places: Places, past: Past, workspace: str
-) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    calls: Calls, places: Places, rivals: Rivals, past: Past, workspace: str
+) -> AsyncIterator[tuple[str, list[Json]]]:
     """(channel or thread, its messages since it was heard, oldest first) of a server, or of the direct chats."""
-    heard = await past.heard(NAME, workspace) if past.hours else ()
-    if not heard:
-        return
+    heard = await past.heard(NAME, workspace)
     oldest = time.time() - past.hours * 3600
-    for channel, since in _since(heard, places, workspace):
+    for channel, since in _since(heard, places, workspace, oldest) if heard else ():
         after = snowflake(max(since, oldest) + 0.001)
         spot = places.spots.get(channel)
         if spot is not None and int(spot.last) <= int(after):
             continue
         try:
             if messages := await _history(calls, channel, after, past.most):
-                yield channel, messages
+                yield channel, await _unanswered(messages, rivals, past)
         except Refused as error:
             log.info("discord.no_history channel=%s reason=%s", channel, error)
         except TryLater as error:
             log.warning("discord.no_history channel=%s reason=%s", channel, error)
 
 
-def _since(heard: tuple[Heard, ...] | Any, places: Places, workspace: str) -> list[tuple[str, float]]:
-    """Each channel and thread to look into, and since when."""
+def _since(heard: Sequence[Heard], places: Places, workspace: str, oldest: float) -> list[tuple[str, float]]:
+    """Each channel and thread to look into, and since when. Threads that were archived lately are told of nowhere."""
     times = {(entry.chat, entry.topic): entry.time for entry in heard}
     if workspace == DIRECT:
         return [(chat, time) for (chat, topic), time in times.items() if not topic]
     latest = max(times.values())
-    found = []
+    found = [(topic, time) for (_, topic), time in times.items() if time > oldest and topic not in ("", *places.spots)]
     for channel, spot in list(places.spots.items()):
         if spot.guild != workspace:
             continue
@@ -55,9 +58,26 @@ def _since(heard: tuple[Heard, ...] | Any, places: Places, workspace: str) -> li
     return found
 
 
-async def _history(calls: Calls, channel: str, after: str, most: int) -> list[dict[str, Any]]:
+async def _unanswered(found: list[Json], rivals: Rivals, past: Past) -> list[Json]:
+    """Without what another Fawn on this token took: it spoke there afterwards, or opened the thread."""
+
+    def told(each: Json) -> bool:
+        """An answer of the bot, as far as this process knows not its own."""
+        answer = person(each).id == rivals.me and spoken(each) and each["content"] != NOT_STORED
+        return answer and not rivals.mine(each["id"])
+
+    def waits(each: Json) -> bool:
+        return int(each["id"]) > last and (each.get("thread") or {}).get("owner_id") != rivals.me
+
+    told_of = [each["id"] for each in found if told(each)]
+    theirs = set(told_of) - await past.ours(NAME, told_of)
+    last = max(map(int, theirs), default=0)
+    return [each for each in found if waits(each)]
+
+
+async def _history(calls: Calls, channel: str, after: str, most: int) -> list[Json]:
     """At most so many messages after an id, oldest first."""
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     while len(found) < most:
         limit = min(PAGE, most - len(found))
         page = await _patiently(calls, f"/channels/{channel}/messages?after={after}&limit={limit}")
@@ -69,7 +89,7 @@ async def _history(calls: Calls, channel: str, after: str, most: int) -> list[di
     return found
 
 
-async def _patiently(calls: Calls, path: str) -> list[dict[str, Any]]:
+async def _patiently(calls: Calls, path: str) -> list[Json]:
     for tries in range(TRIES):
         try:
             return list(await calls("GET", path))

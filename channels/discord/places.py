@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +35,6 @@ class Spot:
 
     guild: str
     parent: str = ""
-    name: str = ""
     last: str = "0"
 
 
@@ -44,7 +42,6 @@ class Spot:
 class Guild:
     """A server: `role` is the bot's own role there, by which it can be mentioned too."""
 
-    name: str = ""
     tier: int = 0
     role: str = ""
     members: set[str] = field(default_factory=set)  # ids of its channels and threads
@@ -62,8 +59,7 @@ class Places:
         """Take an event into account."""
         match kind:
             case "GUILD_CREATE" | "GUILD_UPDATE":
-                guild = self.guilds.setdefault(data["id"], Guild())
-                guild.name, guild.tier = data.get("name") or "", data.get("premium_tier") or 0
+                self.guilds.setdefault(data["id"], Guild()).tier = data.get("premium_tier") or 0
                 for role in data.get("roles") or ():
                     self._role(data["id"], role, me)
                 for channel in [*(data.get("channels") or ()), *(data.get("threads") or ())]:
@@ -94,23 +90,14 @@ class Places:
                 spot = Spot(guild)
         return Thread(NAME, guild, spot.parent or channel, channel if spot.parent else "")
 
-    def threads(self) -> Iterator[str]:
-        """The threads that are known to be there."""
-        return (channel for channel, spot in self.spots.items() if spot.parent)
-
     def opened(self, thread: Thread) -> None:
         """A thread is there."""
         if thread.topic not in self.spots:
             self._put(thread.topic, Spot(thread.workspace, thread.chat))
 
-    def name(self, channel: str) -> str:
-        """What people call a channel, "" when it is unknown."""
-        spot = self.spots.get(channel)
-        return spot.name if spot else ""
-
     def _keep(self, channel: dict[str, Any], guild: str) -> Spot:
         parent = (channel.get("parent_id") or "") if channel["type"] in THREADS else ""
-        spot = Spot(guild, parent, channel.get("name") or "", channel.get("last_message_id") or "0")
+        spot = Spot(guild, parent, channel.get("last_message_id") or "0")
         if parent or channel["type"] in WRITTEN:
             self._put(channel["id"], spot)
         return spot

@@ -12,7 +12,7 @@ from typing import Any
 from agent.conversation import Ask, Final, Thread, View
 from channels import words
 from channels.base import ChannelError, Posts, Refused
-from channels.discord.calls import Calls, Expired, path
+from channels.discord.calls import Calls, Expired
 from channels.discord.interactions import Tokens
 from channels.discord.markdown import convert, quiet
 from channels.discord.places import DIRECT
@@ -115,6 +115,7 @@ class Surface:
             if not known and self._rivals.taken(room, self._to):
                 self._rivals.met("it has answered already")
                 raise Refused("another Fawn answers here")
+            self._tried.add(index)
             if reference := self._reference(room, part, index):
                 body["message_reference"] = {"message_id": reference, "fail_if_not_exists": False}
             with self._rivals.posting(room):
@@ -124,10 +125,10 @@ class Surface:
             return answer, mine
 
         known = bool(self._tried)
-        self._tried.add(index)
         begun = asyncio.get_running_loop().time()
         answer, mine = await self._rooms.into(self._thread, send)
         if not mine:
+            self._tried.discard(index)
             self._rivals.met("it had posted the answer already")
             raise Refused("another Fawn answers here")
         if _differs(answer, part):  # the nonce was used before, by us
@@ -142,7 +143,7 @@ class Surface:
         body = _body(part)
         try:
             await self._rooms.into(
-                self._thread, lambda room: self._calls("PATCH", f"/channels/{room}/messages/{path(message_id)}", body)
+                self._thread, lambda room: self._calls("PATCH", f"/channels/{room}/messages/{message_id}", body)
             )
         except Missing:
             self._lost += 1  # it is posted anew: the old nonce might give the deleted message back
@@ -150,7 +151,7 @@ class Surface:
 
     async def delete(self, message_id: str) -> None:
         await self._rooms.into(
-            self._thread, lambda room: self._calls("DELETE", f"/channels/{room}/messages/{path(message_id)}")
+            self._thread, lambda room: self._calls("DELETE", f"/channels/{room}/messages/{message_id}")
         )
 
     async def typing(self) -> None:

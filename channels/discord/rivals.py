@@ -3,7 +3,8 @@
 Nothing tells one instance of the other but what it finds done already: its thread opened on a message that just came,
 an interaction answered, or a message of the bot that is not its own: after the question and before its own answer, in
 place of its own post (the same nonce), or before it has done anything at all. The one that finds this takes no more
-messages. It holds them until the other one shows a sign, and takes them itself when there is none for a while.
+messages. It holds them until the other one shows a sign, and takes them itself when there is none for a while, or when
+a button or command is left unanswered.
 """
 
 from __future__ import annotations
@@ -115,6 +116,16 @@ class Rivals:
         else:
             self._judge(room, made)
 
+    def worked(self, made: str) -> None:
+        """The gateway tells that a message of the bot was edited: on standby a sign that the other is at work."""
+        if self.standing and not self.mine(made):
+            self.met("it works")
+
+    def opened(self, topic: str) -> None:
+        """The other opened the thread on this message: the answer in it will be its, too."""
+        self._rooms[topic].theirs.append(int(topic) + 1)
+        self.met("it had opened the thread already")
+
     def taken(self, room: str, to: str) -> bool:
         """The other answered this message in this room."""
         return to.isdecimal() and any(theirs > int(to) for theirs in self._rooms[room].theirs)
@@ -156,12 +167,15 @@ class Rivals:
             while self._held and self._held[0][0] <= self._sign:
                 self._held.popleft()
             now = asyncio.get_running_loop().time()
-            if not self._held or now - self._held[0][0] < self._patience:
-                continue
-            _, event = self._held.popleft()
-            if Receipt.ACCEPTED in await offer([event]):
-                log.warning("discord.takeover reason=the other has been silent for %.0f s", self._patience)
-                self.standing = False
+            if self.standing and self._held and now - self._held[0][0] >= self._patience:
+                _, event = self._held.popleft()
+                if Receipt.ACCEPTED in await offer([event]):
+                    self.take_over(f"the other has been silent for {self._patience:.0f} s")
+            if self._held and not self.standing:
                 rest, self._held = [event for _, event in self._held], deque()
-                if rest:
-                    await offer(rest)
+                await offer(rest)
+
+    def take_over(self, how: str) -> None:
+        """Nobody else answers."""
+        log.warning("discord.takeover reason=%s", how)
+        self.standing = False

@@ -40,7 +40,7 @@ class Rooms:
         self._titles: dict[str, str] = {}  # message → the first words of a thread that may hang on it
         self._barred: set[str] = set()  # topics without a thread of their own
         self._making: dict[str, asyncio.Task[None]] = {}  # topic → its thread being made
-        self._closed: dict[str, bool] = {}  # channels that refuse threads → whether that was said there
+        self._closed: dict[str, bool] = {}  # channels that forbid threads → whether that was said there
         self._typing: dict[str, float] = {}  # room → until when typing shows
 
     def expect(self, message: str, text: str) -> None:
@@ -125,7 +125,7 @@ class Rooms:
             await self._calls("POST", f"{where}/threads", {"name": title(text), "auto_archive_duration": REST})
         except Exists:
             if first and thread.topic in self._titles and await self._owner(thread.topic) == self._rivals.me:
-                self._rivals.met("it had opened the thread already")
+                self._rivals.opened(thread.topic)
                 raise Refused("another Fawn answers here") from None
         except Missing:  # the message was deleted, or the thread does not hang on one (a forum's post)
             if not await self._owner(thread.topic):
@@ -136,7 +136,8 @@ class Rooms:
                 raise
             log.warning("discord.no_threads channel=%s reason=%s", thread.chat, error)
             self._barred.add(thread.topic)
-            self._closed.setdefault(thread.chat, False)
+            if isinstance(error, Forbidden):
+                self._closed.setdefault(thread.chat, False)
             return
         self._places.opened(thread)
 

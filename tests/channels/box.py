@@ -50,6 +50,7 @@ class Box:
     broken: bool = False
     offered: int = 0
     refuses: Callable[[Message], bool] = lambda message: False
+    posts: set[str] = field(default_factory=set)  # ids that `ours` knows
     hours: float = 24.0
     most: int = 200
 
@@ -83,6 +84,9 @@ class Box:
                 for place in ((message.thread.chat, ""), (message.thread.chat, message.thread.topic)):
                     latest[place] = max(message.time, latest.get(place, 0.0))
         return [Heard(chat, topic, time) for (chat, topic), time in latest.items()]
+
+    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
+        return self.posts.intersection(messages)
 
     @property
     def messages(self) -> list[Message]:

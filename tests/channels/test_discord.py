@@ -46,20 +46,28 @@ async def answer(rig: DiscordRig, message: Message, words: str, key: str = "r1")
 # ---------------------------------------------------------------- threads
 
 
-async def test_case_26_and_27_a_mention_opens_a_thread_and_goes_on_there_without_one(rig: DiscordRig) -> None:
+async def test_case_26_a_mention_opens_a_thread_and_goes_on_there_without_one(rig: DiscordRig) -> None:
     first = await asked(rig, "Restart the *staging* servers, please")
-    second = await asked(rig, "another thing")
-    for number, message in enumerate((first, second)):
-        assert message.thread == Thread("discord", GUILD, CHANNEL, message.id)
-        await answer(rig, message, f"Answer {number}.", f"r{number}")
-        assert [shown.text for shown in rig.server.visible(message.id)] == [f"Answer {number}."]
-        assert rig.server.rooms[message.id].parent == CHANNEL
-    assert rig.server.rooms[first.id].name == "Restart the *staging* servers, please"
+    assert first.thread == Thread("discord", GUILD, CHANNEL, first.id)
+    await answer(rig, first, "Restarted.")
+    room = rig.server.rooms[first.id]
+    assert (room.name, room.parent) == ("Restart the *staging* servers, please", CHANNEL)
     again = await asked(rig, "and the other one?", first.id, mention=False)
     assert (again.thread, again.follow_up, again.addressed) == (first.thread, True, False)
-    await answer(rig, again, "That too.", "r9")
-    assert rig.server.visible(first.id)[-1].text == "That too."
+    await answer(rig, again, "That too.", "r2")
+    assert [shown.text for shown in rig.server.visible(first.id)] == ["Restarted.", "That too."]
     assert not rig.server.visible(CHANNEL)
+
+
+async def test_case_27_the_first_thread_goes_on_beside_a_second(rig: DiscordRig) -> None:
+    first, second = await asked(rig, "one thing"), await asked(rig, "another thing")
+    for number, message in enumerate((first, second)):
+        await answer(rig, message, f"Answer {number}.", f"r{number}")
+    again = await asked(rig, "and then?", first.id, mention=False)
+    assert (again.thread, again.follow_up) == (first.thread, True)
+    await answer(rig, again, "Then that.", "r9")
+    assert [shown.text for shown in rig.server.visible(first.id)] == ["Answer 0.", "Then that."]
+    assert [shown.text for shown in rig.server.visible(second.id)] == ["Answer 1."]
 
 
 async def test_a_thread_has_a_short_name_and_is_made_once(rig: DiscordRig) -> None:
@@ -101,6 +109,13 @@ async def test_without_the_right_to_open_threads_it_answers_in_the_channel_and_s
     rig.server.say("go on", CHANNEL, reply_to=posts.rows[0] or "")
     reply = await rig.box.next(3)
     assert (reply.to_bot, reply.reply_to, reply.thread.topic) == (True, posts.rows[0], ANYWHERE)
+
+
+async def test_a_channel_without_threads_is_no_matter_of_permissions(rig: DiscordRig) -> None:
+    words = '{"code": 50024, "message": "Cannot execute action on this channel type"}'
+    rig.server.fault("error", "createThread", code=400, body=words)
+    await answer(rig, await asked(rig, "in a voice channel"), "Here.")
+    assert [shown.text for shown in rig.server.visible(CHANNEL)] == ["Here."]
 
 
 async def test_replies_in_the_channel_where_that_is_wanted(tmp_path: Path) -> None:
@@ -260,6 +275,16 @@ async def test_who_may_not_answer_is_told_alone(rig: DiscordRig) -> None:
     await until(lambda: rig.server.interactions[token]["whispers"])
     assert "not yours" in rig.server.interactions[token]["whispers"][0]
     assert rig.buttons(3) == ["a", "b"]
+
+
+async def test_only_the_press_that_counts_is_shown(rig: DiscordRig) -> None:
+    await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("a", "b"))))
+    rig.press("a", 3)
+    late = rig.server.press("b", rig.room(3), user=MAX)
+    await until(lambda: rig.server.interactions[late]["whispers"])
+    assert "answered already" in rig.server.interactions[late]["whispers"][0]
+    [row] = rig.server.rooms[rig.room(3)].messages[rig.server.visible(rig.room(3))[-1].id]["components"]
+    assert [part["label"] for part in row["components"]] == ["✓ a"]
 
 
 async def test_a_slow_store_defers_a_press(rig: DiscordRig) -> None:

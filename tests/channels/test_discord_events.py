@@ -77,7 +77,8 @@ def test_what_the_bot_and_the_system_say_is_nothing() -> None:
 def test_what_cannot_be_read_has_a_name(field: str, what: str) -> None:
     message = read(said("<@1000>", mentions=[FAWN], **{field: [{"name": "x"}]}))
     assert (message.kind, message.text, message.addressed) == (Kind.UNSUPPORTED, what, True)
-    assert not read(said("", **{field: [{"name": "x"}]})).addressed
+    inside = read(said("", **{field: [{"name": "x"}]}), INSIDE)
+    assert (inside.kind, inside.addressed, inside.follow_up) == (Kind.UNSUPPORTED, False, True)
     assert read(said("see", **{field: [{"name": "x"}]})).kind is Kind.CHAT
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Final, Secret, Text, Unreadable
+from agent.conversation import Ask, Final, Kind, Secret, Text, Unreadable
 from channels import discord
 from channels.base import Channel, Gone, Health, Refused, TryLater, Unknown
 from channels.discord import Settings
 from tests.channels.box import Box, Memory, listening
 from tests.channels.rig_discord import DiscordRig
-from tests.fakes.discord import CHANNEL, MAX, TOKEN, FakeDiscord, Rates
+from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates
 from tests.fakes.server import until
 
 
@@ -45,6 +45,17 @@ def state(channel: Channel) -> tuple[Health, str]:
     return told.health, told.detail
 
 
+@asynccontextmanager
+async def standing_by(rig: DiscordRig, box: Box, **settings: float) -> AsyncIterator[Channel]:
+    """A second Fawn, which has seen the first at work."""
+    message = await rig.say("hello")
+    async with connected(rig.server, box, **{"standby_seconds": 1.5, **settings}) as second:
+        await until(lambda: second.readiness().health is Health.READY)
+        await rig.channel.reply(message.thread, Memory("r1"), to=message.id).finish(Final("Hello."))
+        await until(lambda: second.readiness().health is Health.DOWN)
+        yield second
+
+
 # ---------------------------------------------------------------- connections
 
 
@@ -59,8 +70,8 @@ async def test_a_missing_intent_is_said_and_found_again_when_it_is_there(rig: Di
     await rig.leave()
     rig.server.content_intent = False
     async with connected(rig.server, Box()) as channel:
-        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
-        assert "Message Content Intent" in channel.readiness().detail
+        await until(lambda: "Message Content Intent" in channel.readiness().detail)
+        assert channel.readiness().health is Health.DOWN
         rig.server.content_intent = True
         await until(lambda: channel.readiness().health is Health.READY, seconds=20)
 
@@ -168,6 +179,71 @@ async def test_case_60_what_was_missed_is_answered_once_and_the_old_is_not(rig: 
     await asyncio.sleep(0.2)
     assert len(rig.box.messages) == 7
     assert rig.box.offered - offered <= 1
+
+
+async def test_case_60_what_was_missed_in_a_thread_that_is_archived_by_now(rig: DiscordRig) -> None:
+    await rig.say("in the thread", 7)
+    await rig.leave()
+    rig.server.say("missed", rig.room(7), quiet=True)
+    rig.server.archive(rig.room(7))
+    await rig.back()
+    assert (await rig.box.next(2)).text == "missed"
+
+
+async def test_what_another_fawn_answered_meanwhile_is_not_answered_again(rig: DiscordRig) -> None:
+    thread, direct = (await rig.say("in the thread", 7)).thread, (await rig.say("directly")).thread
+    mine = Memory("r1")
+    await rig.channel.reply(direct, mine).finish(Final("Mine."))
+    rig.box.posts.update(filter(None, mine.rows.values()))
+    await rig.leave()
+    other = Box()
+    async with connected(rig.server, other) as channel:
+        await until(lambda: channel.readiness().health is Health.READY)
+        for text, room, mention in (("two", "", False), ("three", thread.topic, False), ("four", CHANNEL, True)):
+            rig.server.say(text, room, mention=mention)
+        for number in (1, 2, 3):
+            message = await other.next(number)
+            reply = channel.reply(message.thread, Memory(f"o{number}"), to=message.id)
+            await reply.finish(Final(f"To {message.text}."))
+    rig.server.say("five", quiet=True)
+    await rig.back()
+    assert (await rig.box.next(3)).text == "five"
+    await rig.say("six")
+    assert [message.text for message in rig.box.messages] == ["in the thread", "directly", "five", "six"]
+
+
+async def test_what_could_not_be_stored_before_a_restart_is_caught_up(rig: DiscordRig) -> None:
+    await rig.say("before")
+    rig.box.broken = True
+    rig.server.say("during")
+    await rig.server.wait("can't store")
+    await rig.leave()
+    rig.box.broken = False
+    await rig.back()
+    assert (await rig.box.next(2)).text == "during"
+
+
+async def test_a_server_that_is_lost_while_its_past_is_read_is_read_again(rig: DiscordRig) -> None:
+    await rig.say("before", 7)
+    await rig.leave()
+    rig.server.say("missed", rig.room(7), quiet=True)
+    rig.server.fault("slow", "getMessages", seconds=1.0, after=True)
+    await rig.back()
+    await until(lambda: rig.server.calls_of("getMessages"))
+    rig.server.push("GUILD_DELETE", {"id": GUILD, "unavailable": True})
+    rig.server.say("lost", rig.room(7), quiet=True)
+    rig.server.push("GUILD_CREATE", rig.server.guild_json(GUILD))
+    assert [(await rig.box.next(number)).text for number in (2, 3)] == ["missed", "lost"]
+
+
+async def test_a_history_without_an_answer_is_asked_again(rig: DiscordRig) -> None:
+    await rig.say("before")
+    await rig.leave()
+    rig.server.say("missed", quiet=True)
+    rig.server.fault("error", "getMessages", code=504)
+    await rig.back()
+    assert (await rig.box.next(2)).text == "missed"
+    assert rig.server.identifies == 2
 
 
 async def test_nothing_is_caught_up_where_that_is_switched_off(rig: DiscordRig) -> None:
@@ -309,18 +385,6 @@ async def test_a_second_fawn_on_the_token_stands_by_and_takes_over(rig: DiscordR
         assert second.readiness().health is Health.READY
 
 
-async def test_a_second_fawn_that_comes_while_the_first_answers_stands_by_at_once(rig: DiscordRig) -> None:
-    message = await rig.say("a long one")
-    box = Box()
-    async with connected(rig.server, box) as second:
-        await until(lambda: second.readiness().health is Health.READY)
-        await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Here."))
-        await until(lambda: second.readiness().health is Health.DOWN, seconds=5)
-        await rig.say("the next")
-        await asyncio.sleep(0.1)
-        assert not box.messages
-
-
 @pytest.mark.parametrize("key", ["r1", "r2"], ids=["same number", "other number"])
 @pytest.mark.parametrize("where", ["", CHANNEL], ids=["direct", "channel"])
 async def test_two_that_are_equally_fast_show_one_answer(rig: DiscordRig, where: str, key: str) -> None:
@@ -341,6 +405,49 @@ async def test_two_that_are_equally_fast_show_one_answer(rig: DiscordRig, where:
         assert all(isinstance(each, Refused) for each in refused)
         assert len(refused) == 1 or (key == "r2" and not where)  # else the later answer was taken away
         assert sorted(channel.readiness().health for channel in (rig.channel, second)) == [Health.DOWN, Health.READY]
+
+
+async def test_who_loses_the_race_for_the_thread_says_nothing_there(rig: DiscordRig) -> None:
+    rig.server.say("one of you", CHANNEL, mention=True)
+    message = await rig.box.next()
+    room = rig.server.thread(CHANNEL, "the other's", BOT, message.id, quiet=True)
+    reply = rig.channel.reply(message.thread, Memory(), to=message.id)
+    reply.show(Text("I do"))
+    await until(lambda: rig.channel.readiness().health is Health.DOWN)
+    rig.server.push("THREAD_CREATE", rig.server.room_json(room))
+    with pytest.raises(Refused, match="another Fawn"):
+        await reply.finish(Final("I do."))
+    assert not rig.server.visible(message.id)
+
+
+async def test_a_fawn_at_work_is_not_taken_for_a_silent_one(rig: DiscordRig) -> None:
+    box = Box()
+    async with standing_by(rig, box) as second:
+        message = await rig.say("a long one", 7)
+        reply = rig.channel.reply(message.thread, Memory("r2"), to=message.id)
+        reply.show(Text("On it."))
+        await until(lambda: rig.visible(7))
+        await rig.say("and this, too", 7)
+        for number in range(12):  # the second message shows in edits only
+            reply.show(Text(f" {number}"))
+            await asyncio.sleep(0.25)
+        await reply.finish(Final("Both done."))
+        assert not box.messages
+        assert second.readiness().health is Health.DOWN
+
+
+async def test_a_button_or_command_left_unanswered_is_taken_over_in_time(rig: DiscordRig) -> None:
+    box = Box()
+    async with standing_by(rig, box, standby_seconds=60) as second:
+        await rig.leave()
+        rig.server.say("anybody?", CHANNEL, mention=True)
+        token = rig.server.slash("status", "", CHANNEL)
+        command = await box.next(kind=Kind.COMMAND)
+        await second.reply(command.thread, Memory("r9"), to=command.id).finish(Final("All well."))
+        assert rig.server.interactions[token]["answers"] == [{"type": 5}]
+        assert rig.server.visible(CHANNEL)[-1].text == "All well."
+        assert (await box.next(kind=Kind.CHAT)).text == "anybody?"
+        assert second.readiness().health is Health.READY
 
 
 async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: DiscordRig) -> None:
@@ -372,3 +479,6 @@ async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
         await discord.probe(away)
     with pytest.raises(Refused, match="http proxy"):
         await discord.probe(Settings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
+    rig.server.fault("error", "me", code=200, body="<html>Please sign in</html>")
+    with pytest.raises(Refused, match=r"what answers there is not Discord: check base_url"):
+        await discord.probe(plain)

@@ -19,7 +19,7 @@ from shutil import copyfileobj
 from typing import TextIO
 from uuid import uuid4
 
-from agent.conversation import Approve, Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View
+from agent.conversation import Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View
 from channels.base import (
     NO_PAST,
     Channel,
@@ -235,9 +235,9 @@ class ConsoleReply:
 # ---------------------------------------------------------------- questions and files
 
 
-def choices(ask: Ask | Approve) -> list[str]:
+def choices(ask: Ask) -> list[str]:
     """How to answer, below a question: its options by number."""
-    if not isinstance(ask, Ask) or not ask.options:
+    if not ask.options:
         return []
     hint = "Type a number, or answer in your own words." if ask.free_text else "Type a number."
     return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint]

@@ -21,7 +21,7 @@ from channels.words import NOT_STORED
 
 log = logging.getLogger(__name__)
 
-MARGIN = 15.0  # seconds that a poll may be late before the channel is not ready
+SILENCE = 10.0  # seconds that an answer may be late before the connection counts as dead
 SLOWEST = 10.0  # seconds between two tries while the server cannot be reached
 SETTLED = 1.5  # seconds of peace after which this poller insists when another one comes
 STANDBY = 4.0  # seconds between two looks whether the other one is gone: more than it needs to settle
@@ -61,10 +61,6 @@ class Poll:
         await self._calls("setMyCommands", commands=commands)
 
     def readiness(self) -> Readiness:
-        """Ready only if the last successful poll is young enough."""
-        age = time.monotonic() - self._last
-        if self._vitals.ready and age > self._seconds + MARGIN:
-            return Readiness(Health.DOWN, time.time() - age, f"No answer from Telegram for {age:.0f} seconds.")
         return self._vitals.now
 
     async def run(self, receive: Receive) -> None:
@@ -102,7 +98,7 @@ class Poll:
 
     async def _get(self, wait: int) -> list[dict[str, Any]]:
         arguments = {"offset": self._offset, "timeout": wait, "allowed_updates": UPDATES}
-        updates: list[dict[str, Any]] = await self._api.call("getUpdates", arguments, silence=wait + 10.0)
+        updates: list[dict[str, Any]] = await self._api.call("getUpdates", arguments, silence=wait + SILENCE)
         return updates
 
     async def _look(self) -> list[dict[str, Any]]:
@@ -192,7 +188,8 @@ class Poll:
                 return self._conflict()
             case Flood():
                 return float(error.seconds)
-        if self._failures > 1 or not self._vitals.ready:  # a single hiccup is none
+        deaf = time.monotonic() - self._last > self._seconds + SILENCE / 2
+        if self._failures > 1 or deaf or not self._vitals.ready:  # a single hiccup is none
             self._vitals.became(Health.DOWN, f"Telegram cannot be reached: {error.message}.")
         return pause(self._failures, SLOWEST)
 

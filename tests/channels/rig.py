@@ -26,6 +26,7 @@ class Rule(TypedDict, total=False):
     after: bool
     seconds: float
     code: int
+    description: str
     body: str
 
 
@@ -43,6 +44,7 @@ ABILITIES = {
     "amend": "edits of a person's message are told",
     "withdraw": "deletions of a person's message are told",
     "reactions": "a reaction on the bot's message asks to stop",
+    "erase": "somebody may delete a message of the bot's",
     "native": "the platform has a way of its own to give a command (slash or application commands, a menu)",
     "menu": "the platform lists the bot's commands by name, as they were announced",
     "earlier": "what stood in a thread before is read as context",
@@ -131,6 +133,9 @@ class Rig(Protocol):
 
     def react(self, topic: int = 0) -> None:
         """A person puts ❌ on the bot's last message."""
+
+    def erase(self, topic: int = 0) -> None:
+        """Somebody deletes the bot's last message."""
 
     def command(self, text: str) -> None:
         """A person uses a native command in the direct chat, such as "stop" or "model demo"."""

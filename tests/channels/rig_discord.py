@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
-from agent.conversation import Message, Secret, Thread
+from agent.conversation import Secret, Thread
 from channels import discord
-from channels.base import Channel, Health
+from channels.base import Health
 from channels.discord import Settings
-from tests.channels.box import Box, listening
-from tests.channels.rig import Call, Rule, Trouble
+from tests.channels.rig import ABILITIES, Call
+from tests.channels.staging import FakeRig, FakeWire
 from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
 from tests.fakes.server import until
 
@@ -27,78 +26,38 @@ CALLS: dict[Call, tuple[str, ...]] = {
 }
 
 
-class DiscordWire:
-    """The fake server in the contract's words."""
+class DiscordWire(FakeWire):
+    """The fake in the contract's words."""
 
     def __init__(self, rig: DiscordRig) -> None:
+        super().__init__(rig.server, CALLS)
         self._rig = rig
-        self._server = rig.server
 
-    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
-        chat = None if topic is None else int(self._rig.room(topic))
-        for method in CALLS[call]:
-            self._server.fault(kind, method, chat=chat, **rule)
+    def where(self, topic: int) -> dict[str, Any]:
+        return {"chat": int(self._rig.room(topic))}
 
     def count(self, call: Call) -> int:
         wanted = CALLS[call]
-        calls = [each for each in self._server.calls if each.method in wanted or "*" in wanted]
+        calls = [each for each in self._rig.server.calls if each.method in wanted or "*" in wanted]
         return len([each for each in calls if bool(each.files) == (call == "upload") or call == "any"])
 
     def topics(self) -> set[int]:
         known = {self._rig.room(topic): topic for topic in self._rig.topics}
         known |= {self._rig.room(0): 0}
         methods = ("createMessage", "editMessage", "deleteMessage")
-        return {known[call.channel] for call in self._server.calls_of(*methods) if call.channel in known}
-
-    async def stop(self) -> None:
-        await self._server.stop()
-
-    async def start(self) -> None:
-        await self._server.start(self._server.port)
-
-    def abort(self) -> None:
-        self._server.abort()
-
-    def deafen(self) -> None:
-        self._server.deafen()
+        return {known[call.channel] for call in self._rig.server.calls_of(*methods) if call.channel in known}
 
 
-class DiscordRig:
+class DiscordRig(FakeRig):
     """One server, one channel, Jane."""
 
     name = "discord"
-    can = frozenset(
-        [
-            "edits",
-            "redelivery",
-            "topics",
-            "follow_up",
-            "buttons",
-            "uploads",
-            "downloads",
-            "amend",
-            "reactions",
-            "native",
-            "catch_up",
-            "earlier",
-            "mentions",
-            "once",
-            "wire",
-            "socket",
-            "apology",
-            "captions",
-            "withdraw",
-            "menu",
-        ]
-    )
+    can = frozenset(ABILITIES) - {"kept"}  # what counts is the history
 
     def __init__(self, server: FakeDiscord, settings: Settings) -> None:
+        super().__init__(lambda: discord.connect(settings))
         self.server = server
-        self.box = Box()
-        self.channel: Channel
         self.topics: dict[int, str] = {}  # topic → the message its thread hangs on
-        self._settings = settings
-        self._stack = AsyncExitStack()
         self._last: tuple[str, str] = ("", "")  # the last message: its room and id
         self._token = ""
 
@@ -112,22 +71,11 @@ class DiscordRig:
         async with FakeDiscord() as server:
             server.heartbeat = 0.5
             plain = Settings(token=Secret(TOKEN), base_url=server.api_url, gateway_url=server.gateway_url)
-            rig = cls(server, replace(plain, **{"per_channel": 4.0, **settings}))
-            await rig.back()
-            try:
+            async with cls(server, replace(plain, **{"per_channel": 4.0, **settings})).running() as rig:
                 yield rig
-            finally:
-                await rig.leave()
-
-    async def leave(self) -> None:
-        await self._stack.aclose()
 
     async def back(self) -> None:
-        self._stack = AsyncExitStack()
-        with warnings.catch_warnings():  # discord.py imports audioop, for voice
-            warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
-            self.channel = await self._stack.enter_async_context(discord.connect(self._settings))
-        await self._stack.enter_async_context(listening(self.channel, self.box))
+        await super().back()
         await until(lambda: self.channel.readiness().health is Health.READY)
 
     # ------------------------------------------------------------ people
@@ -142,14 +90,9 @@ class DiscordRig:
             self.server.thread(CHANNEL, f"topic {topic}", JANE, opening["id"])
         return self.topics[topic]
 
-    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
-        count = len(self.box.messages)
-        self.mutter(text, topic, mention=mention and bool(topic))
-        return await self.box.next(count + 1)
-
     def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
         room = self.room(topic)
-        self._last = room, self.server.say(text, room, mention=mention)["id"]
+        self._last = room, self.server.say(text, room, mention=mention and bool(topic))["id"]
 
     def redeliver(self) -> None:
         self.server.redeliver()
@@ -165,6 +108,9 @@ class DiscordRig:
 
     def react(self, topic: int = 0) -> None:
         self.server.react(self.server.visible(self.room(topic))[-1].id, self.room(topic))
+
+    def erase(self, topic: int = 0) -> None:
+        self.server.withdraw(self.server.visible(self.room(topic))[-1].id, self.room(topic))
 
     def command(self, text: str) -> None:
         name, _, words = text.partition(" ")

@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
-from agent.conversation import Message, Secret, Thread
+from agent.conversation import Secret, Thread
 from channels import feishu
-from channels.base import Channel
-from tests.channels.box import Box, Service
-from tests.channels.rig import ABILITIES, Call, Rule, Trouble
+from tests.channels.rig import ABILITIES, Call
+from tests.channels.staging import FakeRig, FakeWire
 from tests.fakes.feishu import APP, DIRECT, GROUP, SECRET, FakeFeishu, Said
 
 METHODS: dict[Call, tuple[str, ...]] = {
@@ -24,77 +23,50 @@ METHODS: dict[Call, tuple[str, ...]] = {
 }
 
 
-class FeishuWire:
-    """`tests.channels.rig.Wire` over the fake."""
+class FeishuWire(FakeWire):
+    """The fake in the contract's words."""
 
     def __init__(self, server: FakeFeishu) -> None:
-        self._server = server
-
-    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
-        for method in METHODS[call]:
-            self._server.fault(kind, method, chat=topic, **rule)
-
-    def count(self, call: Call) -> int:
-        return len(self._server.calls_of(*(method.strip("*") for method in METHODS[call])))
+        super().__init__(server, METHODS)
+        self._fake = server
 
     def topics(self) -> set[int]:
-        return {self._server.places[made.place] for made in self._server.calls if made.place in self._server.places}
-
-    async def stop(self) -> None:
-        await self._server.stop()
-
-    async def start(self) -> None:
-        await self._server.start(self._server.port)
-
-    def abort(self) -> None:
-        self._server.abort()
-
-    def deafen(self) -> None:
-        self._server.deafen()
+        return {self._fake.places[made.place] for made in self._fake.calls if made.place in self._fake.places}
 
 
-class FeishuRig:
+class FeishuRig(FakeRig):
     """`tests.channels.rig.Rig` of Feishu."""
 
     name = "feishu"
     # Events are kept for hours only: what counts is the history. A file comes without words. Edits are not told: what a
-    # message says is read when its answer begins.
-    can = frozenset(ABILITIES) - {"kept", "captions", "amend"}
+    # message says is read when its answer begins. The menu is made by hand.
+    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu"}
 
     def __init__(self, server: FakeFeishu, settings: feishu.Settings) -> None:
+        super().__init__(lambda: feishu.connect(settings))
         self.server = server
-        self.box = Box()
         self.wire = FeishuWire(server)
-        self._service = Service(lambda: feishu.connect(settings), self.box)
         self._away = False
         self._roots: dict[int, str] = {}
         self._said = ""  # the person's last message in the direct chat
         self._event = ""  # the last press or entry of the menu
         server.places[DIRECT] = 0
 
-    @property
-    def channel(self) -> Channel:
-        return self._service.channel
-
     @classmethod
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeFeishu() as server:
             plain = feishu.Settings(app_id=APP, app_secret=Secret(SECRET), domain=server.base_url)
-            rig = cls(server, replace(plain, **settings))
-            await rig.back()
-            try:
+            async with cls(server, replace(plain, **settings)).running() as rig:
                 yield rig
-            finally:
-                await rig.leave()
 
     async def leave(self) -> None:
         self._away = True  # the platform's tries to deliver will have run out
-        await self._service.end()
+        await super().leave()
 
     async def back(self) -> None:
         self._away = False
-        await self._service.begin()
+        await super().back()
 
     # ------------------------------------------------------------ people
 
@@ -105,11 +77,6 @@ class FeishuRig:
             self._roots[topic] = said.id
             self.server.places[said.id] = topic
         return self._roots.get(topic, "")
-
-    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
-        count = len(self.box.messages)
-        self.mutter(text, topic, mention=mention)
-        return await self.box.next(count + 1)
 
     def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
         if topic:
@@ -131,6 +98,9 @@ class FeishuRig:
 
     def react(self, topic: int = 0) -> None:
         self.server.react(self._shown(topic).id)
+
+    def erase(self, topic: int = 0) -> None:
+        self.server.recall(self._shown(topic).id)
 
     def command(self, text: str) -> None:
         self._event = self.server.choose(text.replace(" ", "_"))
@@ -154,10 +124,6 @@ class FeishuRig:
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return self.server.pinged(*self._place(topic))
-
-    def commands(self) -> list[str]:
-        """Feishu's menu is made in its console; any command may be put there."""
-        return ["stop", "model"]
 
     def _place(self, topic: int) -> tuple[str, str]:
         return (GROUP, self.root(topic)) if topic else (DIRECT, "")

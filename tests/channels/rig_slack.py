@@ -10,9 +10,10 @@ from typing import Any, Self, Unpack
 
 from agent.conversation import Message, Secret, Thread
 from channels import slack
-from channels.base import Channel, Reply
-from tests.channels.box import Box, Memory, Service
-from tests.channels.rig import Call, Rule, Trouble
+from channels.base import Reply
+from tests.channels.box import Memory
+from tests.channels.rig import ABILITIES, Call, Rule, Trouble
+from tests.channels.staging import FakeRig, FakeWire
 from tests.fakes.server import until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Shown
 
@@ -26,105 +27,60 @@ METHODS: dict[Call, tuple[str, ...]] = {
 }
 
 
-class SlackWire:
-    """`tests.channels.rig.Wire` over the fake. `roots` are the messages under which the topics hang."""
+class SlackWire(FakeWire):
+    """The fake in the contract's words. `roots` are the messages under which the topics hang."""
 
     def __init__(self, server: FakeSlack, roots: dict[int, str]) -> None:
-        self._server = server
+        super().__init__(server, METHODS)
+        self._fake = server
         self._roots = roots
 
-    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
-        where = "" if topic is None else self._roots[topic] if topic else DIRECT
-        words = "invalid_blocks" if rule.get("code", 500) < 500 else ""
-        for method in METHODS[call]:
-            self._server.fault(kind, method, contains=where, description=words, **rule)
+    def where(self, topic: int) -> dict[str, Any]:
+        return {"contains": self._roots[topic] if topic else DIRECT}
 
-    def count(self, call: Call) -> int:
-        return sum(len(self._server.calls_of(method.strip("*"))) for method in METHODS[call])
+    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
+        if rule.get("code", 500) < 500:
+            rule["description"] = "invalid_blocks"
+        super().fault(kind, call, topic=topic, **rule)
 
     def topics(self) -> set[int]:
         numbers = {ts: number for number, ts in self._roots.items()}
         found = set()
-        for call in self._server.calls:
+        for call in self._fake.calls:
             if call.channel:
-                post = self._server.conversation(call.channel).posts.get(str(call.args.get("ts")))
+                post = self._fake.conversation(call.channel).posts.get(str(call.args.get("ts")))
                 thread = call.args.get("thread_ts") or (post.thread_ts if post else "")
                 found.add(numbers.get(thread, 0))
         return found
 
-    async def stop(self) -> None:
-        await self._server.stop()
 
-    async def start(self) -> None:
-        await self._server.start(self._server.port)
-
-    def abort(self) -> None:
-        self._server.abort()
-
-    def deafen(self) -> None:
-        self._server.deafen()
-
-
-class SlackRig:
+class SlackRig(FakeRig):
     """`tests.channels.rig.Rig` of Slack."""
 
     name = "slack"
-    can = frozenset(
-        [
-            "edits",
-            "redelivery",
-            "catch_up",
-            "topics",
-            "follow_up",
-            "buttons",
-            "uploads",
-            "downloads",
-            "amend",
-            "withdraw",
-            "reactions",
-            "earlier",
-            "mentions",
-            "once",
-            "wire",
-            "socket",
-            "apology",
-            "captions",
-            "native",
-        ]
-    )
+    # Events are not kept: what counts is the history. The manifest has one command, the others are its words.
+    can = frozenset(ABILITIES) - {"kept", "menu"}
 
     def __init__(self, server: FakeSlack, settings: slack.Settings) -> None:
+        super().__init__(lambda: slack.connect(settings))
         self.server = server
         self.settings = settings
-        self.box = Box()
         self.roots: dict[int, str] = {}
         self.wire = SlackWire(server, self.roots)
-        self._service = Service(lambda: slack.connect(settings), self.box)
         self._said = ""  # the person's last message in the direct chat
         self._pressed = ""  # the last interaction
         server.conversation(DIRECT)
-
-    @property
-    def channel(self) -> Channel:
-        return self._service.channel
 
     @classmethod
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeSlack() as server:
             plain = slack.Settings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url, ping_seconds=1.0)
-            rig = cls(server, replace(plain, **settings))
-            await rig.back()
-            try:
+            async with cls(server, replace(plain, **settings)).running() as rig:
                 yield rig
-            finally:
-                await rig.leave()
-
-    async def leave(self) -> None:
-        await self._service.end()
 
     async def back(self) -> None:
-        await self._service.begin()
+        await super().back()
         await until(lambda: self.server.sockets, what="the event socket")
 
     # ------------------------------------------------------------ people
@@ -134,11 +90,6 @@ class SlackRig:
         if topic and topic not in self.roots:
             self.roots[topic] = self.server.send(f"about {topic}", user="U2", silent=True)
         return self.roots[topic] if topic else ""
-
-    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
-        count = len(self.box.messages)
-        self.mutter(text, topic, mention=mention)
-        return await self.box.next(count + 1)
 
     def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
         if topic:
@@ -161,6 +112,9 @@ class SlackRig:
     def react(self, topic: int = 0) -> None:
         self.server.react(self._shown(topic).ts, channel=OPS if topic else DIRECT)
 
+    def erase(self, topic: int = 0) -> None:
+        self.server.remove(self._shown(topic).ts, OPS if topic else DIRECT)
+
     def command(self, text: str) -> None:
         self._pressed = self.server.slash(text, DIRECT)
 
@@ -182,10 +136,6 @@ class SlackRig:
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return self.server.pinged(OPS, self.root(topic)) if topic else self.server.pinged(DIRECT)
-
-    def commands(self) -> list[str]:
-        """The one that the manifest has; the others are its words."""
-        return ["fawn"]
 
     def _shown(self, topic: int) -> Shown:
         """The bot's last message that everybody sees."""

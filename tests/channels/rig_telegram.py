@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
-from agent.conversation import Message, Secret, Thread
+from agent.conversation import Secret, Thread
 from channels import telegram
-from channels.base import Channel
-from tests.channels.box import Box, Service
-from tests.channels.rig import Call, Rule, Trouble
+from tests.channels.rig import ABILITIES, Call
+from tests.channels.staging import FakeRig, FakeWire
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram, Shown
 
 FORUM = -1_001_000_000_001
@@ -30,67 +29,33 @@ def telegram_thread(chat: int, topic: int = 0) -> Thread:
     return Thread("telegram", "123456", str(chat), str(topic or ""))
 
 
-class TelegramWire:
-    """`tests.channels.rig.Wire` over the fake."""
+class TelegramWire(FakeWire):
+    """The fake in the contract's words."""
 
     def __init__(self, server: FakeTelegram) -> None:
-        self._server = server
+        super().__init__(server, METHODS)
+        self._calls = server.calls
 
-    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
-        chat = None if topic is None else FORUM if topic else JANE
-        for method in METHODS[call]:
-            self._server.fault(kind, method, chat=chat, **rule)
-
-    def count(self, call: Call) -> int:
-        return sum(len(self._server.calls_of(method.strip("*"))) for method in METHODS[call])
+    def where(self, topic: int) -> dict[str, Any]:
+        return {"chat": FORUM if topic else JANE}
 
     def topics(self) -> set[int]:
-        return {made.topic for made in self._server.calls if made.chat is not None}
-
-    async def stop(self) -> None:
-        await self._server.stop()
-
-    async def start(self) -> None:
-        await self._server.start(self._server.port)
-
-    def abort(self) -> None:
-        """Updates are polled."""
-
-    def deafen(self) -> None:
-        """Updates are polled."""
+        return {made.topic for made in self._calls if made.chat is not None}
 
 
-class TelegramRig:
+class TelegramRig(FakeRig):
     """`tests.channels.rig.Rig` of Telegram."""
 
     name = "telegram"
-    can = frozenset(
-        [
-            "edits",
-            "redelivery",
-            "kept",
-            "topics",
-            "buttons",
-            "uploads",
-            "downloads",
-            "amend",
-            "reactions",
-            "native",
-            "menu",
-        ]
-    ) | {"captions", "mentions", "wire", "apology"}
+    # A bot is told of no deletion and reads no history; its updates wait for it, a post has nothing to be known by.
+    can = frozenset(ABILITIES) - {"withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
 
     def __init__(self, server: FakeTelegram, settings: telegram.Settings) -> None:
+        super().__init__(lambda: telegram.connect(settings))
         self.server = server
-        self.box = Box()
         self.wire = TelegramWire(server)
-        self._service = Service(lambda: telegram.connect(settings), self.box)
         self._said = 0  # the person's last message in the direct chat
         self._query = ""  # the last press
-
-    @property
-    def channel(self) -> Channel:
-        return self._service.channel
 
     @classmethod
     @asynccontextmanager
@@ -98,18 +63,8 @@ class TelegramRig:
         async with FakeTelegram() as server:
             quick = {"poll_seconds": 5.0, "per_chat": 5.0, "per_group": 600.0}
             plain = telegram.Settings(token=Secret(TOKEN), base_url=server.base_url)
-            rig = cls(server, replace(plain, **{**quick, **settings}))
-            await rig.back()
-            try:
+            async with cls(server, replace(plain, **{**quick, **settings})).running() as rig:
                 yield rig
-            finally:
-                await rig.leave()
-
-    async def leave(self) -> None:
-        await self._service.end()
-
-    async def back(self) -> None:
-        await self._service.begin()
 
     def edits(self, chat: int = JANE) -> list[float]:
         """When the bot edited a text there."""
@@ -123,11 +78,6 @@ class TelegramRig:
             self.server.forum(FORUM, topic).admin = True
             return FORUM
         return self.server.chat(JANE).id
-
-    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
-        count = len(self.box.messages)
-        self.mutter(text, topic, mention=mention)
-        return await self.box.next(count + 1)
 
     def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
         message = self.server.send(
@@ -145,11 +95,11 @@ class TelegramRig:
     def amend(self, text: str) -> None:
         self.server.edit(text, self._said)
 
-    def withdraw(self) -> None:
-        """Bots are not told."""
-
     def react(self, topic: int = 0) -> None:
         self.server.react("👎", self._shown(topic).id, chat=self.chat(topic))
+
+    def erase(self, topic: int = 0) -> None:
+        self.server.remove(self.chat(topic), self._shown(topic).id)
 
     def command(self, text: str) -> None:
         self.server.send(f"/{text}")

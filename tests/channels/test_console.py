@@ -153,6 +153,15 @@ async def test_a_number_still_answers_what_was_printed_before_a_crash(tmp_path: 
         assert rig.screen.count("Which colour?") == 1
 
 
+@pytest.mark.parametrize("answer", ["2", "neither"])
+async def test_a_number_after_the_answer_is_no_second_answer(tmp_path: Path, answer: str) -> None:
+    async with ConsoleRig.start(tmp_path) as rig:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("?", Ask("q1", "?", ("Red", "Blue"))))
+        await rig.say(answer)
+        more = await rig.say("1")
+        assert (more.kind, more.text) == (Kind.CHAT, "1")
+
+
 def test_files_are_kept_under_free_names_and_shown_with_their_path(log: Path) -> None:
     out = piped(log, "file\n")
     assert out.splitlines()[1:] == [
@@ -365,6 +374,7 @@ def test_commands_are_completed_and_control_characters_are_harmless(terminal: Te
     terminal.shows("› /help")
     terminal.type("\r")
     terminal.until(lambda: offered(log) == [(Kind.COMMAND, "help", "")])
+    terminal.shows("heard command 'help'")
     terminal.prompt()
     terminal.type("evil\r")
     terminal.shows("clear 31mred")

@@ -6,7 +6,7 @@ import re
 
 from agent.conversation import ANYWHERE, Approve, Ask, Done, Final, Kind, Message, Text, View
 from channels.base import Receipt
-from tests.channels.rigs import Memory, Rig, demanded, settled, until
+from tests.channels.rigs import Memory, Rig, deliver, demanded, settled, until
 
 COLOURS = Ask("ask-0123456789abcdef0123456789abcdef", "Which colour?", ("red", "a very dark shade of blue", "绿"))
 
@@ -186,6 +186,19 @@ async def test_a_cross_on_the_reply_is_stop(rig: Rig) -> None:
         assert stop.author.id == rig.box.messages[0].author.id
         await reply.close()
     assert len({message.key for message in rig.box.messages}) == len(rig.box.messages)
+
+
+@demanded("erase", "edits")
+async def test_case_20_a_reply_that_somebody_deleted_comes_whole(rig: Rig) -> None:
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half"))
+    await settled(rig, "Half")
+    await reply.close()
+    rig.erase()
+    assert rig.visible() == []
+    await deliver(rig, Final("The whole."), posts)
+    assert rig.visible() == ["The whole."]
 
 
 # ---------------------------------------------------------------- pings

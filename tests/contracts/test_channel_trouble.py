@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from agent.conversation import Final, Kind, Text
-from channels.base import Health, Refused, TryLater
+from channels.base import Gone, Health, Refused, TryLater
 from tests.channels.rigs import Memory, Rig, deliver, demanded, ready, settled, until
 
 # ---------------------------------------------------------------- calls
@@ -38,7 +38,7 @@ async def test_a_fault_on_an_edit_costs_a_try_and_nothing_else(rig: Rig, kind: s
 
 
 @demanded("wire", "edits")
-async def test_a_stream_goes_on_after_a_flood(rig: Rig) -> None:
+async def test_case_17_a_stream_goes_on_after_a_flood(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("one "))
     await settled(rig, "one")
@@ -116,8 +116,9 @@ async def test_case_61_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> 
 async def test_case_62_a_refusal_for_good_is_tried_once(rig: Rig) -> None:
     rig.wire.fault("error", "post", code=400, times=-1)
     posts = Memory()
-    with pytest.raises(Refused):
+    with pytest.raises(Refused) as told:
         await rig.channel.reply(rig.thread(), posts).finish(Final("Never."))
+    assert not isinstance(told.value, Gone)
     assert rig.wire.count("post") <= 2  # once more without its style at most
     assert posts.rows == {}
     assert rig.visible() == []

@@ -164,6 +164,12 @@ class LocalServer:
                 await asyncio.Event().wait()
         raise AssertionError(f"{fault.kind} has a body of the platform's own")
 
+    def abort(self) -> None:
+        """Every connection for events breaks; nothing happens where they are polled."""
+
+    def deafen(self) -> None:
+        """Connections for events stay open, but nothing comes over them any more."""
+
     # ------------------------------------------------------------ control
 
     async def _control(self, request: web.Request) -> web.Response:

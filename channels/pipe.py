@@ -99,7 +99,8 @@ class Pipe:
                     break
                 self._news.clear()
                 try:
-                    await asyncio.wait_for(self._news.wait(), _TOGETHER if lines else None)
+                    async with asyncio.timeout(_TOGETHER if lines else None):
+                        await self._news.wait()
                 except TimeoutError:
                     break
                 continue

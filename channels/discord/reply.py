@@ -205,7 +205,8 @@ class LiveWriter(Writer[Part]):
             except ChannelError as error:
                 log.debug("discord.typing reason=%s", error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._posted.wait(), self.TYPING)
+                async with asyncio.timeout(self.TYPING):
+                    await self._posted.wait()
 
 
 def part_text(part: Part) -> str:

@@ -197,7 +197,8 @@ async def serve(ws: Any, settings: dict[str, Any], pipe: Pipe) -> None:
         except Exception as error:  # noqa: BLE001 — the boundary of one connection: the SDK raises what it likes
             pipe.tell(state="down", code=getattr(error, "code", 0), reason=told(error))
         with contextlib.suppress(Exception):  # a dead socket may not even close
-            await asyncio.wait_for(client._disconnect(), CONNECT)  # noqa: SLF001 — there is no public way to hang up
+            async with asyncio.timeout(CONNECT):
+                await client._disconnect()  # noqa: SLF001 — there is no public way to hang up
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         failures = 0 if time.monotonic() - began > SLOWEST else failures + 1

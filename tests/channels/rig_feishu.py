@@ -90,9 +90,6 @@ class FeishuRig(FakeRig):
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         self.server.upload(name, data)
 
-    def amend(self, text: str) -> None:
-        self.server.edit(self._said, text)
-
     def withdraw(self) -> None:
         self.server.recall(self._said)
 

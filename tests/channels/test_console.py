@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from agent.conversation import Ask, Final, Kind, Message
+from channels.pipe import Pipe
 from channels.screen import wrap
 from tests.channels.box import Memory
 from tests.channels.rig_console import ConsoleRig
@@ -72,6 +74,21 @@ def test_lines_that_arrive_apart_are_two_messages(log: Path) -> None:
         process.stdin.close()
         assert process.stdout.read() == b"heard chat 'second', **really**\n"
     assert [text for _, text, _ in offered(log)] == ["first", "second"]
+
+
+async def test_a_stop_in_the_moment_of_a_line_is_a_stop() -> None:
+    source, keys = os.pipe()
+    async with Pipe(source, None) as pipe:
+        reading = asyncio.create_task(pipe.read())
+        for line in (b"one\n", b"two\n"):  # the second is waited for
+            await asyncio.sleep(0.01)
+            pipe._feed(line)
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait({reading}, timeout=1)
+        assert reading.cancelled()
+    os.close(keys)
+    os.close(source)
 
 
 def test_case_45_command_lines_are_messages_of_their_own(log: Path) -> None:

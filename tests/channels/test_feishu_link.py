@@ -20,6 +20,7 @@ from agent.conversation import Final, Secret
 from channels import feishu
 from channels.base import Channel, Health, Receipt, Refused, TryLater
 from channels.feishu import process as feishu_process
+from channels.feishu.link import Link
 from tests.channels.box import Box, Memory, listening
 from tests.channels.rig_feishu import FeishuRig
 from tests.channels.rigs import ready
@@ -42,6 +43,23 @@ async def connected(server: FakeFeishu, box: Box | None = None, **settings: Any)
     box = box or Box()
     async with feishu.connect(feishu.Settings(**given)) as channel, listening(channel, box):
         yield channel, box
+
+
+async def test_a_stop_in_the_moment_of_an_event_is_a_stop() -> None:
+    lines = asyncio.StreamReader()
+    link = Link(feishu.Settings(APP, Secret(SECRET)), lambda away: None)
+
+    async def read() -> None:
+        async for _ in link._events(lines):
+            pass
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.05)
+    lines.feed_data(b'{"state": "up"}\n')
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait({reading}, timeout=1)
+    assert reading.cancelled()
 
 
 class Held(Box):

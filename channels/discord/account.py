@@ -9,6 +9,8 @@ from channels.discord import Settings
 from channels.discord.calls import Calls
 from channels.discord.words import NO_INTENT, REJECTED
 
+# What docs/setup-discord.md asks for, as bits (…/docs/topics/permissions)
+PERMISSIONS = sum(1 << bit for bit in (10, 11, 14, 15, 16, 34, 35, 38))
 CONTENT = 1 << 18 | 1 << 19  # flags of an application that may read messages (…/docs/resources/application#flags)
 PATIENCE = 10.0  # seconds for the gateway's greeting
 
@@ -31,7 +33,7 @@ async def look(settings: Settings) -> str:
     where = ", ".join(str(guild["name"]) for guild in guilds[:3]) + (", …" if len(guilds) > 3 else "")
     if not guilds:
         link = f"https://discord.com/oauth2/authorize?client_id={application['id']}&scope=bot+applications.commands"
-        return f"connected as @{me['username']}, in no server yet: invite it with {link}"
+        return f"connected as @{me['username']}, in no server yet: invite it with {link}&permissions={PERMISSIONS}"
     return f"connected as @{me['username']} in {where}"
 
 

@@ -89,7 +89,7 @@ class Discord:
 
     def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
         surface = Surface(self._calls, self._rooms, self._tokens, self._rivals, thread, posts, to)
-        writer = LiveWriter(surface, posts, self._place(thread), surface.posted)
+        writer = LiveWriter(surface, posts, self._place(thread))
         self._writers.add(writer)
         return writer
 

@@ -31,8 +31,7 @@ class Me:
     commands: frozenset[str] = frozenset()
 
 
-def key(channel: str, message: str) -> str:
-    """The key of a message."""
+def message_key(channel: str, message: str) -> str:
     return f"{NAME}:{channel}:{message}"
 
 
@@ -91,24 +90,16 @@ def edit(event: Event, thread: Thread, me: Me) -> Message | None:
     author = person(event)
     if not event.get("edited_timestamp") or not event.get("content") or author.id == me.id:
         return None
-    words, mentioned = _words(event, me)
-    target = key(event["channel_id"], event["id"])
+    words, _ = _words(event, me)
+    target = message_key(event["channel_id"], event["id"])
     when = event["edited_timestamp"]
-    made = _made(event, thread, author, text=words, kind=Kind.EDIT)
-    private = thread.workspace == DIRECT
-    return replace(
-        made,
-        key=f"{target}:edit:{when}",
-        target=target,
-        time=datetime.fromisoformat(when).timestamp(),
-        private=private,
-        addressed=private or mentioned,
-    )
+    made = _made(event, thread, author, text=words, kind=Kind.EDIT, key=f"{target}:edit:{when}")
+    return replace(made, target=target, time=datetime.fromisoformat(when).timestamp())
 
 
 def deleted(event: Event, thread: Thread, now: float) -> list[Message]:
     """MESSAGE_DELETE and MESSAGE_DELETE_BULK."""
-    targets = [key(event["channel_id"], each) for each in event.get("ids") or [event["id"]]]
+    targets = [message_key(event["channel_id"], each) for each in event.get("ids") or [event["id"]]]
     return [
         Message(
             thread, f"{target}:delete", target.rpartition(":")[2], Author("", ""), "", now, Kind.DELETE, target=target
@@ -155,8 +146,9 @@ def click(event: Event, thread: Thread, me: Me) -> Message | None:
     if not ask:
         return None
     chosen = (data.get("values") or [index])[0]
-    made = _made(event, _of_post(thread, me), person(event), text=_option(shown, chosen), kind=Kind.CLICK)
-    return replace(made, key=_interaction(event), id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
+    text, where = _option(shown, chosen), _of_post(thread, me)
+    made = _made(event, where, person(event), text=text, kind=Kind.CLICK, key=_interaction(event))
+    return replace(made, id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
 
 
 # ---------------------------------------------------------------- parts
@@ -165,7 +157,7 @@ def click(event: Event, thread: Thread, me: Me) -> Message | None:
 def _made(event: Event, thread: Thread, author: Author, *, text: str, kind: Kind, key: str = "") -> Message:
     return Message(
         thread=thread,
-        key=key or f"{NAME}:{event['channel_id']}:{event['id']}",
+        key=key or message_key(event["channel_id"], event["id"]),
         id=event["id"],
         author=author,
         text=text,
@@ -181,11 +173,10 @@ def _interaction(event: Event) -> str:
 
 def _place(event: Event, thread: Thread, me: Me, mentioned: bool, to_bot: bool) -> Thread:
     """The conversation of a message: a mention in a channel begins the thread that hangs on it."""
-    if thread.workspace == DIRECT or thread.topic or not me.opens:
-        return thread
-    if mentioned:
+    elsewhere = _of_post(thread, me)
+    if mentioned and elsewhere != thread:
         return replace(thread, topic=event["id"])
-    return replace(thread, topic=ANYWHERE) if to_bot else thread
+    return elsewhere if to_bot else thread
 
 
 def _of_post(thread: Thread, me: Me) -> Thread:

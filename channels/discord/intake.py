@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from agent.conversation import Kind, Message, Thread, Unreadable
-from channels.base import NO_PAST, ChannelError, NotStored, Past, Receipt, Receive
+from channels.base import ChannelError, NotStored, Past, Receipt, Receive
 from channels.discord import events
 from channels.discord.calls import Calls
 from channels.discord.interactions import Interactions
@@ -52,9 +52,9 @@ class Intake:
         self._gates: dict[str, list[Event]] = {}  # server → what came while its history is read
         self._again: set[str] = set()  # …of which a part was lost meanwhile: it is read once more
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
-        self._receive: Receive | None = None
-        self._past: Past = NO_PAST
-        self._side: asyncio.TaskGroup | None = None
+        self._receive: Receive  # these three are there while it runs
+        self._past: Past
+        self._side: asyncio.TaskGroup
 
     def take(self, frame: Frame) -> None:
         """One dispatched event, in order."""
@@ -165,7 +165,6 @@ class Intake:
         elif data["type"] == 3:
             made = events.click(data, thread, self._me)
         if made:
-            assert self._receive is not None  # noqa: S101 — set for as long as run() runs
             self._soon(self._interactions.handle(data, made, self._receive), f"interaction {data['id']}")
 
     # ------------------------------------------------------------ storing
@@ -185,7 +184,6 @@ class Intake:
         tries = 0
         while True:
             try:
-                assert self._receive is not None  # noqa: S101 — set for as long as run() runs
                 receipts = await self._receive(batch)
                 break
             except NotStored as error:
@@ -225,7 +223,6 @@ class Intake:
             self._again.add(workspace)
         elif self._past.hours:
             self._gates[workspace] = []
-            assert self._side is not None  # noqa: S101 — set for as long as run() runs
             self._side.create_task(self._read_past(workspace), name=f"discord history {workspace}")
 
     async def _read_past(self, workspace: str) -> None:
@@ -256,7 +253,6 @@ class Intake:
             except ChannelError as error:
                 log.debug("discord.sign task=%s reason=%s", name, error)
 
-        assert self._side is not None  # noqa: S101 — set for as long as run() runs
         self._side.create_task(quietly(), name=f"discord {name}")
 
 

@@ -120,7 +120,7 @@ class Surface:
                 body["message_reference"] = {"message_id": reference, "fail_if_not_exists": False}
             with self._rivals.posting(room):
                 answer = await self._calls("POST", f"/channels/{room}/messages", body)
-                if mine := not self._theirs(answer, part, begun, known):
+                if mine := known or not self._rivals.made(answer["id"], begun, not _differs(answer, part)):
                     self._rivals.answered(room, answer["id"], self._to)
             return answer, mine
 
@@ -160,10 +160,6 @@ class Surface:
 
     # ------------------------------------------------------------ parts
 
-    def _theirs(self, answer: Json, part: Part, begun: float, known: bool) -> bool:
-        """Whether a post gave a message of another Fawn's back."""
-        return not known and self._rivals.made(answer["id"], begun, not _differs(answer, part))
-
     async def _answer(self, token: str, body: Json) -> str:
         """As the answer that the native command is waiting for."""
         answer = await self._calls("PATCH", f"/webhooks/{token}/messages/@original", body, free=True)
@@ -191,8 +187,8 @@ class LiveWriter(Writer[Part]):
 
     TYPING = 8.5  # seconds: Discord forgets it after ten
 
-    def __init__(self, surface: Surface, posts: Posts, place: Place, posted: asyncio.Event) -> None:
-        self._posted = posted
+    def __init__(self, surface: Surface, posts: Posts, place: Place) -> None:
+        self._posted = surface.posted
         super().__init__(surface, posts, place)
 
     async def _type(self) -> None:

@@ -465,6 +465,9 @@ async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: Discord
 async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
     plain = Settings(token=Secret(TOKEN), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
     assert await discord.probe(plain) == "connected as @fawn in Acme 01"
+    servers, rig.server.guilds = rig.server.guilds, {}
+    assert "in no server yet: invite it with https://discord.com/oauth2/" in await discord.probe(plain)
+    rig.server.guilds = servers
     rig.server.content_intent = False
     with pytest.raises(Refused, match="Message Content Intent"):
         await discord.probe(plain)

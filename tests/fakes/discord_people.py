@@ -29,7 +29,6 @@ class People(Rest):
         names: tuple[str, ...] = (),
         forward: str = "",
         sticker: bool = False,
-        poll: bool = False,
         ago: float = 0.0,
         quiet: bool = False,
     ) -> Json:
@@ -55,10 +54,6 @@ class People(Rest):
             made["message_snapshots"] = [{"message": inside | {"type": 0, "flags": 0, "components": []}}]
         if sticker:
             made["sticker_items"] = [{"id": self.snow(), "name": "Wave", "format_type": 1}]
-        if poll:
-            answers = [{"answer_id": 1, "poll_media": {"text": "yes"}}]
-            made["poll"] = {"question": {"text": "?"}, "answers": answers, "allow_multiselect": False}
-            made["poll"] |= {"expiry": None, "layout_type": 1}
         if not quiet:
             self.tell("MESSAGE_CREATE", self.event(made))
         return made
@@ -76,13 +71,10 @@ class People(Rest):
         """The event of the last act is told once more."""
         self.push(*self._told)
 
-    def amend(self, message: str, text: str, channel: str = "", *, preview: bool = False) -> None:
-        """Its author edits a message; or (`preview`) Discord only adds a link preview to it."""
+    def amend(self, message: str, text: str, channel: str = "") -> None:
+        """Its author edits a message."""
         found = self.room(channel).messages[message]
-        if preview:
-            found["embeds"] = [{"type": "link", "url": "https://example.com"}]
-        else:
-            found |= {"content": text, "edited_timestamp": stamp()}
+        found |= {"content": text, "edited_timestamp": stamp()}
         self.tell("MESSAGE_UPDATE", self.event(found))
 
     def withdraw(self, message: str, channel: str = "") -> None:
@@ -99,9 +91,9 @@ class People(Rest):
             told |= {"guild_id": room.guild, "member": MEMBER | {"user": self.people[user]}}
         self.tell("MESSAGE_REACTION_ADD", told)
 
-    def archive(self, thread: str, *, locked: bool = False) -> None:
+    def archive(self, thread: str) -> None:
         """Nobody wrote for a day."""
-        self.rooms[thread].archived, self.rooms[thread].locked = True, locked
+        self.rooms[thread].archived = True
         self.push("THREAD_UPDATE", self.room_json(self.rooms[thread]))
 
     def close_channel(self, channel: str) -> None:
@@ -116,14 +108,12 @@ class People(Rest):
 
     # ------------------------------------------------------------ interactions
 
-    def press(self, label: str, channel: str = "", user: str = JANE, message: str = "") -> str:
+    def press(self, label: str, channel: str = "", user: str = JANE) -> str:
         """Somebody presses a button, or chooses from a menu, of the bot's latest message that has it."""
         room = self.room(channel)
         for found in reversed(list(room.messages.values())):
             for row in found["components"]:
                 for part in row["components"]:
-                    if message and found["id"] != message:
-                        continue
                     if part.get("label") == label and not part.get("disabled"):
                         data = {"custom_id": part["custom_id"], "component_type": 2, "id": 1}
                         return self._interaction(room, 3, data, user, message=found)

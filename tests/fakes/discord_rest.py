@@ -114,8 +114,6 @@ class Rest(Gateway):
 
     def m_modifyChannel(self, params: dict[str, str], body: Json, *_: object) -> Json:
         room = self.room_of(params)
-        if room.locked:
-            raise NO_PERMISSION
         room.archived = bool(body.get("archived", room.archived))
         self.push("THREAD_UPDATE", self.room_json(room))
         return self.room_json(room)

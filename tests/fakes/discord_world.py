@@ -41,7 +41,6 @@ class Room:
     person: str = ""
     owner: str = JANE
     archived: bool = False
-    locked: bool = False
     denied: set[str] = field(default_factory=set)
     messages: dict[str, Json] = field(default_factory=dict)
     typing: list[float] = field(default_factory=list)  # time.monotonic() of each
@@ -144,7 +143,7 @@ class World:
         made |= {"guild_id": room.guild, "name": room.name, "rate_limit_per_user": 0}
         if room.type == THREAD:
             meta = {"archived": room.archived, "auto_archive_duration": 1440, "archive_timestamp": stamp()}
-            meta |= {"locked": room.locked, "create_timestamp": stamp()}
+            meta |= {"locked": False, "create_timestamp": stamp()}
             count = len(room.messages)
             made |= {"parent_id": room.parent, "owner_id": room.owner, "thread_metadata": meta, "member_count": 1}
             return made | {"message_count": count, "total_message_sent": count}
@@ -216,12 +215,12 @@ class World:
 
     # ------------------------------------------------------------ what people see
 
-    def visible(self, channel: str = "", *, everyone: bool = False) -> list[Shown]:
-        """The bot's messages in a channel (default: Jane's direct chat), or everybody's."""
+    def visible(self, channel: str = "") -> list[Shown]:
+        """The bot's messages in a channel (default: Jane's direct chat)."""
         room = self.rooms.get(channel) if channel else self.direct()
         found = room.messages.values() if room else ()
         said = [message for message in found if message["type"] in (0, 19, 20) and not message["flags"] & LOADING]
-        return [shown(message) for message in said if everyone or message["author"]["id"] == BOT]
+        return [shown(message) for message in said if message["author"]["id"] == BOT]
 
 
 MEMBER: Json = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}

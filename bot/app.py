@@ -37,6 +37,7 @@ from sandbox.bubblewrap import BubblewrapSettings
 from sandbox.disk import Disk
 from sandbox.docker_spec import DockerSettings
 from sandbox.pool import choose
+from sandbox.preview import Preview
 
 if TYPE_CHECKING:
     from agent.build import Show
@@ -153,8 +154,6 @@ class App:
         """Serve links to what runs in sandboxes, if the operator wants that."""
         if not self._config.sandbox.preview.enabled:
             return None
-        from sandbox.preview import Preview  # an HTTP server that the others do not need to load
-
         return (await stack.enter_async_context(Preview(self._config.sandbox.preview))).show
 
     async def _build(self, checkpoints: Store, *, commands: bool, show: Show | None) -> Agent:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from agent.models import ModelSettings
 from sandbox.egress_rules import NetworkRules
-from sandbox.preview_settings import PreviewSettings
+from sandbox.preview import PreviewSettings
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -32,9 +32,11 @@ CONNECTIONS = 64  # at once, of one sandbox
 LOOKUPS = 3  # names that are resolved at once, of one sandbox
 LINES = 120  # in the log, per minute and sandbox
 CHUNK = 1 << 16
-FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)  # a TimeoutError is an OSError
 FIELD = re.compile(r"[!#$%&'*+.^`|~\w-]+:[^\x00-\x08\n-\x1f\x7f]*", re.ASCII)  # RFC 9112 §5, without folded lines
-HOP = ("connection", "proxy-", "keep-alive", "te:", "trailer", "upgrade", "host:")  # headers that are not passed on
+# Of one connection, not of the message (RFC 9110 §7.6.1), or said anew.
+HOP = frozenset(("connection", "keep-alive", "te", "upgrade", "host")) | {
+    "proxy-authenticate", "proxy-authorization", "proxy-connection"
+}  # fmt: skip
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 """A connection."""
@@ -55,7 +57,48 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 class Bad(Exception):
-    """What came is not a request we can read; the text says why."""
+    """What came cannot be read; the text says why."""
+
+
+FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Bad)  # a TimeoutError is an OSError
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Of a request or an answer: its first line, and its fields as (name, value)."""
+
+    line: str
+    fields: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    async def read(cls, reader: asyncio.StreamReader) -> Head:
+        """The next one. Raises FAULTS."""
+        data = await reader.readuntil(b"\r\n\r\n")
+        line, *fields = data[:-4].decode("latin-1").split("\r\n")
+        if re.search(r"[\x00-\x1f\x7f]", line):
+            raise Bad("its first line is broken")
+        if wrong := next((field for field in fields if not FIELD.fullmatch(field)), None):
+            raise Bad(f"not a header: {wrong[:100]!r}")
+        pairs = (field.split(":", 1) for field in fields)
+        return cls(line, [(name, value.strip()) for name, value in pairs])
+
+    @property
+    def status(self) -> str:
+        """Of an answer."""
+        return self.line.partition(" ")[2][:3]
+
+    def value(self, name: str) -> str:
+        """Of the first field of this name (in lower case); "" without."""
+        return next((value for field, value in self.fields if field.lower() == name), "")
+
+    def passed(self, *withheld: str) -> list[tuple[str, str]]:
+        """The fields that a proxy passes on, but for these (in lower case)."""
+        own = {name.strip().lower() for name in self.value("connection").split(",")}
+        return [(name, value) for name, value in self.fields if name.lower() not in HOP | own | set(withheld)]
+
+    def __bytes__(self) -> bytes:
+        lines = [self.line, *(f"{name}: {value}" for name, value in self.fields), "", ""]
+        return "\r\n".join(lines).encode("latin-1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +110,10 @@ class Request:
     head: bytes = b""
 
 
-def parse(head: bytes) -> Request:
+def parse(head: Head) -> Request:
     """Raises Bad."""
-    line, *headers = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
-    if wrong := next((header for header in headers if not FIELD.fullmatch(header)), None):
-        raise Bad(f"not a header: {wrong[:100]!r}")
     try:
-        method, target, version = line.split(" ")
-        if not (method + version).isprintable():
-            raise ValueError("its first line is broken")
+        method, target, version = head.line.split(" ")
         if method == "CONNECT":
             host, port = split(target)
             return Request(normal(host), port or 443)
@@ -86,11 +124,10 @@ def parse(head: bytes) -> Request:
         host, port = normal(host), port or 80
     except ValueError as error:
         raise Bad(f"not a request for a proxy: {error}") from error
-    # The host that was allowed is asked by its own name, whatever the client's own Host says.
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    kept = [header for header in headers if not header.lower().startswith(HOP)]
-    lines = [f"{method} {path} {version}", f"Host: {shown(host, port)}", *kept, "Connection: close", "", ""]
-    return Request(host, port, "\r\n".join(lines).encode("latin-1"))
+    # The host that was allowed is asked by its own name, whatever the client's own Host says.
+    fields = [("Host", shown(host, port)), *head.passed(), ("Connection", "close")]
+    return Request(host, port, bytes(Head(f"{method} {path} {version}", fields)))
 
 
 class Proxy:
@@ -138,17 +175,17 @@ class Proxy:
             if len(self._clients) > 2 * CONNECTIONS:
                 return
             async with asyncio.timeout(HEAD_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-            if head.startswith(b"DIAL ") and (waiting := self._expected.pop(head[5:-4].decode("latin-1"), None)):
+                head = await Head.read(reader)
+            if waiting := self._expected.pop(head.line.removeprefix("DIAL "), None):
                 waiting.set_result((reader, writer))
                 kept = True
                 return
             if len(self._clients) > CONNECTIONS:  # now: an answer to what was not read would not arrive
-                await self._refuse(writer, 503, f"more than {CONNECTIONS} connections at once", "busy")
+                await refuse(writer, 503, f"more than {CONNECTIONS} connections at once", "busy")
                 return
             await self._serve(parse(head), reader, writer)
         except Bad as error:
-            await self._refuse(writer, 400, str(error), "bad")
+            await refuse(writer, 400, str(error), "bad")
         except FAULTS as error:
             log.debug("egress.broken sandbox=%s reason=%r", self._name, error)
         finally:
@@ -162,13 +199,13 @@ class Proxy:
                 up = await self._connect(host, port)
         except Denied as denied:
             self._say("egress.refused", f"host={host} port={port} why={denied.why}", logging.WARNING)
-            await self._refuse(writer, 403, str(denied), denied.why)
+            await refuse(writer, 403, str(denied), denied.why)
             return
         except FAULTS as error:
             late = isinstance(error, TimeoutError)
             why = "it took too long" if late else getattr(error, "strerror", "") or "no answer"
             self._say("egress.failed", f"host={host} port={port} why={why!r}")
-            await self._refuse(writer, 502, f"{shown(host, port)} cannot be reached: {why}", "unreachable")
+            await refuse(writer, 502, f"{shown(host, port)} cannot be reached: {why}", "unreachable")
             return
         begun = time.monotonic()
         if request.head:
@@ -225,15 +262,6 @@ class Proxy:
             raise
         return reader, writer
 
-    async def _refuse(self, writer: asyncio.StreamWriter, status: int, text: str, why: str) -> None:
-        text = " ".join(text.split())  # it becomes a line of the head
-        body = text.encode("ascii", "replace") + b"\n"
-        head = f"HTTP/1.1 {status} {text}\r\nX-Fawn-Refused: {why}\r\nContent-Type: text/plain\r\n"
-        head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        writer.write(head.encode("ascii", "replace") + body)
-        with contextlib.suppress(OSError):  # it does not wait for the answer
-            await writer.drain()
-
     def _say(self, event: str, text: str, level: int = logging.INFO) -> None:
         """A line of the log; one who asks in a loop does not fill it."""
         minute = int(time.monotonic() / 60)
@@ -246,13 +274,32 @@ class Proxy:
             log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, LINES)
 
 
-async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS, *, half: bool = True) -> tuple[int, int]:
+async def refuse(writer: asyncio.StreamWriter, status: int, text: str, why: str, *fields: tuple[str, str]) -> None:
+    """Answer a request with a line of text; `why` is a word for programs."""
+    text = " ".join(text.split()).encode("ascii", "replace").decode()
+    own = [("X-Fawn-Refused", why), ("Content-Type", "text/plain"), ("Content-Length", f"{len(text) + 1}")]
+    writer.write(bytes(Head(f"HTTP/1.1 {status} {text}", [*own, *fields, ("Connection", "close")])))
+    writer.write(f"{text}\n".encode())
+    with contextlib.suppress(OSError):  # it does not wait for the answer
+        await writer.drain()
+
+
+async def splice(
+    one: Ends,
+    other: Ends,
+    idle: float = IDLE_SECONDS,
+    *,
+    half: bool = True,
+    begin: Callable[[], Awaitable[None]] | None = None,
+) -> tuple[int, int]:
     """Carry bytes both ways until both sides have ended, one broke or nothing moved for `idle` seconds; how many each
-    way. Without `half` the end of `one` is the end of all."""
+    way. Without `half` the end of `one` is the end of all. `begin` comes before what goes to `one`."""
     loop = asyncio.get_running_loop()
     counts = [0, 0]
 
     async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, index: int) -> None:
+        if begin and index == 1:
+            await begin()
         while data := await source.read(CHUNK):
             counts[index] += len(data)
             patience.reschedule(loop.time() + idle)
@@ -267,9 +314,9 @@ async def splice(one: Ends, other: Ends, idle: float = IDLE_SECONDS, *, half: bo
         async with asyncio.timeout(idle) as patience, asyncio.TaskGroup() as group:
             group.create_task(carry(one[0], other[1], 0), name="splice")
             group.create_task(carry(other[0], one[1], 1), name="splice")
-    except* (OSError, TimeoutError):
+    except* FAULTS:
         pass  # one side is gone: so is the connection
     return counts[0], counts[1]
 
 
-__all__ = ["Ends", "Proxy", "Resolve", "resolve", "splice"]
+__all__ = ["FAULTS", "HEAD", "HEAD_SECONDS", "Bad", "Ends", "Head", "Proxy", "Resolve", "refuse", "resolve", "splice"]

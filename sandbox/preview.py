@@ -1,9 +1,10 @@
 """A server that runs inside a sandbox, shown to people: signed links that lead through the service to one port.
 
 A link is `/p/TOKEN/…`, or `TOKEN.` in front of a host name where `public_url` has a `*` there, which keeps the pages of
-different links apart in a browser as different sites. The token names the link and its end and is signed with a secret
-of this life of the service; what it stands for is known here only, and ends with the sandbox. HTTP and WebSocket pass
-through as streams. Whoever has the link may look: it is as public as the place where it was posted.
+different links apart in a browser as different origins. The token names the link and its end and is signed with a
+secret of this life of the service; what it stands for is known here only, and ends with the sandbox. Each connection
+carries one request: its head and that of the answer are rewritten, everything else passes through as it comes, a
+WebSocket too. Whoever has the link may look: it is as public as the place where it was posted.
 """
 
 from __future__ import annotations
@@ -14,35 +15,41 @@ import hmac
 import logging
 import re
 import secrets
-import shutil
 import time
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self, runtime_checkable
-
-import aiohttp
-from aiohttp import web
-from yarl import URL
+from urllib.parse import urlsplit
 
 from sandbox.base import SandboxError, SandboxUnavailable
-from sandbox.egress_proxy import Ends, splice
-from sandbox.preview_settings import PreviewSettings
-from sandbox.scratch import scratch
+from sandbox.egress_proxy import FAULTS, HEAD, HEAD_SECONDS, Bad, Ends, Head, refuse, splice
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS = 32  # at once, of one link
+CONNECTIONS = 256  # at once
+OF_ONE = 32  # … that one link takes into its sandbox; more wait
 LINKS = 500  # the oldest goes for one more
 SILENCE = 300.0  # seconds without a byte
 TOKEN = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{32})")  # fits into one label of a host name
-INVALID = "This link is not valid, or its time is over.\n"
-# Of one connection, not of the message (RFC 9110 §7.6.1), and what would let a page reach beyond its own path.
-HOP = frozenset(
-    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding")
-) | {"upgrade", "host"}
-WITHHELD = HOP | {"set-cookie", "location", "service-worker-allowed"}
-AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")  # what aiohttp would add by itself
+INVALID = "This link is not valid, or its time is over."
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewSettings:
+    """`sandbox.preview` in config.yaml."""
+
+    enabled: bool = field(
+        default=False, metadata={"help": "the agent may show a server that it runs in its sandbox, by a link"}
+    )
+    listen: str = field(default="127.0.0.1:8088", metadata={"help": "address and port where those links are served"})
+    public_url: str = field(
+        default="",
+        metadata={
+            "help": "what people reach that address by, such as `https://*.preview.example.com`, where each link is an"
+            " origin of its own, or `https://preview.example.com`; empty: `listen`"
+        },
+    )
+    minutes: float = field(default=60.0, metadata={"help": "how long a link works", "least": 1})
 
 
 @runtime_checkable
@@ -57,24 +64,53 @@ class Shows(Protocol):
         """A connection to the port. Raises SandboxError."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Link:
-    """One port of one sandbox. `server` is a socket of ours: whoever connects to it talks to that port. `site` is the
-    host of the link's URL."""
+    """One port of one sandbox. `site` is the host of its URL."""
 
     machine: Shows
     port: int
     ends: int
     site: str
-    server: asyncio.Server
-    session: aiohttp.ClientSession
-    tasks: set[asyncio.Task[None]]
+    slots: asyncio.Semaphore
 
-    async def close(self) -> None:
-        self.server.close()
-        for task in self.tasks:
-            task.cancel()
-        await self.session.close()
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A request for a link: `line` is its first one as the server inside gets it, `prefix` what of the path was the
+    link's."""
+
+    link: _Link
+    head: Head
+    line: str
+    prefix: str
+
+    @property
+    def upgrades(self) -> bool:
+        """It is to become a WebSocket."""
+        return self.head.value("upgrade").lower() == "websocket"
+
+    def asked(self) -> Head:
+        """As the server inside is used to be asked: by its own name, from its own pages. Pages of other sites stay
+        what they are."""
+        here = f"localhost:{self.link.port}"
+        fields = [("Host", here), *self.head.passed("origin"), *_connection(self.upgrades)]
+        if origin := self.head.value("origin"):
+            own = origin.partition("://")[2] in (self.link.site, self.head.value("host"))
+            fields.append(("Origin", f"http://{here}" if own else origin))
+        return Head(self.line, fields)
+
+    def answered(self, head: Head) -> Head:
+        """Without what would let a page reach beyond its own path."""
+        fields = head.passed("location", "set-cookie", "service-worker-allowed", "referrer-policy")
+        for name, value in head.fields:
+            if name.lower() == "set-cookie":
+                fields.append((name, _cookie(value, self.prefix)))
+            elif name.lower() == "location":
+                where = re.sub(rf"^https?://(localhost|127\.0\.0\.1)(:{self.link.port})?(?=/|$)", "", value) or "/"
+                fields.append((name, self.prefix + where if where.startswith("/") else where))
+        fields.append(("Referrer-Policy", "same-origin"))  # the link is in the address: other sites must not see it
+        return Head(head.line, [*fields, *_connection(head.status == "101")])
 
 
 class Preview:
@@ -84,34 +120,26 @@ class Preview:
         self._settings = settings
         self._secret = secrets.token_bytes(32)
         self._links: dict[str, _Link] = {}
+        self._visitors: set[asyncio.Task[None]] = set()
         self._url = settings.public_url.rstrip("/")
 
     async def __aenter__(self) -> Self:
         host, _, port = self._settings.listen.rpartition(":")
-        app = web.Application(client_max_size=0)
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(
-            app, access_log=None, auto_decompress=False, shutdown_timeout=1, handler_cancellation=True
-        )
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host.strip("[]"), int(port)).start()
+            self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port), limit=HEAD)
         except (OSError, ValueError) as error:
-            await self._runner.cleanup()
             raise SandboxUnavailable(
                 f"sandbox.preview.listen: {self._settings.listen!r} cannot be used: {error}"
             ) from error
-        self._url = self._url or f"http://{host}:{self._runner.addresses[0][1]}"
-        self._folder = scratch()
-        self._sweeper = asyncio.create_task(self._sweep(), name="preview")
+        self._url = self._url or f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._sweeper.cancel()
-        await self._runner.cleanup()
-        for name in list(self._links):
-            await self._forget(name)
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        self._server.close()
+        for task in self._visitors:
+            task.cancel()
+        if self._visitors:
+            await asyncio.wait(self._visitors)
 
     async def show(self, machine: object, port: int) -> str:
         """A link to what listens on `port` inside. Raises SandboxError when nothing does."""
@@ -119,72 +147,64 @@ class Preview:
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
         async with machine.dial(port):
             pass  # it answers
-        while len(self._links) >= LINKS:
-            await self._forget(next(iter(self._links)))
+        self._links = {name: link for name, link in self._links.items() if link.ends > time.time()}
+        if len(self._links) >= LINKS:
+            del self._links[next(iter(self._links))]
         name, ends = secrets.token_hex(8), int(time.time() + self._settings.minutes * 60)
         token = f"{name}-{ends:x}-{self._sign(name, ends)}"
         url = f"{self._url.replace('*', token)}/" if "*" in self._url else f"{self._url}/p/{token}/"
-        self._links[name] = await self._open(name, machine, port, ends, URL(url).authority)
+        self._links[name] = _Link(machine, port, ends, urlsplit(url).netloc, asyncio.Semaphore(OF_ONE))
         log.info("preview.shown port=%d link=%s until=%d", port, name, ends)
         return url
-
-    async def _open(self, name: str, machine: Shows, port: int, ends: int, site: str) -> _Link:
-        tasks: set[asyncio.Task[None]] = set()
-        path = self._folder / name
-
-        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.create_task(_carry(machine, port, (reader, writer)), name=f"preview:{name}")
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-        server = await asyncio.start_unix_server(accept, path)
-        session = aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(str(path), limit=CONNECTIONS),
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=SILENCE),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
-        return _Link(machine, port, ends, site, server, session, tasks)
-
-    async def _sweep(self) -> None:
-        """End the links whose time is over, with what is open: a page that stays would keep its sandbox for ever."""
-        while True:
-            await asyncio.sleep(1)
-            for name in [name for name, link in self._links.items() if link.ends < time.time()]:
-                await self._forget(name)
-
-    async def _forget(self, name: str) -> None:
-        if link := self._links.pop(name, None):
-            await link.close()
 
     def _sign(self, name: str, ends: int) -> str:
         return hmac.new(self._secret, f"{name}-{ends}".encode(), hashlib.sha256).hexdigest()[:32]
 
     # ------------------------------------------------------------ answers
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        token, prefix, rest = request.host.partition(".")[0], "", request.raw_path
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._visitors) >= CONNECTIONS:
+            writer.close()
+            return
+        task = asyncio.create_task(self._client((reader, writer)), name="preview")
+        self._visitors.add(task)
+        task.add_done_callback(self._visitors.discard)
+
+    async def _client(self, client: Ends) -> None:
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                head = await Head.read(client[0])
+            await self._answer(head, client)
+        except Bad as error:
+            await refuse(client[1], 400, str(error), "bad")
+        except FAULTS as error:
+            log.debug("preview.broken reason=%r", error)
+        finally:
+            client[1].close()
+
+    async def _answer(self, head: Head, client: Ends) -> None:
+        method, _, rest = head.line.partition(" ")
+        target, _, version = rest.rpartition(" ")
+        if not version.startswith("HTTP/1."):
+            raise Bad("not a request")
+        token, prefix = head.value("host").partition(".")[0], ""
         if not TOKEN.fullmatch(token):
-            found = re.match(r"/p/([0-9a-f-]+)(?=[/?]|$)", rest)
+            found = re.match(r"/p/([0-9a-f-]+)(?=[/?]|$)", target)
             if not found:
-                return _astray(request)
-            token, prefix, rest = found[1], found[0], rest[found.end() :]
+                await _astray(head, target, client[1])
+                return
+            token, prefix, target = found[1], found[0], target[found.end() :]
         link = self._find(token)
         if link is None:
-            return web.Response(status=403, text=INVALID)
-        if link.machine.gone:
-            return web.Response(status=410, text="The sandbox of this link has stopped.\n")
-        if not rest.startswith("/"):
-            raise web.HTTPPermanentRedirect(f"{prefix}/{rest}")
-        try:
-            if request.headers.get("Upgrade", "").lower() == "websocket":
-                return await _socket(request, link, rest)
-            return await _pass(request, link, rest, prefix)
-        except aiohttp.WSServerHandshakeError as error:
-            return web.Response(status=max(error.status, 400), text="The server in the sandbox wants no WebSocket.\n")
-        except aiohttp.ClientError as error:
-            log.info("preview.failed port=%d reason=%r", link.port, error)
-            return web.Response(status=502, text=f"Nothing answers on port {link.port} of the sandbox.\n")
+            await refuse(client[1], 403, INVALID, "link")
+        elif link.machine.gone:
+            await refuse(client[1], 410, "The sandbox of this link has stopped.", "gone")
+        elif not target.startswith("/"):
+            await refuse(client[1], 308, "It is a folder.", "folder", ("Location", f"{prefix}/{target}"))
+        else:
+            # What is open ends with the link: a page that stays would keep its sandbox for ever.
+            async with asyncio.timeout(link.ends - time.time()):
+                await _pass(_Visit(link, head, f"{method} {target} {version}", prefix), client)
 
     def _find(self, token: str) -> _Link | None:
         parts = TOKEN.fullmatch(token)
@@ -196,69 +216,41 @@ class Preview:
         return self._links.get(name)
 
 
-async def _carry(machine: Shows, port: int, client: Ends) -> None:
-    """One connection of ours, to the port."""
-    try:
-        async with machine.dial(port) as inside:
-            await splice(client, inside, half=False)  # our own client, which never ends only its half
-    except SandboxError as error:
-        log.info("preview.unreached port=%d reason=%r", port, error)
-    finally:
-        client[1].close()
-
-
-def _astray(request: web.Request) -> web.StreamResponse:
-    """A page that means to be at the root asks for "/app.js": it comes from a link, which the browser names."""
-    came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", request.headers.get("Referer", ""))
-    if came and request.headers.get("Sec-Fetch-Site", "same-origin") == "same-origin":
-        return web.Response(status=307, headers={"Location": came[1] + request.raw_path})
-    return web.Response(status=403, text=INVALID)
-
-
-def _headers(request: web.Request, link: _Link) -> list[tuple[str, str]]:
-    """As the server inside is used to be asked: by its own name, from its own pages. Other sites' pages stay what they
-    are."""
-    here = f"localhost:{link.port}"
-    dropped = HOP.union(name.strip().lower() for name in request.headers.get("Connection", "").split(","))
-    passed = [(name, value) for name, value in request.headers.items() if name.lower() not in dropped | {"origin"}]
-    if origin := request.headers.get("Origin"):
-        own = origin.partition("://")[2] in (link.site, request.host)
-        passed.append(("Origin", f"http://{here}" if own else origin))
-    return [*passed, ("Host", here)]
-
-
-async def _pass(request: web.Request, link: _Link, rest: str, prefix: str) -> web.StreamResponse:
+async def _pass(visit: _Visit, client: Ends) -> None:
     """A request and its answer, piece by piece."""
-    body: AsyncIterator[bytes] | None = request.content.iter_any() if request.can_read_body else None
-    headers = [(name, value) for name, value in _headers(request, link) if body is None or name.lower() != "expect"]
-    url = f"http://localhost:{link.port}{rest}"
-    async with link.session.request(
-        request.method, _raw(url), headers=headers, data=body, allow_redirects=False, skip_auto_headers=AUTOMATIC
-    ) as inner:
-        answer = web.StreamResponse(status=inner.status, reason=inner.reason)
-        for name, value in inner.headers.items():
-            if name.lower() not in WITHHELD:
-                answer.headers.add(name, value)
-        for value in inner.headers.getall("Set-Cookie", ()):
-            answer.headers.add("Set-Cookie", _cookie(value, prefix))
-        if where := inner.headers.get("Location"):
-            where = re.sub(rf"^https?://(localhost|127\.0\.0\.1)(:{link.port})?(?=/|$)", "", where) or "/"
-            answer.headers["Location"] = prefix + where if where.startswith("/") else where
-        answer.headers["Referrer-Policy"] = "same-origin"  # the link is in the address: other sites must not see it
-        await answer.prepare(request)
-        try:
-            async for data in inner.content.iter_any():
-                await answer.write(data)
-            await answer.write_eof()
-        except (aiohttp.ClientError, ConnectionError):  # somebody has left
-            if request.transport:  # half an answer must not look like a whole one, nor the next one like its rest
-                request.transport.close()
-        return answer
+    link, answered = visit.link, False
+
+    async def begin() -> None:
+        nonlocal answered
+        while True:
+            head = await Head.read(inside[0])
+            final = head.status == "101" or not head.status.startswith("1")
+            client[1].write(bytes(visit.answered(head) if final else head))
+            if final:
+                answered = True
+                return
+
+    try:
+        async with link.slots, link.machine.dial(link.port) as inside:
+            inside[1].write(bytes(visit.asked()))
+            await splice(client, inside, SILENCE, half=False, begin=begin)
+    except SandboxError as error:
+        log.info("preview.unreached port=%d reason=%r", link.port, error)
+    if not answered:
+        await refuse(client[1], 502, f"Nothing answers on port {link.port} of the sandbox.", "unreachable")
 
 
-def _raw(url: str) -> URL:
-    """The URL as it came: what the person's browser wrote is not written anew."""
-    return URL(url, encoded=True)
+async def _astray(head: Head, target: str, writer: asyncio.StreamWriter) -> None:
+    """A page that means to be at the root asks for "/app.js": it comes from a link, which the browser names."""
+    came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", head.value("referer"))
+    if came and head.value("sec-fetch-site") in ("", "same-origin"):
+        await refuse(writer, 307, "It is below the link.", "astray", ("Location", came[1] + target))
+    else:
+        await refuse(writer, 403, INVALID, "link")
+
+
+def _connection(upgrades: bool) -> list[tuple[str, str]]:
+    return [("Connection", "Upgrade"), ("Upgrade", "websocket")] if upgrades else [("Connection", "close")]
 
 
 def _cookie(value: str, prefix: str) -> str:
@@ -267,41 +259,6 @@ def _cookie(value: str, prefix: str) -> str:
     kept = [part for part in parts[1:] if part.partition("=")[0].lower() not in ("domain", "path")]
     path = next((part[5:] for part in parts[1:] if part.lower().startswith("path=/")), "/")
     return "; ".join([parts[0], *kept, f"Path={prefix}{path}"])
-
-
-async def _socket(request: web.Request, link: _Link, rest: str) -> web.StreamResponse:
-    """A WebSocket, both ways."""
-    own = ("sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions", "sec-websocket-protocol")
-    headers = [(name, value) for name, value in _headers(request, link) if name.lower() not in own]
-    offered = [word.strip() for word in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if word.strip()]
-    async with link.session.ws_connect(
-        _raw(f"http://localhost:{link.port}{rest}"), headers=headers, protocols=offered, max_msg_size=16 << 20
-    ) as inner:
-        outer = web.WebSocketResponse(protocols=[inner.protocol] if inner.protocol else [], max_msg_size=16 << 20)
-        await outer.prepare(request)
-
-        async def forward(
-            source: aiohttp.ClientWebSocketResponse | web.WebSocketResponse,
-            sink: aiohttp.ClientWebSocketResponse | web.WebSocketResponse,
-        ) -> None:
-            async for message in source:
-                if message.type == aiohttp.WSMsgType.TEXT:
-                    await sink.send_str(message.data)
-                elif message.type == aiohttp.WSMsgType.BINARY:
-                    await sink.send_bytes(message.data)
-            await sink.close(code=source.close_code or 1000)
-
-        pair = [
-            asyncio.create_task(forward(outer, inner), name="preview-in"),
-            asyncio.create_task(forward(inner, outer), name="preview-out"),
-        ]
-        try:
-            await asyncio.wait(pair, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in pair:
-                task.cancel()
-            await asyncio.gather(*pair, return_exceptions=True)
-        return outer
 
 
 __all__ = ["Preview", "PreviewSettings"]

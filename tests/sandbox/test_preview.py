@@ -19,7 +19,7 @@ from sandbox.base import WORKSPACE, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
 from sandbox.disk import Disk
 from sandbox.folders import Folders
-from sandbox.preview import Preview, PreviewSettings
+from sandbox.preview import CONNECTIONS, Preview, PreviewSettings
 from tests.engines import docker_provider, docker_settings, need_bubblewrap
 
 SETTINGS = PreviewSettings(True, "127.0.0.1:0")
@@ -54,6 +54,9 @@ async def serve(reader, writer):
         while not os.path.exists("/tmp/go"):
             await asyncio.sleep(0.02)
         writer.write(b"3\r\ntwo\r\n0\r\n\r\n")
+    elif path == "/early":
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n")
+        answer(b"late")
     elif path == "/half":
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf")
     elif path == "/cookie":
@@ -160,13 +163,26 @@ async def test_an_answer_streams(sandbox: Sandbox, person: aiohttp.ClientSession
             assert await answer.content.read() == b"two"
 
 
-async def test_half_an_answer_does_not_look_like_a_whole_one(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize(("path", "answer"), [("early", "103 Early Hints.*200 OK.*Referrer.*late"), ("half", ".*half")])
+async def test_an_answer_comes_as_far_as_it_goes(sandbox: Sandbox, path: str, answer: str) -> None:
+    """Half of one does not look like a whole one."""
     async with Preview(SETTINGS) as preview:
         link = URL(await preview.show(sandbox, 8000))
         reader, writer = await asyncio.open_connection(link.host, link.port)
-        writer.write(f"GET {link.path}half HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        assert (await asyncio.wait_for(reader.read(), 20)).endswith(b"\r\n\r\nhalf")
+        writer.write(f"GET {link.path}{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        said = (await asyncio.wait_for(reader.read(), 20)).decode()
+        assert re.fullmatch(f"HTTP/1.1 {answer}", said, re.DOTALL), said
         writer.close()
+
+
+async def test_who_says_nothing_takes_no_more_than_a_share() -> None:
+    async with Preview(SETTINGS) as preview:
+        port = preview._server.sockets[0].getsockname()[1]
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        for _, one in (*held, (reader, writer)):
+            one.close()
 
 
 async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
@@ -255,7 +271,7 @@ async def test_links_with_a_name_of_their_own(sandbox: Sandbox, person: aiohttp.
         link = await preview.show(sandbox, 8000)
         host = link.removeprefix("https://").rstrip("/")
         assert re.fullmatch(r"[0-9a-f-]{1,63}\.preview\.example\.com", host)
-        port = preview._runner.addresses[0][1]
+        port = preview._server.sockets[0].getsockname()[1]
         for path in ("/app.js", "/p/00c0ffee/1"):  # the second is only the server's own
             async with person.get(f"http://127.0.0.1:{port}{path}", headers={"Host": host}) as answer:
                 assert (await answer.text()).startswith(f"GET {path} ")

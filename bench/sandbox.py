@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.docker import Docker
 from sandbox.docker_engine import Engine
 from sandbox.docker_spec import DockerSettings
 from sandbox.files import read_file, write_file
+from sandbox.limits import Settings
 
 ONE_SHOT = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"]
 ONE_SHOT += ["--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev"]
@@ -149,9 +150,9 @@ async def main(kind: str, image: str, rounds: int, many: int) -> None:
         scratch = Path(place)
         engine = Engine(HOST) if kind == "docker" else None
         provider: SandboxProvider = (
-            Docker(DockerSettings(Path("skills"), scratch / "state", image, HOST, live=many + 10))
+            Docker(DockerSettings(Path("skills"), state=scratch / "state", image=image, live=many + 10))
             if engine
-            else Bubblewrap(BubblewrapSettings(Path("skills"), live=many + 10))
+            else Bubblewrap(Settings(Path("skills"), live=many + 10))
         )
         try:
             await provider.check()

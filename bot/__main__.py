@@ -115,7 +115,7 @@ async def _banner(config: Config) -> str:
     from bot.app import models, sandbox_settings
     from sandbox.pool import choose
 
-    provider, sandbox = await choose(config.sandbox.provider, *sandbox_settings(config))
+    provider, sandbox = await choose(config.sandbox.provider, sandbox_settings(config))
     await provider.close()
     return f"Fawn {VERSION} · model: {next(iter(models(config).values()))} · {config.source}\n{sandbox}"
 

@@ -33,9 +33,9 @@ from bot.threads import Threads
 from bot.turns import Turns
 from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
-from sandbox.bubblewrap import BubblewrapSettings
 from sandbox.disk import Disk
 from sandbox.docker_spec import DockerSettings
+from sandbox.limits import Settings
 from sandbox.pool import choose
 from sandbox.preview import Preview
 
@@ -129,7 +129,7 @@ class App:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
         (engine, self._status.sandbox), _ = await asyncio.gather(
-            choose(config.sandbox.provider, *sandbox_settings(config)), asyncio.to_thread(_import_agent)
+            choose(config.sandbox.provider, sandbox_settings(config)), asyncio.to_thread(_import_agent)
         )
         log.info(self._status.sandbox)
         provider = Disk(engine, config.sandbox.disk_mb)
@@ -312,19 +312,17 @@ def models(config: Config) -> dict[str, str]:
     return {lead: named[lead], **named} if lead in named else named
 
 
-def sandbox_settings(config: Config) -> tuple[BubblewrapSettings, DockerSettings]:
+def sandbox_settings(config: Config) -> DockerSettings:
     """What the sandbox providers need of the configuration."""
     sandbox = config.sandbox
-    shared: dict[str, Any] = {each.name: getattr(sandbox, each.name) for each in fields(BubblewrapSettings)}
-    shared["skills"] = Path(sandbox.skills)
-    docker = DockerSettings(
+    same: dict[str, Any] = {each.name: getattr(sandbox, each.name) for each in fields(Settings)}
+    return DockerSettings(
+        **{**same, "skills": Path(sandbox.skills)},
         state=config.data_dir / "sandbox",
         image=sandbox.image,
         host=sandbox.docker_host,
         runtime=sandbox.runtime,
-        **shared,
     )
-    return BubblewrapSettings(**shared), docker
 
 
 def _alone(group: ExceptionGroup[Exception]) -> Exception:

@@ -101,7 +101,7 @@ def _folder(data_dir: Path) -> Finding:
 
 async def _sandbox(config: Config) -> Finding:
     try:
-        provider, sentence = await choose(config.sandbox.provider, *sandbox_settings(config))
+        provider, sentence = await choose(config.sandbox.provider, sandbox_settings(config))
     except SandboxUnavailable as error:
         return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to go on without commands")
     await provider.close()

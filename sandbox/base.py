@@ -8,7 +8,7 @@ SandboxError
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,23 +152,3 @@ class Machine(Protocol):
 
     async def get(self) -> Sandbox:
         """The sandbox, started. Raises SandboxError."""
-
-
-__all__: Sequence[str] = [
-    "FOLDERS",
-    "OUTPUTS",
-    "ROOT",
-    "SKILLS",
-    "UPLOADS",
-    "WORKSPACE",
-    "Entry",
-    "FileFault",
-    "Gone",
-    "Machine",
-    "Match",
-    "Result",
-    "Sandbox",
-    "SandboxError",
-    "SandboxProvider",
-    "SandboxUnavailable",
-]

@@ -17,21 +17,19 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import orjson
 
-from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Result, Sandbox, SandboxError, SandboxUnavailable
+from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
 from sandbox.egress import Egress
 from sandbox.egress_proxy import Ends
 from sandbox.egress_rules import INSIDE as DOOR
-from sandbox.egress_rules import NetworkRules
 from sandbox.environment import HOME, SYSTEM
 from sandbox.files import make_folders
 from sandbox.keeper import Keeper
-from sandbox.limits import Limits
+from sandbox.limits import Settings
 from sandbox.limits_calls import program
 from sandbox.limits_cgroup import Group
 from sandbox.limits_cgroup import make as make_group
@@ -54,24 +52,6 @@ OWN_FILES = {
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BubblewrapSettings:
-    """`skills` is shown read-only at /mnt/skills (nothing, if it is not there). `memory_mb` is per process (writable
-    private memory, RLIMIT_DATA) and, when the service is root, of a whole sandbox, as are `cpus`; `processes` per
-    sandbox, `tmp_mb` the size of /tmp (home and /dev/shm get a quarter of that each), `file_mb` the largest file,
-    `command_seconds` the longest command, `live` the sandboxes that may run at once."""
-
-    skills: Path
-    memory_mb: int = 1024
-    processes: int = 256
-    file_mb: int = 2048
-    tmp_mb: int = 256
-    command_seconds: float = 600.0
-    cpus: float = 1.0
-    live: int = 100
-    network: NetworkRules = field(default_factory=NetworkRules)
 
 
 class _Pipes:
@@ -114,20 +94,14 @@ class _Pipes:
 
 
 class Local(StreamSandbox):
-    """A machine of bubblewrap as a `Sandbox`; says in words which limit a command met."""
+    """A machine of bubblewrap."""
 
-    def __init__(self, pipes: _Pipes, name: str, settings: BubblewrapSettings, group: Group) -> None:
-        super().__init__(pipes, name, settings.command_seconds)
-        self._limits = Limits(
-            settings.memory_mb, settings.processes, settings.file_mb, settings.tmp_mb, settings.network
-        )
-        self._group, self._kills = group, 0
+    def __init__(self, pipes: _Pipes, name: str, settings: Settings, group: Group) -> None:
+        super().__init__(pipes, name, settings)
+        self._group = group
 
-    async def _told(self, result: Result) -> Result:
-        before = self._kills
-        if result.exit_code == 137 or "Killed" in result.output:
-            self._kills = await asyncio.to_thread(self._group.kills)
-        return self._limits.told(result, out_of_memory=self._kills > before)
+    async def kills(self) -> int:
+        return await asyncio.to_thread(self._group.kills)
 
     async def close(self) -> None:
         """End it, with all that runs in it."""
@@ -141,7 +115,7 @@ class Bubblewrap:
     name = "bubblewrap"
     runs_commands = True
 
-    def __init__(self, settings: BubblewrapSettings, egress: Egress | None = None) -> None:
+    def __init__(self, settings: Settings, egress: Egress | None = None) -> None:
         self._settings = settings
         self._scratch = None if egress else scratch()
         self._egress = egress or Egress(settings.network, self._scratch or Path())
@@ -162,13 +136,11 @@ class Bubblewrap:
         if result.exit_code != 0:
             raise SandboxUnavailable(f"bubblewrap starts but cannot run `true`: {result.output[:200]}")
 
-    @asynccontextmanager
-    async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
+    def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
         """See `SandboxProvider.acquire`. Two who come at once get the same sandbox, started once."""
-        async with self._keeper.acquire(key, folder) as sandbox:
-            yield sandbox
+        return self._keeper.acquire(key, folder)
 
-    async def _start(self, key: str, folder: Path) -> StreamSandbox:
+    async def _start(self, key: str, folder: Path) -> Local:
         async with self._starts:
             owner = USER if os.geteuid() == 0 else None
             folders = await asyncio.to_thread(self._prepare, folder, owner)
@@ -196,8 +168,9 @@ class Bubblewrap:
                 raise
             return sandbox
 
-    async def _stop(self, key: str, sandbox: StreamSandbox) -> None:
-        await sandbox.close()
+    async def _stop(self, key: str, sandbox: Local | None) -> None:
+        if sandbox:
+            await sandbox.close()
         await self._egress.close(key)
 
     def _prepare(self, folder: Path, owner: int | None) -> dict[str, str]:
@@ -339,6 +312,3 @@ def _says(path: str, text: str) -> bool:
         return Path(path).read_text(encoding="ascii").strip() == text
     except OSError:
         return False
-
-
-__all__ = ["Bubblewrap", "BubblewrapSettings", "SandboxError"]

@@ -7,20 +7,19 @@ of the service, with the servers that run in it, and made anew when image or set
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import logging
 import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sandbox import files
-from sandbox.base import FOLDERS, OUTPUTS, UPLOADS, FileFault, Gone, Result, Sandbox, SandboxError, SandboxUnavailable
+from sandbox.base import FOLDERS, OUTPUTS, UPLOADS, FileFault, Gone, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.docker_engine import Engine, ExecStream, Missing, Taken, wrap
 from sandbox.docker_places import Places, find_places
 from sandbox.docker_spec import DockerSettings, Site, accounts, configuration, fingerprint
@@ -28,7 +27,6 @@ from sandbox.docker_survey import survey
 from sandbox.egress import Egress
 from sandbox.egress_proxy import Ends
 from sandbox.keeper import Keeper
-from sandbox.limits import Limits
 from sandbox.stream import DEAD, INTACT, PROGRAM, StreamSandbox
 
 log = logging.getLogger(__name__)
@@ -89,29 +87,19 @@ class Tether(ExecStream):
 
 
 class Computer(StreamSandbox):
-    """A container as a `Sandbox`; says in words which limit a command met."""
+    """A container."""
 
     def __init__(self, tether: Tether, name: str, settings: DockerSettings) -> None:
-        super().__init__(tether, name, settings.command_seconds)
+        super().__init__(tether, name, settings)
         self.tether = tether
-        self._limits = Limits(
-            settings.memory_mb, settings.processes, settings.file_mb, settings.tmp_mb, settings.network
-        )
-        self._kills = 0
 
     async def begin(self, *, known: bool) -> None:
         """Start the server; `known`: the container has a past."""
         await self.start()
         if known:
-            self._kills = await self._count()
+            self._kills = await self.kills()
 
-    async def _told(self, result: Result) -> Result:
-        starved = False
-        if (result.exit_code == 137 or "Killed" in result.output) and (kills := await self._count()) > self._kills:
-            self._kills, starved = kills, True
-        return self._limits.told(result, out_of_memory=starved)
-
-    async def _count(self) -> int:
+    async def kills(self) -> int:
         for path in COUNTERS:
             try:
                 text = (await self.read(path)).decode("ascii", "replace")
@@ -179,11 +167,9 @@ class Docker:
         files.make_folders(folder)
         files.write_file(folder / "uploads", "question", b"seen")
 
-    @asynccontextmanager
-    async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
+    def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
         """See `SandboxProvider.acquire`."""
-        async with self._keeper.acquire(key, folder) as sandbox:
-            yield sandbox
+        return self._keeper.acquire(key, folder)
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
@@ -214,16 +200,7 @@ class Docker:
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""
-        await self._keeper.drop(key, functools.partial(self._forget, key))
-
-    async def _forget(self, key: str) -> None:
-        """Remove what an earlier life of this service may have left."""
-        if self._found:
-            try:
-                await self._engine.remove(self._container(self._found.instance, key))
-                await self._egress.close(key)
-            except SandboxError as error:
-                log.warning("sandbox.left key=%s: %s", key, error)
+        await self._keeper.drop(key)
 
     async def close(self) -> None:
         """Let go of everything; the containers stay, to be found again by the next life of this service, with the
@@ -352,8 +329,18 @@ class Docker:
         tether.keep = False
         return computer
 
-    async def _stop(self, key: str, sandbox: Computer) -> None:
-        sandbox.tether.keep = sandbox.tether.keep or self._closing
-        await sandbox.close()
-        if not sandbox.tether.keep:
-            await self._egress.close(key)  # else its folder is still bound
+    async def _stop(self, key: str, sandbox: Computer | None) -> None:
+        """Remove its container, unless the next life of this service is to find it."""
+        try:
+            if sandbox:
+                sandbox.tether.keep = sandbox.tether.keep or self._closing
+                await sandbox.close()
+                if sandbox.tether.keep:
+                    return
+            elif self._closing or not self._found:
+                return
+            else:
+                await self._engine.remove(self._container(self._found.instance, key))
+            await self._egress.close(key)
+        except SandboxError as error:
+            log.warning("sandbox.left key=%s: %s", key, error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +15,21 @@ import orjson
 
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.egress_rules import INSIDE as DOOR
-from sandbox.egress_rules import NetworkRules
 from sandbox.environment import HOME
+from sandbox.limits import Settings
 
 # PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
 IDLE = ("bash", "-c", "while :; do sleep 86400 & wait; done")
 
 
-@dataclass(frozen=True, slots=True)
-class DockerSettings:
-    """`state` is a folder of ours that names this service among others on the same engine; `skills` is shown read-only
-    at /mnt/skills. Memory, `cpus` and `processes` are of a whole sandbox; `tmp_mb` is the size of /tmp (home
-    and /dev/shm get a quarter of that each), `file_mb` the largest file, `live` the sandboxes that may run at once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerSettings(Settings):
+    """`state` is a folder of ours that names this service among others on the same engine."""
 
-    skills: Path
     state: Path
     image: str = "fawn-sandbox"
     host: str = "unix:///var/run/docker.sock"
     runtime: str = ""
-    memory_mb: int = 1024
-    cpus: float = 1.0
-    processes: int = 256
-    file_mb: int = 2048
-    tmp_mb: int = 256
-    command_seconds: float = 600.0
-    live: int = 100
-    network: NetworkRules = field(default_factory=NetworkRules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from sandbox.stream import StreamSandbox
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=StreamSandbox)
-Work = Callable[[], Coroutine[Any, Any, None]]
 PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
 
 
@@ -32,12 +31,13 @@ class _Live(Generic[S]):
 
 
 class Keeper(Generic[S]):
-    """At most `most` machines at once. `start` makes the one of a key, `stop` ends it (its folders stay)."""
+    """At most `most` machines at once. `start` makes the one of a key, `stop` ends it (its folders stay); told of none,
+    it removes what an earlier life of the service may have left of that key."""
 
     def __init__(
         self,
         start: Callable[[str, Path], Awaitable[S]],
-        stop: Callable[[str, S], Coroutine[Any, Any, None]],
+        stop: Callable[[str, S | None], Coroutine[Any, Any, None]],
         most: int,
         patience: float = PATIENCE,
     ) -> None:
@@ -89,7 +89,8 @@ class Keeper(Generic[S]):
             task.exception()  # seen, also when everybody who waited for it has gone
 
     async def _begin(self, key: str, folder: Path) -> _Live[S]:
-        await self._end(key)  # it is dead, or is being stopped: the new one may have the same name and the same places
+        if key in self._live or key in self._stopping:  # it is dead: the new one may have the same name and places
+            await self._end(key)
         await self._make_room()
         self._begun += 1
         try:
@@ -124,41 +125,24 @@ class Keeper(Generic[S]):
         await asyncio.gather(*[self._end(key) for key in keys])
         return keys
 
-    async def drop(self, key: str, rest: Work | None = None) -> None:
-        """Stop this machine, or its start, now. `rest` is what more there is to do before its key may start again."""
+    async def drop(self, key: str) -> None:
+        """Stop this machine, its start, or what is left of it, now."""
         while task := self._starting.get(key):
             task.cancel()
             await asyncio.wait([task])
-        await self._end(key, rest)
+        await self._end(key)
 
-    def _end(self, key: str, rest: Work | None = None) -> Awaitable[None]:
+    def _end(self, key: str) -> Awaitable[None]:
         """Nobody gets this machine any more, from now on; done when it has stopped."""
-        live = self._live.pop(key, None)
-        if live or rest:
-            task = asyncio.create_task(
-                self._finish(key, live, self._stopping.get(key), rest), name=f"sandbox-stop:{key}"
-            )
+        if key not in self._stopping:
+            live = self._live.pop(key, None)
+            task = asyncio.create_task(self._stop(key, live.sandbox if live else None), name=f"sandbox-stop:{key}")
             self._stopping[key] = task
-            task.add_done_callback(lambda _: self._stopped(key, task))
-        return asyncio.shield(self._stopping[key]) if key in self._stopping else asyncio.sleep(0)
+            task.add_done_callback(lambda _: self._stopped(key))
+        return asyncio.shield(self._stopping[key])
 
-    async def _finish(
-        self,
-        key: str,
-        live: _Live[S] | None,
-        before: asyncio.Task[None] | None,
-        rest: Work | None,
-    ) -> None:
-        if before:
-            await asyncio.wait([before])
-        if live:
-            await self._stop(key, live.sandbox)
-        if rest:
-            await rest()
-
-    def _stopped(self, key: str, task: asyncio.Task[None]) -> None:
-        if self._stopping.get(key) is task:
-            del self._stopping[key]
+    def _stopped(self, key: str) -> None:
+        del self._stopping[key]
         self._left.set()
 
     async def close(self) -> None:

@@ -1,9 +1,10 @@
-"""Which limit a command met, in words for the model and the person who reads along."""
+"""What a sandbox may use, and which limit a command met, in words for the model and the person who reads along."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from sandbox.base import Result
 from sandbox.egress_rules import NetworkRules
@@ -23,13 +24,20 @@ UNKNOWN = re.compile(r"Could not resolve|Temporary failure in name res|Name or s
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a sandbox may have; `memory_mb` of the whole of it."""
+class Settings:
+    """What every kind of machine is told. `skills` is shown read-only at /mnt/skills (nothing, if it is not there).
+    `memory_mb`, `cpus` and `processes` are of a whole sandbox, where the machine lets us bound that; `tmp_mb` is the
+    size of /tmp (home and /dev/shm get a quarter of that each), `file_mb` the largest file, `command_seconds` the
+    longest command, `live` the sandboxes that may run at once."""
 
-    memory_mb: int
-    processes: int
-    file_mb: int
-    tmp_mb: int
+    skills: Path
+    memory_mb: int = 1024
+    cpus: float = 1.0
+    processes: int = 256
+    file_mb: int = 2048
+    tmp_mb: int = 256
+    command_seconds: float = 600.0
+    live: int = 100
     network: NetworkRules = field(default_factory=NetworkRules)
 
     def told(self, result: Result, *, out_of_memory: bool = False) -> Result:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.docker import Docker
 from sandbox.docker_spec import DockerSettings
 from sandbox.egress_rules import NetworkRules
@@ -17,32 +17,31 @@ from sandbox.folders import Folders
 
 async def choose(
     provider: Literal["auto", "docker", "local", "none"],
-    local: BubblewrapSettings,
-    docker: DockerSettings | None = None,
+    settings: DockerSettings,
 ) -> tuple[SandboxProvider, str]:
     """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
     SandboxUnavailable with the fix; "auto" takes the best that works, and says what keeps it from a better one."""
     if provider == "none":
-        return Folders(local.skills), "Sandbox: files only, as configured; commands are off."
+        return Folders(settings.skills), "Sandbox: files only, as configured; commands are off."
     why: list[str] = []
-    if docker and provider in ("auto", "docker"):
-        made: Docker | Bubblewrap = Docker(docker)
+    if provider in ("auto", "docker"):
+        made: Docker | Bubblewrap = Docker(settings)
         try:
             await _tried(made)
-            words = f"Docker, one {docker.runtime or 'isolated'} container of {docker.image} per conversation"
-            return made, f"Sandbox: {words}, {network(docker.network)}."
+            words = f"Docker, one {settings.runtime or 'isolated'} container of {settings.image} per conversation"
+            return made, f"Sandbox: {words}, {network(settings.network)}."
         except SandboxUnavailable as error:
             if provider == "docker":
                 raise
             why.append(f"Docker is not used: {error}")
-    made = Bubblewrap(local)
+    made = Bubblewrap(settings)
     try:
         await _tried(made)
     except SandboxUnavailable as error:
         if provider == "local":
             raise
-        return Folders(local.skills), " ".join(["Sandbox: files only, commands are off.", str(error), *why])
-    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(local.network)}."
+        return Folders(settings.skills), " ".join(["Sandbox: files only, commands are off.", str(error), *why])
+    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}."
     return made, " ".join([words, *why])
 
 

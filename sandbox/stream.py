@@ -21,6 +21,7 @@ from typing import Protocol
 import orjson
 
 from sandbox.base import WORKSPACE, Entry, FileFault, Gone, Match, Result, SandboxError
+from sandbox.limits import Settings
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,6 @@ BOOT = (
 )
 PROGRAM = ("python3", "-I", "-S", "-u", "-c", BOOT + "exec(need(int(need(10))))")
 """The command line to start in the machine: Python 3.9 or later and bash must be there, nothing of ours."""
-
-
-class Violation(Exception):
-    """The peer sent something the protocol does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +185,7 @@ class Wire:
                 while len(incoming) >= HEAD.size:
                     head, size = HEAD.unpack_from(incoming)
                     if head + size > FRAME:
-                        raise Violation(f"a frame of {head + size} bytes")
+                        raise ValueError(f"a frame of {head + size} bytes")
                     body = HEAD.size + head
                     if len(incoming) < body + size:
                         break
@@ -198,7 +195,7 @@ class Wire:
         except Gone as error:
             self._words = str(error)
             self._fail("the stream ended")
-        except (OSError, Violation, orjson.JSONDecodeError) as error:
+        except (OSError, ValueError) as error:
             self._fail(f"{type(error).__name__}: {error}")
 
     def _take(self, frame: Json, data: bytes) -> None:
@@ -207,10 +204,10 @@ class Wire:
                 call = self._calls[number]
                 call.room -= len(data)
                 if call.room < 0:
-                    raise Violation("more output than was asked for")
+                    raise ValueError("more output than was asked for")
                 call.queue.put_nowait(data)
             case _ if data:
-                raise Violation("data that nobody expects")
+                raise ValueError("data that nobody expects")
             case {"hello": 1} if not self._ready.is_set():
                 self._ready.set()
             case {
@@ -227,7 +224,7 @@ class Wire:
                     self._words = f"{_plain(text)} It was stopped with all that ran in it. {INTACT}"
                     self._fail("no process can be started in it")
             case _:
-                raise Violation("a frame that nobody expects")
+                raise ValueError("a frame that nobody expects")
 
     def _end(self, number: int, how: End | SandboxError) -> None:
         call = self._calls.pop(number)
@@ -259,14 +256,14 @@ class Wire:
 
 
 class StreamSandbox:
-    """A `Sandbox` at the other end of a stream on which `PROGRAM` was started. `longest` bounds every command, in
-    seconds."""
+    """A `Sandbox` at the other end of a stream on which `PROGRAM` was started; says in words which of the `settings` a
+    command met."""
 
     runs_commands = True
 
-    def __init__(self, stream: Stream, name: str, longest: float = 600.0) -> None:
+    def __init__(self, stream: Stream, name: str, settings: Settings) -> None:
         self._wire = Wire(stream, name)
-        self._longest = longest
+        self._settings, self._kills = settings, 0
         self._cwd = WORKSPACE
 
     @property
@@ -303,7 +300,7 @@ class StreamSandbox:
         begun = time.monotonic()
         here = cwd or self._cwd
         request: dict[str, Json] = {"op": "run", "command": command, "cwd": here, "env": dict(env or {})}
-        limit = min(timeout, self._longest)
+        limit = min(timeout, self._settings.command_seconds)
         data, end = await self._wire.call(request, limit, max_output, forward if on_output else None)
         if end.cwd.startswith("/") and end.cwd.isprintable() and len(end.cwd) < 4096:
             here = self._cwd = end.cwd
@@ -311,11 +308,15 @@ class StreamSandbox:
             half = max_output - max_output // 2  # the server sends so much of the beginning, the rest of the end
             data = data[:half] + f"\n[… {end.dropped:,} bytes left out …]\n".encode() + data[half:]
         output = data.decode("utf-8", "replace")
-        return await self._told(Result(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun))
+        result = Result(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun)
+        before = self._kills
+        if end.exit == 137 or "Killed" in output:
+            self._kills = max(before, await self.kills())
+        return self._settings.told(result, out_of_memory=self._kills > before)
 
-    async def _told(self, result: Result) -> Result:
-        """The result with a word about the limit that the command met, from a kind of sandbox that knows."""
-        return result
+    async def kills(self) -> int:
+        """Processes that were killed for want of memory so far, where that can be known."""
+        return 0
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """See `Sandbox.read`. `limit` is at most 4 MiB."""

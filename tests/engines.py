@@ -9,18 +9,18 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.base import SandboxError, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.docker import Docker
 from sandbox.docker_engine import Engine, Missing
 from sandbox.docker_spec import DockerSettings
 from sandbox.egress import Egress
+from sandbox.limits import Settings
 
 IMAGE = "fawn-sandbox:test"
 HOST = "unix:///var/run/docker.sock"
@@ -49,7 +49,7 @@ def bubblewrap_problem() -> str:
     """Why bubblewrap does not work here, with the fix; "" when it does."""
 
     async def probe() -> None:
-        provider = Bubblewrap(BubblewrapSettings(Path("skills")))
+        provider = Bubblewrap(Settings(Path("skills")))
         try:
             await provider.check()
         finally:
@@ -98,7 +98,7 @@ def need_docker() -> None:
 
 def docker_settings(folder: Path, **more: Any) -> DockerSettings:
     """Settings whose data lies below `folder`, which tells their containers from everybody else's."""
-    return replace(DockerSettings(folder / "skills", folder / "state", IMAGE, HOST), **more)
+    return DockerSettings(folder / "skills", state=folder / "state", **{"image": IMAGE, "host": HOST, **more})
 
 
 @asynccontextmanager

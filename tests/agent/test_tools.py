@@ -21,8 +21,9 @@ from agent.conversation import File
 from agent.desk import Desk
 from agent.tools import IDEMPOTENT, NEEDS_SANDBOX, idempotent, tools
 from sandbox.base import OUTPUTS, WORKSPACE
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.folders import Folders
+from sandbox.limits import Settings
 from sandbox.pool import LazyMachine
 from tests.agent.database import SqliteDatabase
 from tests.agent.surroundings import SqliteLedger, Waiting
@@ -90,7 +91,7 @@ async def rig(provider: Bubblewrap | Folders, tmp_path: Path) -> AsyncIterator[R
 @pytest.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Rig]:
     need_bubblewrap()
-    async for made in rig(Bubblewrap(BubblewrapSettings(tmp_path / "skills")), tmp_path):
+    async for made in rig(Bubblewrap(Settings(tmp_path / "skills")), tmp_path):
         yield made
 
 

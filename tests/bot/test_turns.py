@@ -19,7 +19,6 @@ from bot.sections import Access, Limits
 from bot.store import Execute, Store
 from bot.threads import Threads
 from bot.turns import Turns
-from sandbox.bubblewrap import BubblewrapSettings
 from sandbox.docker_spec import DockerSettings
 from sandbox.pool import choose
 from tests.fakes.server import until
@@ -56,7 +55,7 @@ class House:
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     migrate(tmp_path / "fawn.db")
     skills = tmp_path / "skills"
-    provider, _ = await choose("none", BubblewrapSettings(skills), DockerSettings(skills, tmp_path / "sandbox"))
+    provider, _ = await choose("none", DockerSettings(skills, state=tmp_path / "sandbox"))
     async with Store(tmp_path / "fawn.db", patience=0.1) as store, Store(tmp_path / "checkpoints.db") as checkpoints:
         agent = await build_agent((), Plan(), checkpoints, commands=False)
         outbox = Outbox(store, lambda name: None, Limits())

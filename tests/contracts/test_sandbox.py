@@ -22,8 +22,9 @@ from sandbox.base import (
     SandboxProvider,
     SandboxUnavailable,
 )
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.folders import Folders
+from sandbox.limits import Settings
 from tests.engines import docker_provider, docker_settings, need_bubblewrap
 
 
@@ -44,7 +45,7 @@ async def provider(request: pytest.FixtureRequest, skills: Path, tmp_path: Path)
         return
     if request.param == "bubblewrap":
         need_bubblewrap()
-        made = Bubblewrap(BubblewrapSettings(skills))
+        made = Bubblewrap(Settings(skills))
     else:
         made = Folders(skills)
     yield made

@@ -30,7 +30,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
     need_docker()
     made = Engine(HOST)
     yield made
-    sweeper = Docker(DockerSettings(tmp_path / "skills", tmp_path / "data" / "sandbox", IMAGE, HOST))
+    sweeper = Docker(DockerSettings(tmp_path / "skills", state=tmp_path / "data" / "sandbox", image=IMAGE))
     await sweeper.reap(0)
     await sweeper.close()
     assert await theirs(made, tmp_path) == []

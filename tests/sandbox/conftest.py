@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import Sandbox
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
+from sandbox.limits import Settings
 from tests.engines import need_bubblewrap
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> BubblewrapSettings:
+def settings(tmp_path: Path) -> Settings:
     skills = tmp_path / "skills"
     skills.mkdir()
     (skills / "SKILL.md").write_text("# A skill\n")
-    return BubblewrapSettings(skills, memory_mb=256, processes=64, file_mb=8, tmp_mb=16)
+    return Settings(skills, memory_mb=256, processes=64, file_mb=8, tmp_mb=16)
 
 
 @pytest.fixture
-async def provider(settings: BubblewrapSettings) -> AsyncIterator[Bubblewrap]:
+async def provider(settings: Settings) -> AsyncIterator[Bubblewrap]:
     need_bubblewrap()
     made = Bubblewrap(settings)
     yield made

@@ -16,8 +16,10 @@ import orjson
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
+from sandbox.docker_spec import DockerSettings
 from sandbox.folders import Folders
+from sandbox.limits import Settings
 from sandbox.pool import LazyMachine, choose
 from tests.engines import need_bubblewrap
 
@@ -129,7 +131,7 @@ async def test_destroying_while_it_starts_leaves_nothing(provider: Bubblewrap, f
 
 async def test_the_longest_command_is_bounded_by_the_settings(tmp_path: Path, folder: Path) -> None:
     need_bubblewrap()
-    provider = Bubblewrap(BubblewrapSettings(tmp_path, command_seconds=0.5))
+    provider = Bubblewrap(Settings(tmp_path, command_seconds=0.5))
     async with provider.acquire("t", folder) as sandbox:
         assert (await sandbox.run("sleep 60", timeout=9999)).timed_out
     await provider.close()
@@ -143,8 +145,9 @@ async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path,
     assert (hidden / "deep" / "thread" / "outputs" / "a").read_text() == "x\n"
 
 
-async def test_choosing(settings: BubblewrapSettings) -> None:
+async def test_choosing(tmp_path: Path) -> None:
     need_bubblewrap()
+    settings = DockerSettings(tmp_path, state=tmp_path, host=f"unix://{tmp_path}/none")
     provider, said = await choose("auto", settings)
     assert provider.runs_commands
     assert "bubblewrap" in said
@@ -159,14 +162,15 @@ WITHOUT = """
 import asyncio, os, sys
 from pathlib import Path
 from sandbox.base import SandboxUnavailable
-from sandbox.bubblewrap import BubblewrapSettings
+from sandbox.docker_spec import DockerSettings
 from sandbox.pool import choose
 
 async def main() -> None:
-    provider, said = await choose("auto", BubblewrapSettings(Path("skills")))
+    settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")
+    provider, said = await choose("auto", settings)
     print(provider.runs_commands, said)
     try:
-        await choose("local", BubblewrapSettings(Path("skills")))
+        await choose("local", settings)
     except SandboxUnavailable as error:
         print("refused:", error)
 
@@ -222,12 +226,13 @@ def test_an_ordinary_user_can_do_the_same() -> None:
         """
         import asyncio, os, tempfile
         from pathlib import Path
-        from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+        from sandbox.bubblewrap import Bubblewrap
+        from sandbox.limits import Settings
 
         async def main() -> None:
             assert os.geteuid() == 64321
             scratch = Path(tempfile.mkdtemp())
-            provider = Bubblewrap(BubblewrapSettings(scratch, processes=32))
+            provider = Bubblewrap(Settings(scratch, processes=32))
             await provider.check()
             async with provider.acquire("t", scratch / "t") as sandbox:
                 bomb = "for i in $(seq 50); do sleep 9 & done; wait"
@@ -255,10 +260,11 @@ def test_an_ordinary_user_can_do_the_same() -> None:
 ORPHAN = """
 import asyncio, sys
 from pathlib import Path
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
+from sandbox.limits import Settings
 
 async def main() -> None:
-    async with Bubblewrap(BubblewrapSettings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:
+    async with Bubblewrap(Settings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:
         await sandbox.run("setsid sleep 7030 &")
         print("ready", flush=True)
         await sandbox.run("sleep 7030")

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.docker import INSTANCE, Docker
 from sandbox.docker_engine import Container, Engine
 from sandbox.docker_spec import DockerSettings
 from sandbox.image import context
 from sandbox.keeper import Keeper
+from sandbox.limits import Settings
 from sandbox.pool import LazyMachine, choose
 from sandbox.stream import StreamSandbox
 from tests.engines import HOST, IMAGE, Spare, docker_provider, docker_settings, need_bubblewrap, need_docker
@@ -253,7 +254,8 @@ async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
         async def start(_key: str, _folder: Path) -> StreamSandbox:
             return next(sandboxes)
 
-        async def stop(_key: str, sandbox: StreamSandbox) -> None:
+        async def stop(_key: str, sandbox: StreamSandbox | None) -> None:
+            assert sandbox
             await sandbox.close()
 
         keeper = Keeper(start, stop, most=1, patience=0.05)
@@ -275,10 +277,7 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
             assert removed.is_set()
             return sandbox
 
-        async def stop(_key: str, _sandbox: StreamSandbox) -> None:
-            pass
-
-        async def remove() -> None:
+        async def stop(_key: str, _sandbox: StreamSandbox | None) -> None:
             await asyncio.sleep(0.05)
             removed.set()
 
@@ -289,7 +288,7 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
         keeper = Keeper(start, stop, most=2)
         for _ in range(2):  # without a machine, and with one
             removed.clear()
-            removal = asyncio.create_task(keeper.drop("a", remove))
+            removal = asyncio.create_task(keeper.drop("a"))
             await asyncio.sleep(0)
             assert await use() is sandbox
             await removal
@@ -302,7 +301,7 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
 @asynccontextmanager
 async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
     """Name, sentence and whether commands run."""
-    provider, sentence = await choose(kind, BubblewrapSettings(settings.skills), settings)  # type: ignore[arg-type]  # any text, as in a test's parameter
+    provider, sentence = await choose(kind, settings)  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
         yield provider.runs_commands, provider.name, sentence
     finally:
@@ -398,7 +397,7 @@ async def test_120_sandboxes_at_once(settings: DockerSettings, tmp_path: Path) -
     """90 of bubblewrap, and 30 containers, more than the SDK pools connections. Each runs a command that ends only when
     all of them run."""
     need_bubblewrap()
-    local = Bubblewrap(BubblewrapSettings(settings.skills))
+    local = Bubblewrap(Settings(settings.skills))
     async with docker_provider(settings) as docker, AsyncExitStack() as stack:
         stack.push_async_callback(local.close)
         here = asyncio.Barrier(120)

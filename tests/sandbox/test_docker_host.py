@@ -122,7 +122,7 @@ async def main():
     data, skills = Path("/var/lib/fawn"), Path("/opt/skills")  # the one on a mount, the other in the image
     skills.mkdir(parents=True)
     (skills / "SKILL.md").write_text("# A skill\\n")
-    provider = Docker(DockerSettings(skills, data / "sandbox", IMAGE))
+    provider = Docker(DockerSettings(skills, state=data / "sandbox", image=IMAGE))
     await provider.check()
     async with provider.acquire("t", data / "threads" / "t") as sandbox:
         print((await sandbox.run("cat /mnt/skills/SKILL.md; echo made > /mnt/user-data/outputs/a")).output, end="")
@@ -130,7 +130,7 @@ async def main():
     await provider.reap(0)
     await provider.close()
     try:
-        provider = Docker(DockerSettings(skills, Path("/tmp/elsewhere"), IMAGE))
+        provider = Docker(DockerSettings(skills, state=Path("/tmp/elsewhere"), image=IMAGE))
         await provider.check()
     except Exception as error:
         print(type(error).__name__, error)

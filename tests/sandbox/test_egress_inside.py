@@ -15,10 +15,11 @@ from typing import Protocol
 import pytest
 
 from sandbox.base import SandboxProvider
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.docker import Docker
 from sandbox.egress import Egress
 from sandbox.egress_rules import NetworkRules
+from sandbox.limits import Settings
 from tests.engines import docker_provider, docker_settings, need_bubblewrap, need_docker
 from tests.sandbox.outside import HOST, Names, Outside, hosts
 
@@ -39,7 +40,7 @@ async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
                 settings = docker_settings(tmp_path, network=rules)
                 return await stack.enter_async_context(docker_provider(settings, egress))
             need_bubblewrap()
-            provider = Bubblewrap(BubblewrapSettings(tmp_path / "skills", network=rules), egress)
+            provider = Bubblewrap(Settings(tmp_path / "skills", network=rules), egress)
             stack.push_async_callback(provider.close)
             return provider
 
@@ -176,7 +177,7 @@ async def test_the_words_arrive_in_the_programs_people_use(command: str, tmp_pat
     need_bubblewrap()
     if not shutil.which(command.split()[0], path="/usr/bin") and "pip" not in command:
         pytest.skip(f"needs {command.split()[0]} on this machine")
-    provider = Bubblewrap(BubblewrapSettings(tmp_path))
+    provider = Bubblewrap(Settings(tmp_path))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         result = await sandbox.run(command, timeout=60)
         assert "no network (sandbox.network.mode is off); an operator can allow" in result.output, result.output

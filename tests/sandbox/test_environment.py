@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import WORKSPACE
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.egress import Egress
 from sandbox.egress_rules import NetworkRules
+from sandbox.limits import Settings
 from tests.engines import need_bubblewrap
 from tests.sandbox.outside import HOST, Names, Outside, hosts
 
@@ -36,7 +37,7 @@ async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[Bubblewrap
         ca_file=str(outside.authority),
     )
     egress = Egress(rules, tmp_path / "egress", Names())
-    made = Bubblewrap(BubblewrapSettings(tmp_path / "skills", network=rules), egress)
+    made = Bubblewrap(Settings(tmp_path / "skills", network=rules), egress)
     yield made
     await made.close()
 

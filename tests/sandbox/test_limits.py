@@ -12,16 +12,16 @@ import pytest
 
 from sandbox import limits_cgroup
 from sandbox.base import Gone, Result, Sandbox
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.egress_rules import NetworkRules
-from sandbox.limits import Limits
+from sandbox.limits import Settings
 from tests.engines import need_bubblewrap, unprivileged
 
 
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[Bubblewrap]:
     need_bubblewrap()
-    made = Bubblewrap(BubblewrapSettings(tmp_path, memory_mb=200, processes=64, file_mb=8, tmp_mb=16, cpus=0.5, live=2))
+    made = Bubblewrap(Settings(tmp_path, memory_mb=200, processes=64, file_mb=8, tmp_mb=16, cpus=0.5, live=2))
     yield made
     await made.close()
 
@@ -108,7 +108,7 @@ async def test_a_limit_is_said_in_words(sandbox: Sandbox, command: str, words: s
 )
 def test_what_the_network_allows_is_said_once(mode: str, output: str, words: str) -> None:
     rules = NetworkRules(mode, ("a.example", "*.b.example"))  # type: ignore[arg-type]  # a literal, from the table above
-    said = Limits(1, 1, 1, 1, rules).told(Result(1, output, 0, "/")).output.removeprefix(output)
+    said = Settings(Path(), network=rules).told(Result(1, output, 0, "/")).output.removeprefix(output)
     assert (words in said and said.startswith("[The sandbox ")) if words else said == ""
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, FileFault, Gone, SandboxError, SandboxProvider
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.disk import Disk, measure
+from sandbox.limits import Settings
 from tests.engines import docker_provider, docker_settings, need_bubblewrap, unprivileged
 
 MB = 1 << 20
@@ -27,7 +28,7 @@ async def inner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             yield await stack.enter_async_context(docker_provider(docker_settings(tmp_path)))
         else:
             need_bubblewrap()
-            provider = Bubblewrap(BubblewrapSettings(tmp_path / "skills"))
+            provider = Bubblewrap(Settings(tmp_path / "skills"))
             stack.push_async_callback(provider.close)
             yield provider
 

@@ -16,9 +16,10 @@ import pytest
 from yarl import URL
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxError, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap, BubblewrapSettings
+from sandbox.bubblewrap import Bubblewrap
 from sandbox.disk import Disk
 from sandbox.folders import Folders
+from sandbox.limits import Settings
 from sandbox.preview import CONNECTIONS, Preview, PreviewSettings
 from tests.engines import docker_provider, docker_settings, need_bubblewrap
 
@@ -87,7 +88,7 @@ async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             yield Disk(await stack.enter_async_context(docker_provider(docker_settings(tmp_path))), 1000)
         else:
             need_bubblewrap()
-            provider = Bubblewrap(BubblewrapSettings(tmp_path / "skills"))
+            provider = Bubblewrap(Settings(tmp_path / "skills"))
             stack.push_async_callback(provider.close)
             yield Disk(provider, 1000)
 

@@ -10,12 +10,16 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.base import WORKSPACE, FileFault, Gone, SandboxError
+from sandbox.limits import Settings
 from sandbox.stream import HEAD, PROGRAM, StreamSandbox
+
+SETTINGS = Settings(Path())
 
 
 class SocketStream:
@@ -78,7 +82,7 @@ class Peer:
 async def pair() -> AsyncIterator[tuple[StreamSandbox, Peer]]:
     ours, theirs = socket.socketpair()
     peer = Peer(*await asyncio.open_connection(sock=theirs))
-    sandbox = StreamSandbox(SocketStream(*await asyncio.open_connection(sock=ours)), "test")
+    sandbox = StreamSandbox(SocketStream(*await asyncio.open_connection(sock=ours)), "test", SETTINGS)
     starting = asyncio.create_task(sandbox.start())
     await peer.begin()
     await starting
@@ -270,7 +274,7 @@ async def test_the_server_needs_nothing_but_python_and_need_not_be_pid_1(python:
     process = await asyncio.create_subprocess_exec(
         python, *PROGRAM[1:], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    sandbox = StreamSandbox(ProcessStream(process), "bare")
+    sandbox = StreamSandbox(ProcessStream(process), "bare", SETTINGS)
     await sandbox.start()
     result = await sandbox.run("echo hi; exit 4", cwd="/tmp")
     assert (result.exit_code, result.output, result.cwd) == (4, "hi\n", "/tmp")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from agent.conversation import Attachment, Message, Quote, Thread
+from channels import files
 from channels.base import (
     NO_PAST,
     CommandInfo,
@@ -143,8 +144,7 @@ class Discord:
             return
         guild = self._places.guilds.get(thread.workspace)
         most = UPLOADS[min(guild.tier, 3)] if guild else UPLOADS[0]
-        if file.size > most:
-            raise Refused(f"{file.name} has {_mb(file.size)}; Discord takes at most {_mb(most)} here")
+        files.check(file, most, "Discord", empty=True)
         place = self._place(thread)
         await place.take(Priority.FINAL)
         try:
@@ -154,7 +154,7 @@ class Discord:
             raise
 
     async def _upload(self, thread: Thread, file: OutFile, key: str) -> str:
-        name = re.sub(r'[\x00-\x1f"\\/]', "_", file.name) or "file"
+        name = files.plain_name(file)
         caption = file.caption if len(file.caption) <= LIMIT else f"{file.caption[: LIMIT - 1]}…"
         body = {
             "content": caption,
@@ -179,18 +179,16 @@ class Discord:
         self._rooms.typed(answer["channel_id"])
         return str(answer["id"])
 
-    async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
-        over = f"exceeds the {DOWNLOAD // MIB} MB download limit"
-        if (attachment.size or 0) > DOWNLOAD:
-            raise Refused(over)
+    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        return files.within(DOWNLOAD, attachment, self._download(attachment))
+
+    async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         where, _, url = attachment.ref.partition(" ")
-        got = 0
+        got = False
         for fresh in (False, True):
             try:
                 async for chunk in self._calls.download(await self._link(where) if fresh else url):
-                    got += len(chunk)
-                    if got > DOWNLOAD:
-                        raise Refused(over)
+                    got = True
                     yield chunk
                 return
             except Missing:
@@ -234,7 +232,3 @@ def _essence(commands: Sequence[dict[str, Any]]) -> list[Any]:
         return command["name"], command.get("type", 1), command.get("description"), options
 
     return sorted(map(parts, commands))
-
-
-def _mb(size: int) -> str:
-    return f"{size / MIB:.0f} MB"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import PurePath
 from typing import BinaryIO
 
@@ -15,6 +14,7 @@ from channels.base import OutFile, Posts, Refused, TryLater, Unknown
 from channels.feishu.calls import Calls, Said
 from channels.feishu.card import plain
 from channels.feishu.reply import Sender
+from channels.files import check, over, plain_name, within
 from channels.pace import Place, Priority
 from channels.writer import post_once
 
@@ -30,10 +30,7 @@ async def send(calls: Calls, sender: Sender, place: Place, file: OutFile, posts:
     """Upload one file and show it, as a picture where it is one; its caption follows as text."""
     if any(post.id for post in posts.known if post.index == 0):
         return
-    if file.size > UPLOAD:
-        raise Refused(f"{file.name} has {file.size / 1e6:.0f} MB; Feishu takes at most {UPLOAD >> 20} MB")
-    if not file.size:
-        raise Refused(f"{file.name} is empty; Feishu takes no empty files")
+    check(file, UPLOAD, "Feishu")
 
     async def post() -> str:
         message_id = await sender.send(*await _upload(calls, file), "file")
@@ -65,9 +62,7 @@ async def _put(calls: Calls, file: OutFile, path: str, field: str, words: dict[s
     handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
     try:
         form = aiohttp.FormData(words, quote_fields=False)
-        form.add_field(
-            field, handle, filename=re.sub(r'[\x00-\x1f"\\/]', "_", file.name), content_type="application/octet-stream"
-        )
+        form.add_field(field, handle, filename=plain_name(file), content_type="application/octet-stream")
         return await calls("POST", f"im/v1/{path}", form=form)
     except Unknown as error:  # nobody sees an upload: it may be done twice
         raise TryLater(str(error)) from None
@@ -75,18 +70,15 @@ async def _put(calls: Calls, file: OutFile, path: str, field: str, words: dict[s
         await asyncio.to_thread(handle.close)
 
 
-async def fetch(calls: Calls, attachment: Attachment) -> AsyncIterator[bytes]:
+def fetch(calls: Calls, attachment: Attachment) -> AsyncIterator[bytes]:
     """The bytes of an attachment."""
-    over = f"exceeds the {DOWNLOAD >> 20} MB download limit"
-    if (attachment.size or 0) > DOWNLOAD:
-        raise Refused(over)
+    return within(DOWNLOAD, attachment, _download(calls, attachment))
+
+
+async def _download(calls: Calls, attachment: Attachment) -> AsyncGenerator[bytes, None]:
     message, key, kind = attachment.ref.split("/")
-    got = 0
     try:
         async for chunk in calls.download(f"im/v1/messages/{message}/resources/{key}", {"type": kind}):
-            got += len(chunk)
-            if got > DOWNLOAD:
-                raise Refused(over)
             yield chunk
     except Said as error:
-        raise Refused(over if error.code == _TOO_BIG else f"cannot be fetched: {error}") from None
+        raise (over(DOWNLOAD) if error.code == _TOO_BIG else Refused(f"cannot be fetched: {error}")) from None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
 import aiohttp
 
 from agent.conversation import Attachment, Message, Secret, Thread
-from channels import opening
+from channels import files, opening
 from channels.base import (
     NO_PAST,
     ChannelError,
@@ -167,10 +167,7 @@ class Slack:
         known = next((post for post in posts.known if post.index == 0), None)
         if known and known.id:
             return
-        if file.size > SIZE:
-            raise Refused(f"{file.name} has {_mb(file.size)}; Slack takes at most {_mb(SIZE)}")
-        if not file.size:
-            raise Refused(f"{file.name} is empty; Slack takes no empty files")
+        files.check(file, SIZE, "Slack")
         team = await self._find(thread.workspace)
         place = self._place(thread)
         await place.take(Priority.FINAL)
@@ -194,10 +191,10 @@ class Slack:
                 raise TryLater(str(error)) from None
         return file_id
 
-    async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
-        over = f"exceeds the {SIZE >> 20} MB download limit"
-        if (attachment.size or 0) > SIZE:
-            raise Refused(over)
+    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        return files.within(SIZE, attachment, self._download(attachment))
+
+    async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         workspace, _, file_id = attachment.ref.partition("/")
         team = await self._find(workspace)
         try:
@@ -206,13 +203,10 @@ class Slack:
             raise TryLater(str(error)) from None
         except Refused as error:
             raise Refused(f"is no longer available on Slack ({error})") from None
-        got, url = 0, file.get("url_private_download") or file.get("url_private")
+        url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Refused("is not stored on Slack")
         async for chunk in team.calls.download(url, file.get("mimetype") or ""):
-            got += len(chunk)
-            if got > SIZE:
-                raise Refused(over)
             yield chunk
 
     # ------------------------------------------------------------ parts
@@ -234,7 +228,3 @@ class Slack:
         if streams and thread.topic:
             return Lane(self._streams, f"{where}/{thread.topic}", idempotent=True)
         return Lane(self._channels, where, idempotent=True)
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import PurePath
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -15,6 +15,7 @@ import telegram
 from telegram.error import TelegramError
 
 from agent.conversation import Attachment, Message, Thread
+from channels import files
 from channels.base import (
     NO_PAST,
     CommandInfo,
@@ -118,10 +119,7 @@ class Telegram:
         known = next((post for post in posts.known if post.index == 0), None)
         if known and known.id:
             return
-        if file.size > UPLOAD:
-            raise Refused(f"{file.name} has {_mb(file.size)}; Telegram takes at most {_mb(UPLOAD)}")
-        if not file.size:
-            raise Refused(f"{file.name} is empty; Telegram takes no empty files")
+        files.check(file, UPLOAD, "Telegram")
         caption = (REPEAT if known else "") + file.caption
         while utf16(caption) > CAPTION:
             caption = caption[: CAPTION - 1 - max(0, utf16(caption) - len(caption))].rstrip() + "…"
@@ -135,7 +133,7 @@ class Telegram:
 
     async def _upload(self, thread: Thread, file: OutFile, caption: str) -> str:
         """As a picture where it is one, else (or if Telegram does not like it) as a document."""
-        name = re.sub(r'[\x00-\x1f"\\/]', "_", file.name) or "file"
+        name = files.plain_name(file)
         if PurePath(name).suffix.lower() in PICTURES and file.size <= PHOTO:
             try:
                 return await self._send(thread, file, "sendPhoto", "photo", name, caption)
@@ -156,20 +154,18 @@ class Telegram:
         self._typing.ended(thread)
         return str(message["message_id"])
 
-    async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
-        over = f"exceeds the {DOWNLOAD >> 20} MB download limit"
-        if (attachment.size or 0) > DOWNLOAD:
-            raise Refused(over)
+    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        return files.within(DOWNLOAD, attachment, self._download(attachment))
+
+    async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         try:
             path = str((await self._calls("getFile", file_id=attachment.ref))["file_path"])
         except Refused as error:
-            raise Refused(over if "too big" in str(error).lower() else "is no longer available on Telegram") from None
-        got = 0
+            if "too big" in str(error).lower():
+                raise files.over(DOWNLOAD) from None
+            raise Refused("is no longer available on Telegram") from None
         try:
             async for chunk in self._request.download(self._files + quote(path)):
-                got += len(chunk)
-                if got > DOWNLOAD:
-                    raise Refused(over)
                 yield chunk
         except TelegramError as error:
             told = translated(error)
@@ -188,7 +184,3 @@ def _description(command: CommandInfo) -> str:
 
 def _group(thread: Thread) -> bool:
     return thread.chat.startswith("-")
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:.0f} MB"

@@ -1,8 +1,8 @@
 """What a command costs in a long-lived sandbox, against a sandbox (or a `docker exec`) per command, in the same run.
 
-python -m bench.sandbox [--engine bubblewrap|docker] [--image IMAGE] [--rounds N] [--many N]
+python -m bench.sandbox [--engine bubblewrap|docker] [--image IMAGE] [--disk measured|images] [--rounds N] [--many N]
 
-Docker needs its image: `fawn sandbox build`, or packaging/test-image.
+Docker needs its image: `fawn sandbox build`, or packaging/test-image. Disks in images need root.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from typing import Any
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
 from sandbox.bubblewrap import Bubblewrap
+from sandbox.disk import Disk
 from sandbox.docker import Docker
 from sandbox.docker_engine import Engine
 from sandbox.docker_spec import DockerSettings
 from sandbox.files import read_file, write_file
+from sandbox.images import Images
 from sandbox.limits import Settings
 
 ONE_SHOT = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"]
@@ -144,16 +146,17 @@ async def crowd(provider: SandboxProvider, scratch: Path, many: int) -> None:
     print(f"{many} removed in {time.perf_counter() - begun:.1f} s")
 
 
-async def main(kind: str, image: str, rounds: int, many: int) -> None:
+async def main(kind: str, image: str, disk: str, rounds: int, many: int) -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory(prefix="fawn-bench-") as place:
         scratch = Path(place)
         engine = Engine(HOST) if kind == "docker" else None
-        provider: SandboxProvider = (
+        inner: SandboxProvider = (
             Docker(DockerSettings(Path("skills"), state=scratch / "state", image=image, live=many + 10))
             if engine
             else Bubblewrap(Settings(Path("skills"), live=many + 10))
         )
+        provider = Disk(inner, Images(scratch, 64, make=disk == "images"))
         try:
             await provider.check()
             await single(provider, scratch, rounds, engine)
@@ -169,7 +172,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", choices=("bubblewrap", "docker"), default="bubblewrap")
     parser.add_argument("--image", default="fawn-sandbox:test")
+    parser.add_argument("--disk", choices=("measured", "images"), default="measured")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--many", type=int, default=100)
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.engine, arguments.image, arguments.rounds, arguments.many))
+    asyncio.run(main(arguments.engine, arguments.image, arguments.disk, arguments.rounds, arguments.many))

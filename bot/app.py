@@ -35,6 +35,7 @@ from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
 from sandbox.disk import Disk
 from sandbox.docker_spec import DockerSettings
+from sandbox.images import Images
 from sandbox.limits import Settings
 from sandbox.pool import choose
 from sandbox.preview import Preview
@@ -69,6 +70,7 @@ class App:
         self._outbox: Outbox
         self._status: Status
         self._past: StoredPast
+        self._images = images(config)
         self.models = models(config)
 
     async def run(self) -> int:
@@ -93,7 +95,10 @@ class App:
             self._commands = Commands(store, doors, self, self._outbox.wake)
             self._past = StoredPast(store, self._config.catch_up)
             entrance = Inbox(store, doors, self._config.limits, self)
-            table = {**control.Operations(store, data_dir, self.wake).table(), "status": self._status.report}
+            table = {
+                **control.Operations(store, data_dir, self._images, self.wake).table(),
+                "status": self._status.report,
+            }
             await stack.enter_async_context(control.door(data_dir, table))
             try:
                 await self._serve(store, checkpoints, entrance)
@@ -129,21 +134,24 @@ class App:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
         (engine, self._status.sandbox), _ = await asyncio.gather(
-            choose(config.sandbox.provider, sandbox_settings(config)), asyncio.to_thread(_import_agent)
+            choose(config.sandbox.provider, sandbox_settings(config), self._images), asyncio.to_thread(_import_agent)
         )
         log.info(self._status.sandbox)
-        provider = Disk(engine, config.sandbox.disk_mb)
+        provider = Disk(engine, self._images)
+        await self._images.adopt()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             show = await self._show(stack)
             agent = await self._build(checkpoints, commands=provider.runs_commands, show=show)
             _settle_memory()
             log.info("app.ready models=%s", ",".join(self.models))
-            turns = Turns(store, agent, provider, self._outbox, self._channels.get, config.data_dir, config.limits)
+            turns = Turns(
+                store, agent, provider, self._images, self._outbox, self._channels.get, config.data_dir, config.limits
+            )
             self._threads = self._status.threads = Threads(store, turns, config.limits)
             self._working.set()
             stack.push_async_callback(agent.close)
-            retention = Retention(store, config.data_dir, config.keep_days, agent.forget)
+            retention = Retention(store, config.data_dir, self._images, config.keep_days, agent.forget)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._threads.serve(), name="threads")
                 group.create_task(retention.serve(), name="retention")
@@ -310,6 +318,12 @@ def models(config: Config) -> dict[str, str]:
     named = {settings.name: settings.label for settings in config.models} or {"demo": "Built-in demo"}
     lead = config.roles.lead
     return {lead: named[lead], **named} if lead in named else named
+
+
+def images(config: Config) -> Images:
+    """What holds the conversations' folders."""
+    sandbox = config.sandbox
+    return Images(config.data_dir / "threads", sandbox.disk_mb, make=sandbox.disk == "images")
 
 
 def sandbox_settings(config: Config) -> DockerSettings:

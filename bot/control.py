@@ -23,6 +23,8 @@ import orjson
 from agent.conversation import Final, Thread
 from bot import access, book
 from bot.store import Execute, Store
+from sandbox.base import SandboxError
+from sandbox.images import SUFFIX, Images
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +44,12 @@ class Unknown(Exception):
 class Operations:
     """What an operator can do to a store, with the service running or not. `changed` wakes the running parts."""
 
-    def __init__(self, store: Store, data_dir: Path, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, store: Store, data_dir: Path, images: Images, changed: Callable[[], None] = lambda: None
+    ) -> None:
         self._store = store
         self._data_dir = data_dir
+        self._images = images
         self._changed = changed
 
     def table(self) -> Mapping[str, Operation]:
@@ -112,7 +117,23 @@ class Operations:
 
     async def backup(self, file: str) -> Answer:
         """Write databases (consistent copies) and threads' folders into a .tar.gz."""
-        return await asyncio.to_thread(_backup, self._data_dir, Path(file))
+        target, left_out = Path(file), []
+        partial = target.with_name(target.name + ".partial")
+        tar = await asyncio.to_thread(tarfile.open, partial, "w:gz")
+        try:
+            await asyncio.to_thread(_databases, self._data_dir, tar)
+            for folder in await asyncio.to_thread(_folders, self._data_dir / "threads"):
+                try:
+                    async with self._images.open(folder, writes=False):
+                        await asyncio.to_thread(tar.add, folder, f"threads/{folder.name}", filter=_regular)
+                except SandboxError as error:
+                    left_out.append(f"threads/{folder.name}: {error}")
+                await self._images.let_go(folder)
+        finally:
+            await asyncio.to_thread(tar.close)
+        os.replace(partial, target)
+        size = (await asyncio.to_thread(target.stat)).st_size
+        return {"file": str(target), "bytes": size, "left_out": left_out}
 
 
 def _dead(execute: Execute) -> list[dict[str, Any]]:
@@ -140,9 +161,8 @@ def _dead(execute: Execute) -> list[dict[str, Any]]:
     ]
 
 
-def _backup(data_dir: Path, target: Path) -> Answer:
-    partial = target.with_name(target.name + ".partial")
-    with tempfile.TemporaryDirectory(dir=data_dir) as scratch, tarfile.open(partial, "w:gz") as tar:
+def _databases(data_dir: Path, tar: tarfile.TarFile) -> None:
+    with tempfile.TemporaryDirectory(dir=data_dir) as scratch:
         for database in sorted(data_dir.glob("*.db")):
             copy = Path(scratch) / database.name
             source, mirror = sqlite3.connect(database), sqlite3.connect(copy)
@@ -152,11 +172,11 @@ def _backup(data_dir: Path, target: Path) -> Answer:
                 source.close()
                 mirror.close()
             tar.add(copy, database.name)
-        threads = data_dir / "threads"
-        if threads.is_dir():
-            tar.add(threads, "threads", filter=_regular)
-    os.replace(partial, target)
-    return {"file": str(target), "bytes": target.stat().st_size}
+
+
+def _folders(threads: Path) -> list[Path]:
+    """Of all conversations, also of those whose image is not mounted."""
+    return sorted({path.with_suffix("") for path in threads.glob("*") if path.suffix in ("", SUFFIX)})
 
 
 def _regular(info: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from bot.control import Answer, NotRunning, Operations, Unknown, call
 from bot.migrate import NewerSchema, migrate
 from bot.store import DataLock, Locked, Store
+from sandbox.images import Images
 
 WORDS = {
     "dead.requeue": ("id",),
@@ -49,7 +50,8 @@ async def _directly(data_dir: Path, operation: str, arguments: dict[str, str]) -
     with DataLock(data_dir):
         migrate(database)
         async with Store(database) as store:
-            return await Operations(store, data_dir).table()[operation](**arguments)
+            images = Images(data_dir / "threads", 0, make=False)
+            return await Operations(store, data_dir, images).table()[operation](**arguments)
 
 
 def _words(operation: str, answer: Answer) -> str:
@@ -67,7 +69,10 @@ def _words(operation: str, answer: Answer) -> str:
         case "pair.revoke":
             return f"{answer['person']} may not talk on {answer['channel']} any more."
         case _:
-            return f"{answer['file']} ({answer['bytes'] / 1e6:.1f} MB). Restore: unpack it into an empty data_dir."
+            left = "".join(f"\nLEFT OUT: {words}" for words in answer["left_out"])
+            return (
+                f"{answer['file']} ({answer['bytes'] / 1e6:.1f} MB). Restore: unpack it into an empty data_dir.{left}"
+            )
 
 
 def _dead(row: Answer) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bot.store import Execute, Store, StoreError
 from bot.turns import folder
+from sandbox.images import Images
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +35,15 @@ class Retention:
     """`forget` deletes a conversation's checkpoints."""
 
     def __init__(
-        self, store: Store, data_dir: Path, keep_days: float, forget: Callable[[str], Awaitable[None]]
+        self,
+        store: Store,
+        data_dir: Path,
+        images: Images,
+        keep_days: float,
+        forget: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
+        self._images = images
         self._data_dir = data_dir
         self._keep = keep_days * 86400
         self._forget = forget
@@ -62,7 +69,7 @@ class Retention:
         while keys := await self._store.run(lambda execute: _idle(execute, before)):
             for key in keys:
                 await self._forget(key)
-                await asyncio.to_thread(shutil.rmtree, folder(self._data_dir, key), ignore_errors=True)
+                await self._images.remove(folder(self._data_dir, key))
                 await self._store.run(lambda execute: _drop(execute, key))  # noqa: B023 — awaited here
                 conversations += 1
         if rows or conversations:

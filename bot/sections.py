@@ -81,6 +81,11 @@ class SandboxConfig:
     skills: str = setting("skills", "folder shown read-only at /mnt/skills", path=True)
     cpus: float = setting(1.0, "processors one sandbox may keep busy, where the machine lets us say so", least=0.1)
     disk_mb: int = setting(4096, "what a thread's three folders may hold; a writer beyond it is stopped", least=16)
+    disk: Literal["measured", "images"] = setting(
+        "measured",
+        "how that is kept: `measured` from outside; `images`: each new thread gets a file system of that size, which"
+        " takes root and, while it is used, all of its size on the disk",
+    )
     live: int = setting(100, "sandboxes that run at once; for one more the least recently used idle one stops", least=1)
     network: NetworkRules = field(
         default_factory=NetworkRules, metadata={"help": "what sandboxes may reach: nothing by default"}

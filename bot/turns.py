@@ -29,7 +29,8 @@ from bot.silent import Silent
 from bot.store import Execute, Store, StoreError
 from bot.uploads import Uploads
 from channels.base import Channel, Reply
-from sandbox.base import SandboxProvider
+from sandbox.base import SandboxError, SandboxProvider
+from sandbox.images import Images
 from sandbox.pool import LazyMachine
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along; the bot builds it in a thread after it listens
@@ -66,6 +67,7 @@ class Turns:
         store: Store,
         agent: Agent,
         provider: SandboxProvider,
+        images: Images,
         outbox: Outbox,
         channel: Callable[[str], Channel | None],
         data_dir: Path,
@@ -74,6 +76,7 @@ class Turns:
         self._store = store
         self._agent = agent
         self._provider = provider
+        self._images = images
         self._outbox = outbox
         self._channel = channel
         self._data_dir = data_dir
@@ -123,8 +126,9 @@ class Turns:
             work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
             return
         channel = self._channel(job.thread.channel)
-        uploads = Uploads(self._store, job.conversation, self.folder(job.conversation), self._limits)
-        work.machine = LazyMachine(self._provider, job.conversation, self.folder(job.conversation))
+        folder = self.folder(job.conversation)
+        uploads = Uploads(self._store, self._images, job.conversation, folder, self._limits)
+        work.machine = LazyMachine(self._provider, job.conversation, folder)
         work.mail = Mail(self._store, live, uploads, channel)
         desk = Desk(work.machine, StoredLedger(self._store, job.conversation), work.mail, work.presented)
         turn = Turn(
@@ -259,11 +263,14 @@ class Turns:
         channel = self._channel(job.thread.channel)
         limit = channel.limits.upload if channel else UPLOAD_LIMIT
         spool = self._data_dir / "spool" / str(job.run)
+        folder = self.folder(job.conversation)
         try:
-            collected = await outputs.collect(self.folder(job.conversation), spool, before, work.presented, limit)
-        except OSError as error:
+            async with self._images.open(folder, writes=False):
+                collected = await outputs.collect(folder, spool, before, work.presented, limit)
+        except (OSError, SandboxError) as error:
             log.exception("turn.outputs")
-            collected = Collected(before, notes=(f"The files in outputs/ could not be collected: {error.strerror}.",))
+            reason = error.strerror if isinstance(error, OSError) else error
+            collected = Collected(before, notes=(f"The files in outputs/ could not be collected: {reason}.",))
         return collected, before
 
 

@@ -16,6 +16,7 @@ from bot.sections import Limits
 from bot.store import Execute, Store
 from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base, files
+from sandbox.images import Images
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,9 @@ ENRICH = 5.0  # seconds that a platform gets to tell more about a message
 class Uploads:
     """The uploads of one conversation, below its `folder`; what was stored is remembered until the run ends."""
 
-    def __init__(self, store: Store, conversation: str, folder: Path, limits: Limits) -> None:
+    def __init__(self, store: Store, images: Images, conversation: str, folder: Path, limits: Limits) -> None:
         self._store = store
+        self._images = images
         self._conversation = conversation
         self._folder = folder
         self._limit = limits.upload_mb << 20
@@ -58,9 +60,13 @@ class Uploads:
             upload = await self._save(attachment, await self._fetch(channel, attachment))
         except Refused as error:
             upload = Upload(attachment.name, refused=str(error))
-        except (ChannelError, base.SandboxError, OSError) as error:
+        except ChannelError as error:
             log.warning("upload.failed name=%s reason=%s", attachment.name, error)
             upload = Upload(attachment.name, refused="could not be fetched from the chat; please send it again")
+        except (base.SandboxError, OSError) as error:
+            log.warning("upload.failed name=%s reason=%s", attachment.name, error)
+            reason = error.strerror if isinstance(error, OSError) else error
+            upload = Upload(attachment.name, refused=f"could not be stored: {reason}")
         await self._store.run(lambda execute: _remember(execute, self._conversation, call, upload))
         return upload
 
@@ -93,7 +99,8 @@ class Uploads:
             files.write_file(self._folder / "uploads", name, data)
             return Upload(name, f"{base.UPLOADS}/{name}", len(data))
 
-        return await asyncio.to_thread(save)
+        async with self._images.open(self._folder):
+            return await asyncio.to_thread(save)
 
 
 def _known(execute: Execute, conversation: str, call: str) -> Upload | None:

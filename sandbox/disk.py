@@ -1,9 +1,10 @@
 """A bound on what each conversation's folders hold, for every kind of sandbox.
 
-The host measures with `du`. That costs nothing while nobody writes: a look at the file system's free space says whether
-a conversation can have come near its bound since it was measured last; only while its commands run it is measured every
-few seconds anyway, because some file systems count late. What is over the bound may still delete, but not grow: a
-command that does is stopped, and where something in the background does, the whole sandbox is.
+Where a conversation has an image of its own (`sandbox.images`), the kernel keeps it. Else the host measures with `du`.
+That costs nothing while nobody writes: a look at the file system's free space says whether a conversation can have come
+near its bound since it was measured last; only while its commands run it is measured every few seconds anyway, because
+some file systems count late. What is over the bound may still delete, but not grow: a command that does is stopped, and
+where something in the background does, the whole sandbox is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import Protocol, runtime_checkable
 
 from sandbox.base import FOLDERS, FileFault, Gone, Result, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
 from sandbox.egress_proxy import Ends
+from sandbox.images import Images
+from sandbox.limits import NO_SPACE
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +61,12 @@ class _Command:
 
 @dataclass(slots=True)
 class _Conversation:
-    """One whose machine is live, and what is known of its folders. `low` is the free space that was seen last, `lost`
-    what went since the last measurement, both as (bytes, files)."""
+    """One whose machine is live, and what is known of its folders; with `image` nothing has to be. `low` is the free
+    space that was seen last, `lost` what went since the last measurement, both as (bytes, files)."""
 
     folder: Path
     machine: Sandbox | None = None
+    image: bool = False
     usage: Usage | None = None
     over: bool = False
     commands: list[_Command] = field(default_factory=list)
@@ -78,9 +82,9 @@ class _Conversation:
 class Disk:
     """A `SandboxProvider` around another one. `watch` has to run beside it."""
 
-    def __init__(self, inner: SandboxProvider, limit_mb: int, files: int = FILES, tick: float = TICK) -> None:
+    def __init__(self, inner: SandboxProvider, images: Images, files: int = FILES, tick: float = TICK) -> None:
         self.name, self.runs_commands = inner.name, inner.runs_commands
-        self._inner, self._most, self._tick = inner, Usage(limit_mb << 20, files), tick
+        self._inner, self._images, self._most, self._tick = inner, images, Usage(images.size, files), tick
         self._known: dict[str, _Conversation] = {}
 
     async def check(self) -> None:
@@ -90,12 +94,12 @@ class Disk:
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         """See `SandboxProvider.acquire`."""
-        async with self._inner.acquire(key, folder) as sandbox:
+        async with self._images.open(folder) as image, self._inner.acquire(key, folder) as sandbox:
             if not sandbox.runs_commands:  # files that the model writes itself are small and few
                 yield sandbox
                 return
             one = self._known.setdefault(key, _Conversation(folder))
-            one.machine = sandbox
+            one.machine, one.image = sandbox, image
             yield Metered(sandbox, self, key, one)
 
     async def reap(self, idle: float) -> list[str]:
@@ -103,6 +107,8 @@ class Disk:
         keys = await self._inner.reap(idle)
         for key in keys:
             self._known.pop(key, None)
+        live = {one.folder for one in self._known.values() if one.machine and not one.machine.gone}
+        await self._images.release(keep=live)
         return keys
 
     async def destroy(self, key: str) -> None:
@@ -113,13 +119,14 @@ class Disk:
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
         await self._inner.close()
+        await self._images.release(0)
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
         """See `Dials`."""
         if not isinstance(self._inner, Dials):
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
-        async with self._inner.dial(key, folder, port) as ends:
+        async with self._images.open(folder), self._inner.dial(key, folder, port) as ends:
             yield ends
 
     async def watch(self) -> None:
@@ -135,8 +142,8 @@ class Disk:
                         group.create_task(self._guard(key, one), name=f"disk:{key}")
 
     def _suspect(self, one: _Conversation) -> bool:
-        if one.usage is None:
-            return True
+        if one.image or one.usage is None:
+            return not one.image
         if one.commands and time.monotonic() - one.measured >= max(OFTEN, SHARE * one.cost):
             return True
         left = (max(0, self._most.size - one.usage.size), max(0, self._most.files - one.usage.files))
@@ -223,6 +230,8 @@ class Metered:
         finally:
             one.commands.remove(running)
         note, one.note = one.note, ""
+        if result.exit_code != 0 and _no_space(result.output):
+            note += f"[{await asyncio.to_thread(_room, one.folder)}]\n"
         return replace(result, output=result.output + note) if note else result
 
     @asynccontextmanager
@@ -239,7 +248,25 @@ class Metered:
             usage = await self._disk.measure(self._one)
             if self._one.over:
                 raise FileFault(f"{path}: nothing can be written: {self._disk.words(usage)}")
-        await self._inner.write(path, data, append=append)
+        try:
+            await self._inner.write(path, data, append=append)
+        except FileFault as fault:
+            if not _no_space(str(fault)):
+                raise
+            raise FileFault(f"{fault}: {await asyncio.to_thread(_room, self._one.folder)}") from fault
+
+
+def _no_space(said: str) -> bool:
+    return any(mark in said for mark in NO_SPACE)
+
+
+def _room(folder: Path) -> str:
+    """What can still be written to a conversation's folders."""
+    disk = os.statvfs(folder)
+    left = f"{disk.f_bavail * disk.f_frsize >> 20:,} MB and {disk.f_favail:,} files"
+    if os.path.ismount(folder):
+        return f"the conversation has room for {left} more (sandbox.disk_mb); delete what is not needed"
+    return f"the disk of this machine has room for {left} more"
 
 
 def _grown(before: Usage, now: Usage) -> bool:

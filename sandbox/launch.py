@@ -12,12 +12,13 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import resource
 import sys
 from typing import TypedDict
 
 STAGE = "/tmp"  # noqa: S108  covered by a private tmpfs in a mount namespace of our own before anything is put there
-NEWNS, BIND, REC, SLAVE, NOSUID, NODEV = 0x20000, 4096, 16384, 1 << 19, 2, 4
+NEWNS, BIND, REC, SLAVE, NOSUID, NODEV, DETACH = 0x20000, 4096, 16384, 1 << 19, 2, 4, 2
 
 
 class Plan(TypedDict):
@@ -44,6 +45,11 @@ def stage(folders: dict[str, str]) -> dict[str, str]:
 
     call("unshare", NEWNS)
     call("mount", b"none", b"/", None, ctypes.c_ulong(REC | SLAVE), None)
+    # Disks of other conversations (`sandbox.images`): while this machine runs they must not stay mounted for it.
+    own = os.path.realpath(os.path.dirname(folders["workspace"]))
+    for path in mounts(os.path.dirname(own)):
+        if path != own:
+            libc.umount2(os.fsencode(path), DETACH)  # or it was unmounted meanwhile
     # Opened now: later they may lie under our own mount, earlier they would belong to the other namespace.
     opened = {name: os.open(path, os.O_PATH | os.O_DIRECTORY) for name, path in folders.items()}
     call("mount", b"tmpfs", STAGE.encode(), b"tmpfs", ctypes.c_ulong(NOSUID | NODEV), b"mode=0755,size=64k")
@@ -53,6 +59,13 @@ def stage(folders: dict[str, str]) -> dict[str, str]:
         call("mount", f"/proc/self/fd/{fd}".encode(), place.encode(), None, ctypes.c_ulong(BIND), None)
         os.close(fd)
     return {name: f"{STAGE}/{name}" for name in folders}
+
+
+def mounts(top: str) -> list[str]:
+    """Where something is mounted right below this folder."""
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        found = [re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[1]) for line in file]
+    return [path for path in found if os.path.dirname(path) == top]
 
 
 def main() -> None:

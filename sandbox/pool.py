@@ -13,42 +13,49 @@ from sandbox.docker import Docker
 from sandbox.docker_spec import DockerSettings
 from sandbox.egress_rules import NetworkRules
 from sandbox.folders import Folders
+from sandbox.images import Images
 
 
 async def choose(
     provider: Literal["auto", "docker", "local", "none"],
     settings: DockerSettings,
+    images: Images,
 ) -> tuple[SandboxProvider, str]:
     """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
-    SandboxUnavailable with the fix; "auto" takes the best that works, and says what keeps it from a better one."""
+    SandboxUnavailable with the fix, as do `images` where they do not work; "auto" takes the best that works, and says
+    what keeps it from a better one."""
+    only = Folders(settings.skills)
     if provider == "none":
-        return Folders(settings.skills), "Sandbox: files only, as configured; commands are off."
+        await images.check(only)
+        return only, "Sandbox: files only, as configured; commands are off."
     why: list[str] = []
     if provider in ("auto", "docker"):
         made: Docker | Bubblewrap = Docker(settings)
         try:
-            await _tried(made)
+            await _tried(made, images)
             words = f"Docker, one {settings.runtime or 'isolated'} container of {settings.image} per conversation"
-            return made, f"Sandbox: {words}, {network(settings.network)}."
+            return made, f"Sandbox: {words}, {network(settings.network)}, {images.words}."
         except SandboxUnavailable as error:
             if provider == "docker":
                 raise
             why.append(f"Docker is not used: {error}")
     made = Bubblewrap(settings)
     try:
-        await _tried(made)
+        await _tried(made, images)
     except SandboxUnavailable as error:
         if provider == "local":
             raise
-        return Folders(settings.skills), " ".join(["Sandbox: files only, commands are off.", str(error), *why])
-    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}."
+        await images.check(only)
+        return only, " ".join(["Sandbox: files only, commands are off.", str(error), *why])
+    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}, {images.words}."
     return made, " ".join([words, *why])
 
 
-async def _tried(provider: SandboxProvider) -> None:
-    """Its check; a provider that does not pass is closed."""
+async def _tried(provider: SandboxProvider, images: Images) -> None:
+    """Its check, and that of `images` with it; a provider that does not pass is closed."""
     try:
         await provider.check()
+        await images.check(provider)
     except BaseException:
         await provider.close()
         raise

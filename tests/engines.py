@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import subprocess
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -20,6 +21,8 @@ from sandbox.docker import Docker
 from sandbox.docker_engine import Engine, Missing
 from sandbox.docker_spec import DockerSettings
 from sandbox.egress import Egress
+from sandbox.folders import Folders
+from sandbox.images import Images
 from sandbox.limits import Settings
 
 IMAGE = "fawn-sandbox:test"
@@ -94,6 +97,39 @@ def need_bubblewrap() -> None:
 def need_docker() -> None:
     """For tests that run commands in a container."""
     _need(docker_problem())
+
+
+@functools.cache
+def images_problem() -> str:
+    """Why file systems in images do not work here, with the fix; "" when they do."""
+
+    async def probe() -> None:
+        with tempfile.TemporaryDirectory(prefix="fawn-") as folder, unmounted(Path(folder)):
+            await Images(Path(folder) / "threads", 16, make=True).check(Folders(Path("skills")))
+
+    return _problem(probe)
+
+
+def need_images() -> None:
+    """For tests that mount images."""
+    _need(images_problem())
+
+
+def measured(size_mb: int = 1000) -> Images:
+    """Plain folders, as by default."""
+    return Images(Path(), size_mb, make=False)
+
+
+@contextmanager
+def unmounted(folder: Path) -> Iterator[None]:
+    """Leave nothing mounted below `folder`, however it ends."""
+    try:
+        yield
+    finally:
+        for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+            place = line.split(" ")[1].replace("\\040", " ")
+            if Path(place).is_relative_to(folder):
+                subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def docker_settings(folder: Path, **more: Any) -> DockerSettings:

@@ -15,6 +15,7 @@ from bot.retention import Retention
 from bot.sections import Access, Limits
 from bot.store import Store
 from bot.turns import folder
+from sandbox.images import Images
 from tests.bot.idle import Idle
 
 
@@ -43,7 +44,7 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         )
         await store.run(lambda execute: execute(row, {}))
 
-        retention = Retention(store, tmp_path, 90, forget)
+        retention = Retention(store, tmp_path, Images(tmp_path / "threads", 16, make=False), 90, forget)
         await retention.round(time.time() - 1000)
         assert not forgotten
         assert needed.exists()

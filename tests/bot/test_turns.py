@@ -20,6 +20,7 @@ from bot.store import Execute, Store
 from bot.threads import Threads
 from bot.turns import Turns
 from sandbox.docker_spec import DockerSettings
+from sandbox.images import Images
 from sandbox.pool import choose
 from tests.fakes.server import until
 
@@ -55,11 +56,12 @@ class House:
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     migrate(tmp_path / "fawn.db")
     skills = tmp_path / "skills"
-    provider, _ = await choose("none", DockerSettings(skills, state=tmp_path / "sandbox"))
+    images = Images(tmp_path / "threads", 16, make=False)
+    provider, _ = await choose("none", DockerSettings(skills, state=tmp_path / "sandbox"), images)
     async with Store(tmp_path / "fawn.db", patience=0.1) as store, Store(tmp_path / "checkpoints.db") as checkpoints:
         agent = await build_agent((), Plan(), checkpoints, commands=False)
         outbox = Outbox(store, lambda name: None, Limits())
-        made = House(store, Turns(store, agent, provider, outbox, lambda name: None, tmp_path, Limits()))
+        made = House(store, Turns(store, agent, provider, images, outbox, lambda name: None, tmp_path, Limits()))
         serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(made.threads.serve())]
         await asyncio.sleep(0.05)
         yield made

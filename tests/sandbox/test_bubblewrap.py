@@ -21,7 +21,7 @@ from sandbox.docker_spec import DockerSettings
 from sandbox.folders import Folders
 from sandbox.limits import Settings
 from sandbox.pool import LazyMachine, choose
-from tests.engines import need_bubblewrap
+from tests.engines import measured, need_bubblewrap
 
 
 def children(pid: int | None = None) -> list[int]:
@@ -148,12 +148,12 @@ async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path,
 async def test_choosing(tmp_path: Path) -> None:
     need_bubblewrap()
     settings = DockerSettings(tmp_path, state=tmp_path, host=f"unix://{tmp_path}/none")
-    provider, said = await choose("auto", settings)
+    provider, said = await choose("auto", settings, measured())
     assert provider.runs_commands
     assert "bubblewrap" in said
     await provider.close()
     assert bubblewraps() == []
-    provider, said = await choose("none", settings)
+    provider, said = await choose("none", settings, measured())
     assert isinstance(provider, Folders)
     assert "as configured" in said
 
@@ -163,14 +163,17 @@ import asyncio, os, sys
 from pathlib import Path
 from sandbox.base import SandboxUnavailable
 from sandbox.docker_spec import DockerSettings
+from sandbox.images import Images
 from sandbox.pool import choose
+
+measured = Images(Path("threads"), 16, make=False)
 
 async def main() -> None:
     settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")
-    provider, said = await choose("auto", settings)
+    provider, said = await choose("auto", settings, measured)
     print(provider.runs_commands, said)
     try:
-        await choose("local", settings)
+        await choose("local", settings, measured)
     except SandboxUnavailable as error:
         print("refused:", error)
 

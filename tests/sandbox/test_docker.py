@@ -23,8 +23,10 @@ from sandbox.keeper import Keeper
 from sandbox.limits import Settings
 from sandbox.pool import LazyMachine, choose
 from sandbox.stream import StreamSandbox
-from tests.engines import HOST, IMAGE, Spare, docker_provider, docker_settings, need_bubblewrap, need_docker
+from tests.engines import HOST, IMAGE, Spare, docker_provider, docker_settings, measured, need_bubblewrap, need_docker
 from tests.sandbox.test_stream import pair
+
+FILES = "1000 MB of files each (measured)"
 
 
 @pytest.fixture
@@ -301,7 +303,7 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
 @asynccontextmanager
 async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
     """Name, sentence and whether commands run."""
-    provider, sentence = await choose(kind, settings)  # type: ignore[arg-type]  # any text, as in a test's parameter
+    provider, sentence = await choose(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
         yield provider.runs_commands, provider.name, sentence
     finally:
@@ -313,7 +315,10 @@ async def test_auto_takes_docker_where_it_works(settings: DockerSettings) -> Non
     async with chosen("auto", settings) as (commands, name, sentence):
         assert commands
         assert name == "docker"
-        assert sentence == f"Sandbox: Docker, one isolated container of {IMAGE} per conversation, without network."
+        assert (
+            sentence
+            == f"Sandbox: Docker, one isolated container of {IMAGE} per conversation, without network, {FILES}."
+        )
 
 
 async def test_auto_without_the_image_says_how_to_get_it(settings: DockerSettings) -> None:
@@ -322,7 +327,7 @@ async def test_auto_without_the_image_says_how_to_get_it(settings: DockerSetting
     async with chosen("auto", lacking) as (_, name, sentence):
         assert name == "bubblewrap"
         assert sentence.startswith(
-            "Sandbox: bubblewrap, one isolated machine per conversation, without network. Docker"
+            f"Sandbox: bubblewrap, one isolated machine per conversation, without network, {FILES}. Docker"
         )
         assert sentence.endswith("The image fawn-sandbox:not-there is not there: `fawn sandbox build` makes it.")
     with pytest.raises(SandboxUnavailable, match="fawn sandbox build"):

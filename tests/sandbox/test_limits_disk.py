@@ -16,7 +16,7 @@ from sandbox.base import OUTPUTS, WORKSPACE, FileFault, Gone, SandboxError, Sand
 from sandbox.bubblewrap import Bubblewrap
 from sandbox.disk import Disk, measure
 from sandbox.limits import Settings
-from tests.engines import docker_provider, docker_settings, need_bubblewrap, unprivileged
+from tests.engines import docker_provider, docker_settings, measured, need_bubblewrap, unprivileged
 
 MB = 1 << 20
 
@@ -36,7 +36,7 @@ async def inner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @asynccontextmanager
 async def watched(inner: SandboxProvider, mb: int = 40, files: int = 10_000) -> AsyncIterator[Disk]:
     """A bound of 40 MB."""
-    disk = Disk(inner, mb, files, tick=0.2)
+    disk = Disk(inner, measured(mb), files, tick=0.2)
     watching = asyncio.create_task(disk.watch(), name="watch")
     yield disk
     watching.cancel()

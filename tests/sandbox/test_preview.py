@@ -21,7 +21,7 @@ from sandbox.disk import Disk
 from sandbox.folders import Folders
 from sandbox.limits import Settings
 from sandbox.preview import CONNECTIONS, Preview, PreviewSettings
-from tests.engines import docker_provider, docker_settings, need_bubblewrap
+from tests.engines import docker_provider, docker_settings, measured, need_bubblewrap
 
 SETTINGS = PreviewSettings(True, "127.0.0.1:0")
 SERVER = r"""
@@ -85,12 +85,12 @@ asyncio.run(main())
 async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Disk]:
     async with AsyncExitStack() as stack:
         if request.param == "docker":
-            yield Disk(await stack.enter_async_context(docker_provider(docker_settings(tmp_path))), 1000)
+            yield Disk(await stack.enter_async_context(docker_provider(docker_settings(tmp_path))), measured(1000))
         else:
             need_bubblewrap()
             provider = Bubblewrap(Settings(tmp_path / "skills"))
             stack.push_async_callback(provider.close)
-            yield Disk(provider, 1000)
+            yield Disk(provider, measured(1000))
 
 
 @pytest.fixture

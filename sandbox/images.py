@@ -1,0 +1,274 @@
+"""A file system of its own for the folder of each conversation: an image beside it, mounted while somebody uses it.
+
+What is written there meets a hard bound, whoever writes. Only root can do that. At rest an image takes what is in it;
+before somebody may write, all of its size is set aside on the disk, because nobody is told of blocks that turn out to
+be missing later, and what was written is lost. Folders that were there without an image stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.base import OUTPUTS, SandboxError, SandboxProvider, SandboxUnavailable
+
+log = logging.getLogger(__name__)
+
+LINGER = 120.0  # seconds that an image stays mounted after its last use: longer than any machine takes to start
+PROBE_MB = 16
+SPARE = 20  # a part in so many of the disk is never set aside: the service itself has to write, too
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+SUFFIX, DRAFT = ".img", ".draft"
+# A file per 8 KiB; a small journal, so that a power cut costs no more than the last seconds.
+FORMAT = ("-q", "-F", "-m", "0", "-i", "8192", "-J", "size=4")
+GIVE_BACK = ("-f", "-E", "discard")
+OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
+CLOSED = "The disk of this conversation cannot be used now. Nothing was deleted; the operator sees in the log why."
+
+
+@dataclass(slots=True)
+class _Use:
+    """Who uses a folder now, and when it was used last."""
+
+    users: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+
+class Images:
+    """The folders of conversations below `threads`. With `make`, new ones get an image of `size_mb`; those that have
+    one already are mounted in any case."""
+
+    def __init__(self, threads: Path, size_mb: int, *, make: bool) -> None:
+        self.size, self.make = size_mb << 20, make
+        self._threads = threads
+        self._uses: dict[Path, _Use] = {}
+        self._room = threading.Lock()
+
+    @property
+    def words(self) -> str:
+        """How the bound is kept, for people."""
+        return f"{self.size >> 20} MB of files each ({'in an image' if self.make else 'measured'})"
+
+    @asynccontextmanager
+    async def open(self, folder: Path, *, writes: bool = True) -> AsyncIterator[bool]:
+        """Use `folder` while the context is open; gives whether a file system of its own keeps the bound. Raises
+        SandboxError."""
+        use = self._uses.setdefault(folder, _Use())
+        use.users += 1
+        try:
+            yield await asyncio.to_thread(self._mount, folder, writes)
+        finally:
+            use.users -= 1
+            use.since = time.monotonic()
+
+    async def adopt(self) -> None:
+        """Let go, in time, of what another life of this service left behind."""
+        for folder in await asyncio.to_thread(self._left):
+            self._uses.setdefault(folder, _Use())
+
+    async def release(self, idle: float = LINGER, keep: Collection[Path] = ()) -> None:
+        """Unmount what nobody used for `idle` seconds, and give back what it does not need of the disk."""
+        before = time.monotonic() - idle
+        unused = [folder for folder, use in self._uses.items() if use.since <= before and folder not in keep]
+        await asyncio.gather(*map(self.let_go, unused))
+
+    async def let_go(self, folder: Path) -> None:
+        """The same for one, now, if nobody uses it."""
+        use = self._uses.get(folder)
+        if use is None:
+            return
+        since = use.since
+        if await asyncio.to_thread(_unmount, folder, use) and not use.users and use.since == since:
+            self._uses.pop(folder, None)
+
+    async def remove(self, folder: Path) -> None:
+        """Delete `folder` with everything in it."""
+        self._uses.pop(folder, None)
+        await asyncio.to_thread(_remove, folder)
+
+    async def check(self, provider: SandboxProvider) -> None:
+        """Let a machine work in an image. Raises SandboxUnavailable with the fix."""
+        if not self.make:
+            return
+        other = "or set `sandbox: {disk: measured}`"
+        if os.geteuid() != 0:
+            raise SandboxUnavailable(f"Images of disks need root (`sandbox.disk: images`): run Fawn as root, {other}.")
+        key = f"check-{secrets.token_hex(8)}"
+        folder = self._threads / key
+        probe = Images(self._threads, PROBE_MB, make=True)
+        try:
+            async with probe.open(folder), provider.acquire(key, folder) as sandbox:
+                await sandbox.write(f"{OUTPUTS}/seen", b"seen")
+                seen = await asyncio.to_thread((folder / "outputs" / "seen").exists)
+        except SandboxError as error:
+            cause = error.__cause__
+            reason = str(cause.strerror if isinstance(cause, OSError) else error).partition("\n")[0]
+            reason = reason.replace(str(folder), "the folder").removesuffix(".")
+            raise SandboxUnavailable(f"Images of disks do not work here ({reason}): {other}.") from error
+        finally:
+            await provider.destroy(key)
+            await probe.remove(folder)
+        if not seen:
+            raise SandboxUnavailable(f"Sandboxes do not see the disks that Fawn mounts: {other}.")
+
+    # ------------------------------------------------------------ in a thread
+
+    def _mount(self, folder: Path, writes: bool) -> bool:
+        plain = folder.exists()  # looked at first: an image is there before its folder
+        image = _image(folder)
+        try:
+            if not image.exists():
+                if plain or not self.make:
+                    return False
+                self._create(image)
+            with _locked(image) as fd:
+                if not os.path.ismount(folder):
+                    self._attach(folder, image, fd, writes)
+                elif writes:
+                    self._set_aside(fd)
+                return os.fstat(fd).st_size <= self.size
+        except OSError as error:
+            log.error("disk.closed image=%s reason=%s", image, error)  # noqa: TRY400  the reason is enough
+            if error.errno == errno.ENOSPC:
+                words = f"This machine has no room for the {self.size >> 20} MB that this conversation may take."
+                raise SandboxError(f"{words} Nothing was deleted; the operator has to make some.") from error
+            raise SandboxError(CLOSED) from error
+
+    def _create(self, image: Path) -> None:
+        """An empty one. Two who make it at once get the same."""
+        image.parent.mkdir(parents=True, exist_ok=True)
+        fd, draft = tempfile.mkstemp(DRAFT, dir=image.parent)
+        try:
+            os.truncate(fd, self.size)
+            _run("mkfs.ext4", *FORMAT, draft)
+            with suppress(FileExistsError):
+                os.link(draft, image)
+        finally:
+            os.close(fd)
+            os.unlink(draft)
+
+    def _attach(self, folder: Path, image: Path, fd: int, writes: bool) -> None:
+        folder.mkdir(mode=0o711, exist_ok=True)
+        if any(folder.iterdir()):
+            raise FileExistsError(errno.EEXIST, "files lie where the image belongs: move them away", str(folder))
+        # A container that outlived the service may still use it: then the same device is mounted once more.
+        if not _attached(image, fd):
+            _check(image, fd)
+            if _formatted(fd) < self.size:
+                _check(image, fd, "-f")
+                os.truncate(fd, self.size)
+                _run("resize2fs", str(image), fd=fd)
+            if writes:
+                self._set_aside(fd)
+        _run("mount", "-o", OPTIONS, str(image), str(folder), fd=fd)
+        folder.chmod(0o711)
+
+    def _set_aside(self, fd: int) -> None:
+        """Take all of the image's size from the disk now. Raises OSError when that leaves too little to others."""
+        with self._room:
+            disk, image = os.fstatvfs(fd), os.fstat(fd)
+            missing = image.st_size - image.st_blocks * 512
+            if missing > 0:
+                if (disk.f_bavail - disk.f_blocks // SPARE) * disk.f_frsize < missing:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.posix_fallocate(fd, 0, image.st_size)
+
+    def _left(self) -> list[Path]:
+        for draft in self._threads.glob(f"*{DRAFT}"):
+            draft.unlink(missing_ok=True)
+        found = [(image, image.with_suffix("")) for image in self._threads.glob(f"*{SUFFIX}")]
+        return [folder for image, folder in found if os.path.ismount(folder) or _whole(image)]
+
+
+def _unmount(folder: Path, use: _Use) -> bool:
+    """Whether nothing is left to be done, because nobody came meanwhile, or still uses it."""
+    image = _image(folder)
+    if not image.exists():
+        return True
+    with _locked(image) as fd:
+        if use.users:
+            return False
+        try:
+            if os.path.ismount(folder):
+                _run("umount", str(folder), fd=fd)
+            if _attached(image, fd):
+                return False
+        except OSError as error:
+            log.warning("disk.busy folder=%s reason=%s", folder, error)  # the next round tries again
+            return False
+        try:
+            if _whole(image):
+                _check(image, fd, *GIVE_BACK)
+        except OSError as error:
+            log.error("disk.damaged image=%s reason=%s", image, error)  # noqa: TRY400  the reason is enough
+        return True
+
+
+def _remove(folder: Path) -> None:
+    with suppress(FileNotFoundError), _locked(_image(folder)) as fd:
+        if os.path.ismount(folder):
+            _run("umount", "--lazy", str(folder), fd=fd)
+        _image(folder).unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _image(folder: Path) -> Path:
+    return folder.with_name(folder.name + SUFFIX)
+
+
+@contextmanager
+def _locked(image: Path) -> Iterator[int]:
+    """The image's descriptor, while nobody else works on it: also no program that a killed service left at it."""
+    with image.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+def _run(program: str, *arguments: str, fd: int = -1, good: Collection[int] = (0,)) -> str:
+    """What it says. It inherits `fd`, and with it the lock. Raises OSError when it fails."""
+    try:
+        done = subprocess.run(
+            [program, *arguments], env={"PATH": PATH, "LC_ALL": "C"}, pass_fds=[fd] if fd >= 0 else [],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise OSError(errno.ENOENT, f"{program} is missing: apt install mount e2fsprogs") from error
+    if done.returncode not in good:
+        raise OSError(errno.EIO, (done.stderr + done.stdout).strip()[-500:] or f"{program} failed")
+    return done.stdout
+
+
+def _attached(image: Path, fd: int) -> bool:
+    """A loop device has it open: somebody has it mounted, perhaps where we do not see it."""
+    return bool(_run("losetup", "-j", str(image), fd=fd))
+
+
+def _check(image: Path, fd: int, *options: str) -> None:
+    """Repair what can be repaired without a choice. Raises OSError."""
+    _run("e2fsck", "-p", *options, str(image), fd=fd, good=(0, 1))
+
+
+def _whole(image: Path) -> bool:
+    """All of its size is taken from the disk."""
+    status = image.stat()
+    return status.st_blocks * 512 >= status.st_size
+
+
+def _formatted(fd: int) -> int:
+    """The bytes of an ext4 file system, from its superblock."""
+    blocks, scale = struct.unpack("<4xI16xI", os.pread(fd, 28, 1024))
+    return int(blocks << (10 + scale))

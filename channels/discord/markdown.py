@@ -9,6 +9,7 @@ from markdown_it.token import Token
 from wcwidth import wcswidth
 
 _TABLES = MarkdownIt("commonmark").enable("table")
+_PIPE = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"(?P<code>(?P<mark>`+).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL)
 
 
@@ -35,7 +36,7 @@ def quiet(text: str) -> str:
 def _aligned(lines: list[str]) -> list[str]:
     """A table as a code block, its columns as wide as people see them (CJK is two wide)."""
     rows: list[list[str]] = []
-    for token in _TABLES.parse("\n".join(lines)):
+    for token in _TABLES.parse("\n".join(_widened(lines))):
         if token.type == "tr_open":
             rows.append([])
         elif token.type == "inline":
@@ -48,6 +49,16 @@ def _aligned(lines: list[str]) -> list[str]:
 
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", str(rows))), default=0))
     return [fence, line(rows[0]), "-+-".join("-" * width for width in widths), *map(line, rows[1:]), fence]
+
+
+def _widened(lines: list[str]) -> list[str]:
+    """The same with a head as wide as the widest row: the parser leaves out what goes beyond it."""
+    columns = [len(_PIPE.findall(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
+    more = max(columns) - columns[0]
+    if not more:
+        return lines
+    head, rule = (line.rstrip().removesuffix("|") + "|" for line in lines[:2])
+    return [head + " |" * more, rule + "-|" * more, *lines[2:]]
 
 
 def _cell(token: Token) -> str:

@@ -85,6 +85,7 @@ class _Walk:
     bullet: bool = False  # the last thing written is an item's bullet
     rows: list[list[str]] = field(default_factory=list)
     cell: list[str] | None = None  # the parts of the table cell that is open
+    edge: int = 0  # where the last cell ended
 
     def take(self, event: Any, start: int, end: int) -> None:  # events are the parser's nested dicts and names
         """One event of the parser."""
@@ -125,6 +126,7 @@ class _Walk:
                 self.item(at)
             case "TableRow" | "TableHead":
                 self.rows.append([])
+                self.edge = at
             case "TableCell":
                 self.cell = []
             case {"Heading": _}:
@@ -168,7 +170,10 @@ class _Walk:
                 self.lists.pop()
             case "TableCell":
                 self.rows[-1].append("".join(self.cell or ()))
-                self.cell = None
+                self.cell, self.edge = None, at
+            case "TableRow":  # the parser leaves out what goes beyond the columns of the head
+                if more := self.source[self.edge : at].decode().strip("| \t\r\n"):
+                    self.rows[-1] += [cell.strip() for cell in more.split("|")]
             case "Table":
                 self.begin("pre")
                 self.write(_table(self.rows))

@@ -172,6 +172,8 @@ def test_tables_are_aligned_code_and_the_rest_is_left_alone() -> None:
         *fence.split("\n"),
     ]
     assert convert("a | b") == "a | b"
+    wide = "a | b\n--|--\n|| 2 | 3 | 4|"  # more cells than the head has
+    assert convert(wide).split("\n") == ["```", "a | b |   |", "--+---+---+--", "  | 2 | 3 | 4", "```"]
 
 
 def test_links_are_quiet_outside_of_code() -> None:

@@ -52,6 +52,11 @@ def marked(markdown: str) -> tuple[str, list[tuple[object, ...]]]:
             "a    | 值\n-----+---\n值值 | b",
             [("pre", "a    | 值\n-----+---\n值值 | b")],
         ),
+        (
+            "| a |\n|---|\n| *b* | 值 | d |\n| c |",  # more cells than the head has
+            "a |    |\n--+----+--\nb | 值 | d\nc |    |",
+            [("pre", "a |    |\n--+----+--\nb | 值 | d\nc |    |")],
+        ),
     ],
 )
 def test_what_is_shown(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:

@@ -102,7 +102,8 @@ async def test_case_76_the_engine_goes_away_and_comes_back(
 
 async def test_one_sentence_says_which_sandbox_everywhere(telegram: FakeTelegram, start: Start, engine: Engine) -> None:
     service = await start(sandbox=DOCKER)
-    sentence = f"Docker, one isolated container of {IMAGE} per conversation, without network, 4096 MB of files each (measured)."
+    bounds = "without network, 4096 MB of files each (measured)"
+    sentence = f"Docker, one isolated container of {IMAGE} per conversation, {bounds}."
     await until(lambda: sentence in service.log(), 20, "the line in the log")
     telegram.send("/status")
     await telegram.wait(JANE, sentence, seconds=20)

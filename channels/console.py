@@ -44,6 +44,7 @@ from channels.terminal import Face, Key, clean
 NAME = "console"
 LOCAL = True  # its person started the process: no access rules unless somebody writes some
 REPEATED = "_(Fawn was interrupted here: this may be the second time you see it.)_"
+LEAVE = ("/quit", "/exit")
 _AGAIN = 1.0  # seconds until a message that could not be stored is offered again
 
 
@@ -103,6 +104,8 @@ class Console:
                 if isinstance(event, Key):
                     if not await self._interrupt(receive):
                         return
+                elif event.strip() in LEAVE:
+                    return
                 elif event.strip():
                     await self._offer(receive, self._message(event.strip()))
         finally:

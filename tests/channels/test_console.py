@@ -362,6 +362,14 @@ def test_ctrl_c_empties_the_line_first_and_ctrl_d_leaves(terminal: Terminal, log
     assert offered(log) == []
 
 
+@pytest.mark.parametrize("word", ["/quit", "/exit"])
+def test_a_word_leaves(terminal: Terminal, log: Path, word: str) -> None:
+    terminal.type(f"{word}\r")
+    terminal.until(terminal.left)
+    assert terminal.process.returncode == 0
+    assert offered(log) == []
+
+
 def test_a_reply_taller_than_the_screen_shows_its_last_lines_and_then_all_of_it(terminal: Terminal) -> None:
     terminal.type("poem\r")
     terminal.shows("line 60 of a long poem")

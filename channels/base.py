@@ -104,6 +104,11 @@ class Posts(Protocol):
     async def unsent(self, index: int) -> None: ...
 
 
+def first_post(posts: Posts) -> Posted | None:
+    """What is known of the first message, which of a file is the only one."""
+    return next((posted for posted in posts.known if posted.index == 0), None)
+
+
 class Reply(Protocol):
     """One reply that grows in place, in its thread."""
 

@@ -37,6 +37,7 @@ from channels.base import (
     Reply,
     TryLater,
     command_text,
+    first_post,
 )
 from channels.pipe import Pipe
 from channels.terminal import Face, Key, clean
@@ -219,7 +220,7 @@ class ConsoleReply:
         await self.close()
         if final.ask:
             self._console.asked(final.ask)
-        known = next((post for post in self._posts.known if post.index == 0), None)
+        known = first_post(self._posts)
         if known and known.id is not None:
             return
         text = f"{REPEATED}\n\n{final.text}" if known else final.text

@@ -1,4 +1,4 @@
-"""What every platform says alike: plan and steps as lines, the sentences about a store that is full."""
+"""What every platform says alike: plan and steps as lines, the sentences about answers and trouble."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ NOT_STORED = (
     "I can't store messages at the moment, so I have not taken yours yet. It is not lost: I will take it by itself as"
     " soon as I can."
 )
+NOT_YOURS = "This is not yours to answer."
+ANSWERED = "This is answered already."
+REPEAT = "↻ Possibly a repeat:"  # before what may be shown twice
 _STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
 _ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
 

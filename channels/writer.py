@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.conversation import Block, Done, Final, View
-from channels.base import ChannelError, Posts, Refused, TryLater, Unknown
+from channels.base import ChannelError, Posts, Refused, TryLater, Unknown, first_post
 from channels.pace import Place, Priority
 
 log = logging.getLogger(__name__)
@@ -285,7 +285,7 @@ class Writer(Generic[P]):
 async def post_once(posts: Posts, post: Callable[[], Awaitable[str]]) -> None:
     """Make the one post of a file, with the store told before and after. One whose outcome was unknown before stays so
     until it is known. Raises ChannelError."""
-    known = any(posted.index == 0 for posted in posts.known)
+    known = first_post(posts)
     await posts.sending(0)
     try:
         message_id = await post()

@@ -25,6 +25,7 @@ from channels.base import (
     Refused,
     Reply,
     TryLater,
+    first_post,
 )
 from channels.discord import Settings, events
 from channels.discord.calls import Calls
@@ -139,8 +140,7 @@ class Discord:
     # ------------------------------------------------------------ files
 
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
-        known = next((post for post in posts.known if post.index == 0), None)
-        if known and known.id:
+        if (known := first_post(posts)) and known.id:
             return
         guild = self._places.guilds.get(thread.workspace)
         most = UPLOADS[min(guild.tier, 3)] if guild else UPLOADS[0]

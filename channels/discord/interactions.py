@@ -11,6 +11,7 @@ from agent.conversation import Kind, Message
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.calls import Answered, Calls
 from channels.discord.rivals import Rivals
+from channels.words import ANSWERED, NOT_YOURS
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,6 @@ LIVES = 14 * 60.0  # seconds that an interaction can be answered (15 minutes, le
 
 MESSAGE, DEFER, DEFER_CLICK, UPDATE = 4, 5, 6, 7  # kinds of answers
 ONLY_YOU = 1 << 6  # EPHEMERAL
-NOT_YOURS = "This is not yours to answer."
-ANSWERED = "This is answered already."
 NOT_YOU = "You may not use this here. If we have not met, write to me in a direct message first."
 NOT_STORED = "I can't store anything at the moment, so I have not taken this. Try it again in a moment."
 

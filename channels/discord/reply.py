@@ -33,7 +33,6 @@ MENUS, CHOICES, CHOICE = 5, 25, 100  # menus of a message, options of one, chara
 NO_PREVIEWS = 1 << 2  # SUPPRESS_EMBEDS: takes link previews away, and embeds of ours too
 COLOUR = 0x5865F2
 
-REPEAT = "↻ Possibly a repeat: "
 
 Json = dict[str, Any]  # the shape is Discord's
 
@@ -98,7 +97,7 @@ class Surface:
         return Part("…")
 
     def repeat(self, part: Part) -> Part:
-        return replace(part, text=REPEAT + part.text)
+        return replace(part, text=f"{words.REPEAT} {part.text}")
 
     # ------------------------------------------------------------ calls
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import aiohttp
 
 from agent.conversation import Attachment
-from channels.base import OutFile, Posts, Refused, TryLater, Unknown
+from channels.base import OutFile, Posts, Refused, TryLater, Unknown, first_post
 from channels.feishu.calls import Calls, Said
 from channels.feishu.card import plain
 from channels.feishu.reply import Sender
@@ -28,7 +28,7 @@ _TOO_BIG = 234037
 
 async def send(calls: Calls, sender: Sender, place: Place, file: OutFile, posts: Posts) -> None:
     """Upload one file and show it, as a picture where it is one; its caption follows as text."""
-    if any(post.id for post in posts.known if post.index == 0):
+    if (known := first_post(posts)) and known.id:
         return
     check(file, UPLOAD, "Feishu")
 

@@ -27,6 +27,7 @@ from channels.base import (
     Reply,
     TryLater,
     Unknown,
+    first_post,
 )
 from channels.pace import Budget, Place, Priority, Rates
 from channels.slack import Settings
@@ -35,10 +36,11 @@ from channels.slack.blocks import LIMIT, Part, plain
 from channels.slack.calls import Calls, Json, Rejected
 from channels.slack.events import NAME
 from channels.slack.history import earlier
-from channels.slack.reply import REPEAT, Surface
+from channels.slack.reply import Surface
 from channels.slack.response import Response, Way
 from channels.slack.socket import Socket
 from channels.slack.team import Team
+from channels.words import REPEAT
 from channels.writer import Writer, post_once
 
 SIZE = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736)
@@ -164,7 +166,7 @@ class Slack:
     # ------------------------------------------------------------ files
 
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
-        known = next((post for post in posts.known if post.index == 0), None)
+        known = first_post(posts)
         if known and known.id:
             return
         files.check(file, SIZE, "Slack")

@@ -19,12 +19,12 @@ from channels.base import ChannelError, Posts, TryLater, Unknown
 from channels.slack.blocks import CHUNK, STEPS, TASKS, Part, Task, controls, cut, hint, message, settled, tasks
 from channels.slack.calls import Ended, Json, address
 from channels.slack.team import Team
+from channels.words import REPEAT
 from channels.writer import Missing
 
 log = logging.getLogger(__name__)
 
 METADATA = "fawn_reply"
-REPEAT = "↻ Possibly a repeat:"
 RECENT = 86_400.0  # seconds back in which a message of unknown outcome is looked for
 
 Find = Callable[[str], Awaitable[Team]]  # the workspace of that name; raises ChannelError

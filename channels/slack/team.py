@@ -29,8 +29,6 @@ FAILED = 2.0  # …and that it did not answer
 SESSION = 3000.0  # seconds after which Slack is told again that somebody works (it forgets after an hour)
 TITLE = 60  # characters of a session's title
 
-NOT_YOURS = "This is not yours to answer."
-ANSWERED = "This is answered already."
 AGAIN_PLEASE = "I can't store messages at the moment, so I have not taken yours yet. Please try it again in a while."
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 
@@ -207,7 +205,7 @@ class Team:
     async def _clicked(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Put the choice where the buttons were; who may not choose is told so, and nobody else."""
         if receipt is not Receipt.ACCEPTED:
-            told = NOT_YOURS if receipt is Receipt.IGNORED else ANSWERED
+            told = words.NOT_YOURS if receipt is Receipt.IGNORED else words.ANSWERED
             await self.calls("chat.postEphemeral", **address(click.thread), user=click.author.id, text=told)
             return
         chosen = f"✓ {click.text}"[:1900] + f" ({click.author.name})"

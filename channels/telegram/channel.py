@@ -29,6 +29,7 @@ from channels.base import (
     Reply,
     TryLater,
     Unknown,
+    first_post,
 )
 from channels.markdown import utf16
 from channels.pace import Budget, Place, Priority, Rates
@@ -36,8 +37,9 @@ from channels.telegram import Settings
 from channels.telegram.calls import Api, Calls, Typing, translated
 from channels.telegram.events import NAME
 from channels.telegram.poll import Poll
-from channels.telegram.reply import LIMIT, REPEAT, Part, Surface
+from channels.telegram.reply import LIMIT, Part, Surface
 from channels.telegram.request import AiohttpRequest
+from channels.words import REPEAT
 from channels.writer import Writer, post_once
 
 log = logging.getLogger(__name__)
@@ -116,11 +118,11 @@ class Telegram:
     # ------------------------------------------------------------ files
 
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
-        known = next((post for post in posts.known if post.index == 0), None)
+        known = first_post(posts)
         if known and known.id:
             return
         files.check(file, UPLOAD, "Telegram")
-        caption = (REPEAT if known else "") + file.caption
+        caption = (f"{REPEAT} " if known else "") + file.caption
         while utf16(caption) > CAPTION:
             caption = caption[: CAPTION - 1 - max(0, utf16(caption) - len(caption))].rstrip() + "…"
         place = self._place(thread)

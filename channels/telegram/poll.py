@@ -17,7 +17,7 @@ from channels.telegram.calls import Api, Calls, Typing
 from channels.telegram.events import NAME, UPDATES, Me, read
 from channels.telegram.request import Flood
 from channels.vitals import Vitals, pause
-from channels.words import NOT_STORED
+from channels.words import ANSWERED, NOT_STORED, NOT_YOURS
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,6 @@ REJECTED = "Telegram rejects the bot's token: take the right one from @BotFather
 CONFLICT = (
     "Another program answers for this bot with the same token: standing by until it is gone. Only one of them works."
 )
-NOT_YOURS = "This is not yours to answer."
-ANSWERED = "This is answered already."
 
 
 class Poll:

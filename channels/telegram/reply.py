@@ -22,8 +22,6 @@ ROWS = 8  # of buttons
 LABEL = 100  # characters of a button
 STEPS = 8  # the latest are shown
 
-REPEAT = "↻ Possibly a repeat: "
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -79,7 +77,7 @@ class Surface:
         return Part("…")
 
     def repeat(self, part: Part) -> Part:
-        return replace(part, head=REPEAT + part.head)
+        return replace(part, head=f"{words.REPEAT} {part.head}")
 
     # ------------------------------------------------------------ calls
 

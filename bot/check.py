@@ -179,15 +179,12 @@ async def _channel(entry: ChannelConfig) -> Finding:
     try:
         async with asyncio.timeout(CHANNEL_SECONDS):
             told = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
-    except TimeoutError:
-        fix = "check the address, `proxy` and the network"
-        return Finding("fault", subject, f"no answer in {CHANNEL_SECONDS:.0f} s", fix)
     except Refused as error:  # it says what to do
         return Finding("fault", subject, str(error))
-    except (ChannelError, OSError) as error:
-        return Finding(
-            "fault", subject, str(error) or type(error).__name__, "check the address, `proxy` and the network"
-        )
+    except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
+        late = isinstance(error, TimeoutError)
+        what = f"no answer in {CHANNEL_SECONDS:.0f} s" if late else str(error) or type(error).__name__
+        return Finding("fault", subject, what, "check the address, `proxy` and the network")
     access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
     if access.open:
         return Finding(

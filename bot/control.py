@@ -24,7 +24,7 @@ from agent.conversation import Final, Thread
 from bot import access, book
 from bot.store import Execute, Store
 from sandbox.base import SandboxError
-from sandbox.images import SUFFIX, Images
+from sandbox.images import Images
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Operations:
         tar = await asyncio.to_thread(tarfile.open, partial, "w:gz")
         try:
             await asyncio.to_thread(_databases, self._data_dir, tar)
-            for folder in await asyncio.to_thread(_folders, self._data_dir / "threads"):
+            for folder in await asyncio.to_thread(self._images.folders):
                 try:
                     async with self._images.open(folder, writes=False):
                         await asyncio.to_thread(tar.add, folder, f"threads/{folder.name}", filter=_regular)
@@ -172,11 +172,6 @@ def _databases(data_dir: Path, tar: tarfile.TarFile) -> None:
                 source.close()
                 mirror.close()
             tar.add(copy, database.name)
-
-
-def _folders(threads: Path) -> list[Path]:
-    """Of all conversations, also of those whose image is not mounted."""
-    return sorted({path.with_suffix("") for path in threads.glob("*") if path.suffix in ("", SUFFIX)})
 
 
 def _regular(info: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -142,8 +142,10 @@ class Disk:
                         group.create_task(self._guard(key, one), name=f"disk:{key}")
 
     def _suspect(self, one: _Conversation) -> bool:
-        if one.image or one.usage is None:
-            return not one.image
+        if one.image:
+            return False
+        if one.usage is None:
+            return True
         if one.commands and time.monotonic() - one.measured >= max(OFTEN, SHARE * one.cost):
             return True
         left = (max(0, self._most.size - one.usage.size), max(0, self._most.files - one.usage.files))

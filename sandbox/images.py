@@ -75,6 +75,10 @@ class Images:
             use.users -= 1
             use.since = time.monotonic()
 
+    def folders(self) -> list[Path]:
+        """Those of all conversations, also where the image is not mounted."""
+        return sorted({path.with_suffix("") for path in self._threads.glob("*") if path.suffix in ("", SUFFIX)})
+
     async def adopt(self) -> None:
         """Let go, in time, of what another life of this service left behind."""
         for folder in await asyncio.to_thread(self._left):

@@ -228,17 +228,17 @@ class Intake:
     async def _read_past(self, workspace: str) -> None:
         """Offer what was missed, then what came meanwhile."""
         guild = "" if workspace == DIRECT else workspace
-        async for channel, found in missed(self._calls, self._places, self._rivals, self._past, workspace):
-            log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
-            await self._offer(self._messages(found, await self._places.address(channel, guild)), live=False)
-        if workspace in self._again:
+        again = True
+        while again:
+            async for channel, found in missed(self._calls, self._places, self._rivals, self._past, workspace):
+                log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
+                await self._offer(self._messages(found, await self._places.address(channel, guild)), live=False)
+            again = workspace in self._again
             self._again.discard(workspace)
-            return await self._read_past(workspace)
         while came := self._gates[workspace]:
             self._gates[workspace] = []
             await self._offer(came)
         del self._gates[workspace]
-        return None
 
     def withdraw(self, room: str, message: str) -> None:
         """Take away an answer of ours that somebody else had given."""

@@ -12,7 +12,6 @@ port (`dial`), so that the host never opens anything of the tenant's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import secrets
@@ -117,15 +116,15 @@ class Egress:
         if self._rules.ca_file:
             (folder / CA_FILE).write_bytes(_authorities(self._rules.ca_file))
             (folder / CA_FILE).chmod(0o644)
-        with contextlib.suppress(FileNotFoundError):
-            (folder / SOCKET).unlink()
+        new = f"{SOCKET}-{secrets.token_hex(4)}"  # made beside the old one and put in its place: two may come at once
         handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
-            listener.bind(f"/proc/self/fd/{handle}/{SOCKET}")  # a socket's path ends at 107 bytes, ours may be longer
+            listener.bind(f"/proc/self/fd/{handle}/{new}")  # a socket's path ends at 107 bytes, ours may be longer
         finally:
             os.close(handle)
-        (folder / SOCKET).chmod(0o666)
+        (folder / new).chmod(0o666)
         listener.listen(64)
+        (folder / new).replace(folder / SOCKET)
 
 
 def _authorities(own: str) -> bytes:

@@ -326,6 +326,17 @@ async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path,
     await second.aclose()
 
 
+async def test_services_that_come_at_once_open_the_same_folder(tmp_path: Path) -> None:
+    many = [Egress(NetworkRules("off"), tmp_path / "e", Names()) for _ in range(4)]
+    for number in range(20):
+        folders = await asyncio.gather(*(egress.open(f"t{number}") for egress in many))
+        assert len(set(folders)) == 1
+        assert [path.name for path in folders[0].iterdir()] == [SOCKET]
+        assert (await ask(folders[0], f"CONNECT {HOST}:443 HTTP/1.1"))[0].startswith("HTTP/1.1 403")
+    for egress in many:
+        await egress.aclose()
+
+
 async def test_without_a_network_everything_is_refused_and_written_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.disk import Disk
-from sandbox.docker import Docker
-from sandbox.docker_engine import Engine
-from sandbox.docker_spec import DockerSettings
-from sandbox.files import read_file, write_file
-from sandbox.images import Images
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.loop_images import Images
+from sandbox.disk.quota import Disk
+from sandbox.disk.safe_files import read_file, write_file
+from sandbox.docker.client import Engine
+from sandbox.docker.provider import Docker
+from sandbox.docker.spec import DockerSettings
+from sandbox.settings import Settings
 
 ONE_SHOT = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"]
 ONE_SHOT += ["--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev"]

@@ -113,7 +113,7 @@ def _run(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
 async def _banner(config: Config) -> str:
     """The first lines on a terminal: who answers, and with what sandbox. Raises SandboxUnavailable."""
     from bot.app import images, models, sandbox_settings
-    from sandbox.pool import choose
+    from sandbox.select import choose
 
     provider, sandbox = await choose(config.sandbox.provider, sandbox_settings(config), images(config))
     await provider.close()
@@ -176,7 +176,7 @@ def _manifest() -> int:
 
 def _build(arguments: argparse.Namespace, config: Config) -> int:
     from sandbox.base import SandboxError
-    from sandbox.image import build
+    from sandbox.docker.image_build import build
 
     try:
         asyncio.run(build(config.sandbox.docker_host, config.sandbox.image, arguments.base))

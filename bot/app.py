@@ -33,12 +33,12 @@ from bot.threads import Threads
 from bot.turns import Turns
 from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
-from sandbox.disk import Disk
-from sandbox.docker_spec import DockerSettings
-from sandbox.images import Images
-from sandbox.limits import Settings
-from sandbox.pool import choose
-from sandbox.preview import Preview
+from sandbox.disk.loop_images import Images
+from sandbox.disk.quota import Disk
+from sandbox.docker.spec import DockerSettings
+from sandbox.network.preview import Preview
+from sandbox.select import choose
+from sandbox.settings import Settings
 
 if TYPE_CHECKING:
     from agent.build import Show

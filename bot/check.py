@@ -23,7 +23,7 @@ from bot.offers import named
 from bot.sections import ChannelConfig, Config
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
-from sandbox.pool import choose
+from sandbox.select import choose
 
 CHANNEL_SECONDS = 15.0
 MODEL_SECONDS = 60.0  # a local model may have to be loaded first

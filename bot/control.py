@@ -24,7 +24,7 @@ from agent.conversation import Final, Thread
 from bot import access, book
 from bot.store import Execute, Store
 from sandbox.base import SandboxError
-from sandbox.images import Images
+from sandbox.disk.loop_images import Images
 
 log = logging.getLogger(__name__)
 

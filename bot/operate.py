@@ -10,7 +10,7 @@ from pathlib import Path
 from bot.control import Answer, NotRunning, Operations, Unknown, call
 from bot.migrate import NewerSchema, migrate
 from bot.store import DataLock, Locked, Store
-from sandbox.images import Images
+from sandbox.disk.loop_images import Images
 
 WORDS = {
     "dead.requeue": ("id",),

@@ -12,7 +12,8 @@ from pathlib import Path
 from agent.conversation import File
 from bot.store import Execute, Row
 from channels.base import OutFile
-from sandbox import base, files
+from sandbox import base
+from sandbox.disk import safe_files
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
     shutil.rmtree(spool, ignore_errors=True)  # what an interrupted try of this run copied
     if not outputs.is_dir():
         return Collected(stamps={})
-    found = files.snapshot(outputs)
+    found = safe_files.snapshot(outputs)
     stamps = {path: _stamp(stamp) for path, stamp in found.items() if not stamp.problem}
     unsendable = {path: f"!{stamp.problem}" for path, stamp in found.items() if stamp.problem}
     captions = {file.path.removeprefix(f"{base.OUTPUTS}/"): file.caption for file in presented}
@@ -57,7 +58,7 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
         target = spool / f"{len(out)}"
         try:
             spool.mkdir(parents=True, exist_ok=True)
-            size = files.copy_out(outputs, path, target, limit)
+            size = safe_files.copy_out(outputs, path, target, limit)
         except (base.SandboxError, OSError) as error:
             notes.append(f"Not sent: {_shown(path)} ({_reason(error, found[path].size, limit)}).")
             target.unlink(missing_ok=True)
@@ -66,7 +67,7 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
     return Collected(stamps | unsendable, tuple(out), tuple(notes))
 
 
-def _stamp(stamp: files.Stamp) -> str:
+def _stamp(stamp: safe_files.Stamp) -> str:
     return f"{stamp.mtime_ns} {stamp.ctime_ns} {stamp.size} {stamp.ino}"
 
 
@@ -77,7 +78,7 @@ def _reason(error: Exception, size: int, limit: int) -> str:
 
 
 def _shown(path: str) -> str:
-    return f"`{files.shown(path).replace('`', '�')}`"
+    return f"`{safe_files.shown(path).replace('`', '�')}`"
 
 
 def seen(execute: Execute, conversation: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bot.store import Execute, Store, StoreError
 from bot.turns import folder
-from sandbox.images import Images
+from sandbox.disk.loop_images import Images
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from agent.models import ModelSettings
-from sandbox.egress_rules import NetworkRules
-from sandbox.preview import PreviewSettings
+from sandbox.network.preview import PreviewSettings
+from sandbox.network.rules import NetworkRules
 
 T = TypeVar("T")
 

@@ -30,8 +30,8 @@ from bot.store import Execute, Store, StoreError
 from bot.uploads import Uploads
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
-from sandbox.images import Images
-from sandbox.pool import LazyMachine
+from sandbox.disk.loop_images import Images
+from sandbox.select import LazyMachine
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along; the bot builds it in a thread after it listens
     from agent.turn import Agent

@@ -15,8 +15,9 @@ from agent.desk import Input, Upload
 from bot.sections import Limits
 from bot.store import Execute, Store
 from channels.base import Channel, ChannelError, Refused, TryLater
-from sandbox import base, files
-from sandbox.images import Images
+from sandbox import base
+from sandbox.disk import safe_files
+from sandbox.disk.loop_images import Images
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +95,9 @@ class Uploads:
 
     async def _save(self, attachment: Attachment, data: bytes) -> Upload:
         def save() -> Upload:
-            files.make_folders(self._folder)
-            name = files.free_name(self._folder / "uploads", files.safe_name(attachment.name))
-            files.write_file(self._folder / "uploads", name, data)
+            safe_files.make_folders(self._folder)
+            name = safe_files.free_name(self._folder / "uploads", safe_files.safe_name(attachment.name))
+            safe_files.write_file(self._folder / "uploads", name, data)
             return Upload(name, f"{base.UPLOADS}/{name}", len(data))
 
         async with self._images.open(self._folder):

@@ -112,8 +112,8 @@ class Sandbox(Protocol):
         """Files and folders below `path`, sorted, at most `limit`. Raises FileFault."""
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
-        """Virtual paths of files below `path` that match, newest first (`sandbox.search.translate` says how patterns
-        are read). Raises FileFault."""
+        """Virtual paths of files below `path` that match, newest first (see `sandbox.inside.search.translate`
+        for patterns). Raises FileFault."""
 
     async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
         """Lines below `path` that match a Python regular expression. Raises FileFault for a bad expression."""

@@ -1,112 +1,150 @@
-"""Which kind of machine is used here, and a turn's lazy hold on its own."""
+"""Who uses which machine, and which may go: the part of a provider that is the same for every engine."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Generic, TypeVar
 
-from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.docker import Docker
-from sandbox.docker_spec import DockerSettings
-from sandbox.egress_rules import NetworkRules
-from sandbox.folders import Folders
-from sandbox.images import Images
+from sandbox.base import Gone, SandboxError
+from sandbox.wire.client import StreamSandbox
 
+log = logging.getLogger(__name__)
 
-async def choose(
-    provider: Literal["auto", "docker", "local", "none"],
-    settings: DockerSettings,
-    images: Images,
-) -> tuple[SandboxProvider, str]:
-    """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
-    SandboxUnavailable with the fix, as do `images` where they do not work; "auto" takes the best that works, and says
-    what keeps it from a better one."""
-    only = Folders(settings.skills)
-    if provider == "none":
-        await images.check(only)
-        return only, "Sandbox: files only, as configured; commands are off."
-    why: list[str] = []
-    if provider in ("auto", "docker"):
-        made: Docker | Bubblewrap = Docker(settings)
-        try:
-            await _tried(made, images)
-            words = f"Docker, one {settings.runtime or 'isolated'} container of {settings.image} per conversation"
-            return made, f"Sandbox: {words}, {network(settings.network)}, {images.words}."
-        except SandboxUnavailable as error:
-            if provider == "docker":
-                raise
-            why.append(f"Docker is not used: {error}")
-    made = Bubblewrap(settings)
-    try:
-        await _tried(made, images)
-    except SandboxUnavailable as error:
-        if provider == "local":
-            raise
-        await images.check(only)
-        return only, " ".join(["Sandbox: files only, commands are off.", str(error), *why])
-    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}, {images.words}."
-    return made, " ".join([words, *why])
+S = TypeVar("S", bound=StreamSandbox)
+PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
 
 
-async def _tried(provider: SandboxProvider, images: Images) -> None:
-    """Its check, and that of `images` with it; a provider that does not pass is closed."""
-    try:
-        await provider.check()
-        await images.check(provider)
-    except BaseException:
-        await provider.close()
-        raise
+@dataclass(slots=True)
+class _Live(Generic[S]):
+    """A running machine and who uses it."""
+
+    sandbox: S
+    folder: Path
+    users: int = 0
+    idle_since: float = field(default_factory=time.monotonic)
 
 
-def network(rules: NetworkRules) -> str:
-    """What sandboxes reach, in a few words."""
-    if rules.mode == "allowlist":
-        return "with a network of named hosts"
-    return "with a way to public hosts" if rules.mode == "on" else "without network"
+class Keeper(Generic[S]):
+    """At most `most` machines at once. `start` makes the one of a key, `stop` ends it (its folders stay); told of none,
+    it removes what an earlier life of the service may have left of that key."""
 
-
-class LazyMachine:
-    """See `Machine`. Made at the start of a turn, closed at its end."""
-
-    def __init__(self, provider: SandboxProvider, key: str, folder: Path) -> None:
-        self.runs_commands = provider.runs_commands
-        self._provider, self._key, self._folder = provider, key, folder
-        self._held = AsyncExitStack()
-        self._task: asyncio.Task[Sandbox] | None = None
+    def __init__(
+        self,
+        start: Callable[[str, Path], Awaitable[S]],
+        stop: Callable[[str, S | None], Coroutine[Any, Any, None]],
+        most: int,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._start, self._stop, self._most, self._patience = start, stop, most, patience
+        self._live: dict[str, _Live[S]] = {}
+        self._starting: dict[str, asyncio.Task[_Live[S]]] = {}
+        self._stopping: dict[str, asyncio.Task[None]] = {}
+        self._begun = 0  # starts that have room already
+        self._left = asyncio.Event()
 
     @property
-    def used(self) -> bool:
-        """Somebody asked for it in this turn."""
-        return self._task is not None
+    def keys(self) -> set[str]:
+        """Machines that run, start or stop."""
+        return {*self._live, *self._starting, *self._stopping}
 
-    def warm(self) -> None:
-        """See `Machine.warm`."""
-        self._begin()
+    @asynccontextmanager
+    async def acquire(self, key: str, folder: Path) -> AsyncIterator[S]:
+        """See `SandboxProvider.acquire`. Two who come at once get the same machine, started once."""
+        live = await self._get(key, folder)
+        try:
+            yield live.sandbox
+        finally:
+            live.users -= 1
+            live.idle_since = time.monotonic()
+            self._left.set()
 
-    async def get(self) -> Sandbox:
-        """See `Machine.get`. A sandbox that ended meanwhile is replaced."""
+    async def _get(self, key: str, folder: Path) -> _Live[S]:
         while True:
-            task = self._begin()
-            sandbox = await asyncio.shield(task)  # a tool call that is stopped does not take it from the others
-            if not sandbox.gone:
-                return sandbox
-            if self._task is task:
-                self._task = None
+            live = self._live.get(key)
+            if live and not live.sandbox.gone:
+                if live.folder != folder:
+                    raise ValueError(f"sandbox {key} is already used with another folder")
+                live.users += 1
+                return live
+            if key not in self._starting:
+                task = self._starting[key] = asyncio.create_task(self._begin(key, folder), name=f"sandbox-start:{key}")
+                task.add_done_callback(lambda task: self._started(key, task))
+            task = self._starting[key]
+            try:
+                await asyncio.shield(task)  # one who gives up does not take it from the others
+            except asyncio.CancelledError:
+                if task.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]  # in a task
+                    raise Gone("The sandbox was stopped while it started.") from None
+                raise
 
-    async def aclose(self) -> None:
-        """Let it go: it stays warm for the next turn until it is reaped."""
-        if self._task:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        await self._held.aclose()
+    def _started(self, key: str, task: asyncio.Task[_Live[S]]) -> None:
+        del self._starting[key]
+        if not task.cancelled():
+            task.exception()  # seen, also when everybody who waited for it has gone
 
-    def _begin(self) -> asyncio.Task[Sandbox]:
-        if self._task is None or (self._task.done() and (self._task.cancelled() or self._task.exception())):
-            acquired = self._held.enter_async_context(self._provider.acquire(self._key, self._folder))
-            self._task = asyncio.create_task(acquired, name=f"sandbox-acquire:{self._key}")
-            # Seen here, so that a failed warm-up is not reported by the loop: `get` raises it to whoever needs it.
-            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return self._task
+    async def _begin(self, key: str, folder: Path) -> _Live[S]:
+        if key in self._live or key in self._stopping:  # it is dead: the new one may have the same name and places
+            await self._end(key)
+        await self._make_room()
+        self._begun += 1
+        try:
+            live = self._live[key] = _Live(await self._start(key, folder), folder)
+            return live
+        finally:
+            self._begun -= 1
+            self._left.set()
+
+    async def _make_room(self) -> None:
+        """Stop the idle machine that was used least recently; where all are in use, wait for one. Raises
+        SandboxError."""
+        try:
+            async with asyncio.timeout(self._patience):
+                while len(self._live) + self._begun >= self._most:
+                    idle = [(live.idle_since, key) for key, live in self._live.items() if not live.users]
+                    if idle:
+                        log.info("sandbox.evicted", extra={"sandbox": min(idle)[1]})
+                        await self.drop(min(idle)[1])
+                    else:
+                        self._left.clear()
+                        await self._left.wait()
+        except TimeoutError:
+            raise SandboxError(
+                f"All {self._most} sandboxes are in use by other conversations (`sandbox.live`): try again later."
+            ) from None
+
+    async def reap(self, idle: float) -> list[str]:
+        """Stop the machines that nobody used for `idle` seconds; their keys."""
+        before = time.monotonic() - idle
+        keys = [key for key, live in self._live.items() if not live.users and live.idle_since <= before]
+        await asyncio.gather(*[self._end(key) for key in keys])
+        return keys
+
+    async def drop(self, key: str) -> None:
+        """Stop this machine, its start, or what is left of it, now."""
+        while task := self._starting.get(key):
+            task.cancel()
+            await asyncio.wait([task])
+        await self._end(key)
+
+    def _end(self, key: str) -> Awaitable[None]:
+        """Nobody gets this machine any more, from now on; done when it has stopped."""
+        if key not in self._stopping:
+            live = self._live.pop(key, None)
+            task = asyncio.create_task(self._stop(key, live.sandbox if live else None), name=f"sandbox-stop:{key}")
+            self._stopping[key] = task
+            task.add_done_callback(lambda _: self._stopped(key))
+        return asyncio.shield(self._stopping[key])
+
+    def _stopped(self, key: str) -> None:
+        del self._stopping[key]
+        self._left.set()
+
+    async def close(self) -> None:
+        """Stop all of them."""
+        await asyncio.gather(*(self.drop(key) for key in self.keys))

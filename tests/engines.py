@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from sandbox.base import SandboxError, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.docker import Docker
-from sandbox.docker_engine import Engine, Missing
-from sandbox.docker_spec import DockerSettings
-from sandbox.egress import Egress
-from sandbox.folders import Folders
-from sandbox.images import Images
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.disk.loop_images import Images
+from sandbox.docker.client import Engine, Missing
+from sandbox.docker.provider import Docker
+from sandbox.docker.spec import DockerSettings
+from sandbox.network.service import Egress
+from sandbox.settings import Settings
 
 IMAGE = "fawn-sandbox:test"
 HOST = "unix:///var/run/docker.sock"

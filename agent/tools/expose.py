@@ -15,7 +15,7 @@ Show = Callable[[object, int], Awaitable[str]]
 
 
 def exposing(show: Show) -> BaseTool:
-    """The tool `expose`, which only an operator's `sandbox.preview.enabled` brings."""
+    """The tool `expose`, which only an operator's `sandbox.network.preview.enabled` brings."""
 
     @offer
     async def expose(

@@ -21,10 +21,10 @@ from agent.conversation import File
 from agent.desk import Desk
 from agent.tools import IDEMPOTENT, NEEDS_SANDBOX, idempotent, tools
 from sandbox.base import OUTPUTS, WORKSPACE
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.folders import Folders
-from sandbox.limits import Settings
-from sandbox.pool import LazyMachine
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.select import LazyMachine
+from sandbox.settings import Settings
 from tests.agent.database import SqliteDatabase
 from tests.agent.surroundings import SqliteLedger, Waiting
 from tests.engines import need_bubblewrap

@@ -15,7 +15,7 @@ from bot.retention import Retention
 from bot.sections import Access, Limits
 from bot.store import Store
 from bot.turns import folder
-from sandbox.images import Images
+from sandbox.disk.loop_images import Images
 from tests.bot.idle import Idle
 
 

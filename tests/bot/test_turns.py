@@ -19,9 +19,9 @@ from bot.sections import Access, Limits
 from bot.store import Execute, Store
 from bot.threads import Threads
 from bot.turns import Turns
-from sandbox.docker_spec import DockerSettings
-from sandbox.images import Images
-from sandbox.pool import choose
+from sandbox.disk.loop_images import Images
+from sandbox.docker.spec import DockerSettings
+from sandbox.select import choose
 from tests.fakes.server import until
 
 HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)

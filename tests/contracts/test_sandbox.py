@@ -22,9 +22,9 @@ from sandbox.base import (
     SandboxProvider,
     SandboxUnavailable,
 )
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.folders import Folders
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.settings import Settings
 from tests.engines import docker_provider, docker_settings, need_bubblewrap
 
 
@@ -201,7 +201,7 @@ async def test_skills_can_be_read(sandbox: Sandbox) -> None:
 
 
 async def test_what_the_host_puts_into_uploads_is_seen(sandbox: Sandbox, tmp_path: Path) -> None:
-    from sandbox.files import write_file
+    from sandbox.disk.safe_files import write_file
 
     write_file(tmp_path / "one" / "uploads", "photo.jpg", b"jpeg")
     assert await sandbox.read(f"{UPLOADS}/photo.jpg") == b"jpeg"

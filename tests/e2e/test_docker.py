@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandbox.docker import Docker
-from sandbox.docker_engine import Engine
-from sandbox.docker_spec import DockerSettings
+from sandbox.docker.client import Engine
+from sandbox.docker.provider import Docker
+from sandbox.docker.spec import DockerSettings
 from tests.e2e.conftest import Start
 from tests.e2e.service import ask, bash, said
 from tests.engines import HOST, IMAGE, Front, need_docker

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import Sandbox
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.settings import Settings
 from tests.engines import need_bubblewrap
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import files
 from sandbox.base import OUTPUTS, UPLOADS, WORKSPACE, FileFault, Sandbox
-from sandbox.bubblewrap import Bubblewrap
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk import safe_files
 
 
 async def out(sandbox: Sandbox, command: str, timeout: float = 20) -> str:
@@ -200,18 +200,18 @@ async def test_74_traps_in_outputs_are_not_followed_and_are_told(
     bad += ["sock", "../workspace/x", "/etc/passwd", "d/../fine2.txt/..", "deep/etc/passwd", "d", ".", "", "none"]
     for rel in bad:
         for attempt in (
-            lambda rel=rel: files.read_file(root, rel),
-            lambda rel=rel: files.copy_out(root, rel, target, 99),
+            lambda rel=rel: safe_files.read_file(root, rel),
+            lambda rel=rel: safe_files.copy_out(root, rel, target, 99),
         ):
             with pytest.raises(FileFault) as caught:
                 attempt()
             assert str(tmp_path) not in str(caught.value)
         assert not target.exists()
     with pytest.raises(FileFault, match="bigger"):
-        files.copy_out(root, "sparse.bin", target, 1 << 20)
-    assert files.copy_out(root, "fine2.txt", target, 99) == 5
+        safe_files.copy_out(root, "sparse.bin", target, 1 << 20)
+    assert safe_files.copy_out(root, "fine2.txt", target, 99) == 5
 
-    found = files.snapshot(root)
+    found = safe_files.snapshot(root)
     sendable = sorted(rel for rel, stamp in found.items() if not stamp.problem)
     assert sendable == ["fine2.txt", "sparse.bin"]
     told = {rel: stamp.problem for rel, stamp in found.items() if stamp.problem}
@@ -225,9 +225,9 @@ async def test_74_traps_in_outputs_are_not_followed_and_are_told(
 
 async def test_75_an_output_that_changed_is_seen_even_if_it_hides_it(sandbox: Sandbox, folder: Path) -> None:
     await sandbox.run("echo 1 > a; echo 1 > b", cwd=OUTPUTS)
-    before = files.snapshot(folder / "outputs")
+    before = safe_files.snapshot(folder / "outputs")
     await sandbox.run("touch -r a mark; echo 2 > a; touch -r mark a; rm mark", cwd=OUTPUTS)
-    after = files.snapshot(folder / "outputs")
+    after = safe_files.snapshot(folder / "outputs")
     assert [rel for rel in after if after[rel] != before[rel]] == ["a"]
 
 
@@ -237,19 +237,19 @@ async def test_writes_from_the_host_do_not_follow_links(sandbox: Sandbox, tmp_pa
     (tmp_path / "dir").mkdir()
     await sandbox.run(f"ln -s {victim} a.txt; ln -s {tmp_path}/dir sub; ln -s /nowhere dangling", cwd=UPLOADS)
     root = folder / "uploads"
-    files.write_file(root, "a.txt", b"new")
+    safe_files.write_file(root, "a.txt", b"new")
     assert victim.read_text() == "untouched"
     assert (root / "a.txt").read_text() == "new"
     for attempt in ("sub/x", "../x", "/tmp/x", "..", "", "a.txt/x"):
         with pytest.raises(FileFault):
-            files.write_file(root, attempt, b"evil")
+            safe_files.write_file(root, attempt, b"evil")
     with pytest.raises(FileFault):
-        files.append_file(root, "dangling", b"evil")
+        safe_files.append_file(root, "dangling", b"evil")
     assert list((tmp_path / "dir").iterdir()) == []
-    assert files.free_name(root, "dangling") == "dangling-2"
+    assert safe_files.free_name(root, "dangling") == "dangling-2"
 
 
-@pytest.mark.parametrize("way", [files._openat2, files._walk])
+@pytest.mark.parametrize("way", [safe_files._openat2, safe_files._walk])
 async def test_the_swap_race_never_leaks(sandbox: Sandbox, tmp_path: Path, folder: Path, way: object) -> None:
     host = tmp_path / "host"
     host.mkdir()
@@ -324,7 +324,7 @@ while True:
     def write() -> None:
         while not stop.is_set():
             try:
-                files.write_file(root, "d/x", b"data")
+                safe_files.write_file(root, "d/x", b"data")
                 done["written"] += 1
             except FileFault:
                 done["refused"] += 1

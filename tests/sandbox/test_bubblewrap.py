@@ -16,11 +16,11 @@ import orjson
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.docker_spec import DockerSettings
-from sandbox.folders import Folders
-from sandbox.limits import Settings
-from sandbox.pool import LazyMachine, choose
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.docker.spec import DockerSettings
+from sandbox.select import LazyMachine, choose
+from sandbox.settings import Settings
 from tests.engines import measured, need_bubblewrap
 
 
@@ -162,9 +162,9 @@ WITHOUT = """
 import asyncio, os, sys
 from pathlib import Path
 from sandbox.base import SandboxUnavailable
-from sandbox.docker_spec import DockerSettings
-from sandbox.images import Images
-from sandbox.pool import choose
+from sandbox.docker.spec import DockerSettings
+from sandbox.disk.loop_images import Images
+from sandbox.select import choose
 
 measured = Images(Path("threads"), 16, make=False)
 
@@ -229,8 +229,8 @@ def test_an_ordinary_user_can_do_the_same() -> None:
         """
         import asyncio, os, tempfile
         from pathlib import Path
-        from sandbox.bubblewrap import Bubblewrap
-        from sandbox.limits import Settings
+        from sandbox.bubblewrap.provider import Bubblewrap
+        from sandbox.settings import Settings
 
         async def main() -> None:
             assert os.geteuid() == 64321
@@ -263,8 +263,8 @@ def test_an_ordinary_user_can_do_the_same() -> None:
 ORPHAN = """
 import asyncio, sys
 from pathlib import Path
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.settings import Settings
 
 async def main() -> None:
     async with Bubblewrap(Settings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.docker import INSTANCE, Docker
-from sandbox.docker_engine import Container, Engine
-from sandbox.docker_spec import DockerSettings
-from sandbox.image import context
-from sandbox.keeper import Keeper
-from sandbox.limits import Settings
-from sandbox.pool import LazyMachine, choose
-from sandbox.stream import StreamSandbox
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.docker.client import Container, Engine
+from sandbox.docker.image_build import context
+from sandbox.docker.provider import INSTANCE, Docker
+from sandbox.docker.spec import DockerSettings
+from sandbox.pool import Keeper
+from sandbox.select import LazyMachine, choose
+from sandbox.settings import Settings
+from sandbox.wire.client import StreamSandbox
 from tests.engines import HOST, IMAGE, Spare, docker_provider, docker_settings, measured, need_bubblewrap, need_docker
 from tests.sandbox.test_stream import pair
 

@@ -15,10 +15,10 @@ import docker
 import pytest
 
 from sandbox.base import SandboxUnavailable
-from sandbox.docker_engine import ExecStream, plain
-from sandbox.docker_places import Places
-from sandbox.docker_spec import Site
-from sandbox.docker_survey import site
+from sandbox.docker.capabilities import site
+from sandbox.docker.client import ExecStream, plain
+from sandbox.docker.host_paths import Places
+from sandbox.docker.spec import Site
 from tests.engines import HOST, IMAGE, need_docker
 
 INFO = {
@@ -115,8 +115,8 @@ async def test_building_without_a_registry_says_what_to_do(tmp_path: Path) -> No
 INSIDE = """
 import asyncio
 from pathlib import Path
-from sandbox.docker import Docker
-from sandbox.docker_spec import DockerSettings
+from sandbox.docker.provider import Docker
+from sandbox.docker.spec import DockerSettings
 
 async def main():
     data, skills = Path("/var/lib/fawn"), Path("/opt/skills")  # the one on a mount, the other in the image

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import WORKSPACE, Gone, Sandbox
-from sandbox.docker import Docker
+from sandbox.docker.provider import Docker
 from tests.engines import docker_provider, docker_settings
 
 # The same attacks, here on a container.
@@ -46,7 +46,7 @@ async def provider(tmp_path: Path) -> AsyncIterator[Docker]:
 
 
 async def test_every_flag_is_in_force(sandbox: Sandbox) -> None:
-    """One machine for all of them: each line is a flag of `sandbox.docker_spec`, seen from inside."""
+    """One machine for all of them: each line is a flag of `sandbox.docker.spec`, seen from inside."""
     status = dict(
         line.split(":\t", 1) for line in (await out(sandbox, "cat /proc/self/status")).splitlines() if ":\t" in line
     )

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import egress_proxy, forward
-from sandbox.egress import Egress
-from sandbox.egress_rules import CA_FILE, SOCKET, NetworkRules
+from sandbox.inside import relay
+from sandbox.network import proxy as egress_proxy
+from sandbox.network.rules import CA_FILE, SOCKET, NetworkRules
+from sandbox.network.service import Egress
 from tests.fakes.server import until
 from tests.sandbox.outside import HOST, Names, Outside, hosts
 
@@ -373,7 +374,7 @@ def test_the_pump_carries_both_ways_at_once_and_passes_ends_on() -> None:
     """Both sides send more than the buffers hold before they read: a pump that blocks on one would stand still."""
     near, one = socket.socketpair()
     other, far = socket.socketpair()
-    carrying = threading.Thread(target=forward.pump, args=(one, other))
+    carrying = threading.Thread(target=relay.pump, args=(one, other))
     carrying.start()
     payloads = random.randbytes(4 << 20), random.randbytes(3 << 20)
     got: dict[str, bytes] = {}

@@ -15,11 +15,11 @@ from typing import Protocol
 import pytest
 
 from sandbox.base import SandboxProvider
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.docker import Docker
-from sandbox.egress import Egress
-from sandbox.egress_rules import NetworkRules
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.docker.provider import Docker
+from sandbox.network.rules import NetworkRules
+from sandbox.network.service import Egress
+from sandbox.settings import Settings
 from tests.engines import docker_provider, docker_settings, need_bubblewrap, need_docker
 from tests.sandbox.outside import HOST, Names, Outside, hosts
 

@@ -11,7 +11,7 @@ import pytest
 from bot.app import sandbox_settings
 from bot.config import load
 from sandbox.base import SandboxUnavailable
-from sandbox.egress_rules import Denied, Guard, NetworkRules, local, normal, plain, public, split
+from sandbox.network.rules import Denied, Guard, NetworkRules, local, normal, plain, public, split
 
 WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "special.example:8443", "[fd00::7]:80")
 

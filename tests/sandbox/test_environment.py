@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import WORKSPACE
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.egress import Egress
-from sandbox.egress_rules import NetworkRules
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.network.rules import NetworkRules
+from sandbox.network.service import Egress
+from sandbox.settings import Settings
 from tests.engines import need_bubblewrap
 from tests.sandbox.outside import HOST, Names, Outside, hosts
 

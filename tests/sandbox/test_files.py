@@ -9,37 +9,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox import files
 from sandbox.base import FileFault
+from sandbox.disk import safe_files
 
 
 def test_write_makes_folders_and_replaces_whole_files(tmp_path: Path) -> None:
-    files.write_file(tmp_path, "a/b/c.txt", b"one")
-    files.write_file(tmp_path, "a/b/c.txt", b"two")
-    files.append_file(tmp_path, "a/b/c.txt", b" three")
-    files.append_file(tmp_path, "new.txt", b"begun")
-    assert files.read_file(tmp_path, "a/b/c.txt") == b"two three"
-    assert files.read_file(tmp_path, "a/b/c.txt", 3, 4) == b"thr"
+    safe_files.write_file(tmp_path, "a/b/c.txt", b"one")
+    safe_files.write_file(tmp_path, "a/b/c.txt", b"two")
+    safe_files.append_file(tmp_path, "a/b/c.txt", b" three")
+    safe_files.append_file(tmp_path, "new.txt", b"begun")
+    assert safe_files.read_file(tmp_path, "a/b/c.txt") == b"two three"
+    assert safe_files.read_file(tmp_path, "a/b/c.txt", 3, 4) == b"thr"
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "c.txt", "new.txt"]
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     with pytest.raises(FileFault):
-        files.write_file(tmp_path, "taken", b"x")
+        safe_files.write_file(tmp_path, "taken", b"x")
     with pytest.raises(FileFault, match="not a file name"):
-        files.write_file(tmp_path, "a\0b", b"x")
+        safe_files.write_file(tmp_path, "a\0b", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 def test_copy_in_and_out(tmp_path: Path) -> None:
     (tmp_path / "ours").write_bytes(b"x" * 3_000_000)
     (tmp_path / "root").mkdir()
-    assert files.copy_in(tmp_path / "root", "in/a.bin", tmp_path / "ours") == 3_000_000
-    assert files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out", 3_000_000) == 3_000_000
+    assert safe_files.copy_in(tmp_path / "root", "in/a.bin", tmp_path / "ours") == 3_000_000
+    assert safe_files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out", 3_000_000) == 3_000_000
     assert (tmp_path / "out").read_bytes() == b"x" * 3_000_000
     with pytest.raises(FileFault, match=r"bigger than 1\.9 MB"):
-        files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out2", 2_000_000)
+        safe_files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out2", 2_000_000)
     assert not (tmp_path / "out2").exists()
 
 
@@ -51,16 +51,16 @@ def test_74_a_sparse_file_of_5_tb_is_refused_at_once(tmp_path: Path) -> None:
         except OSError:
             file.truncate(1 << 36)  # this file system knows no larger ones
     with pytest.raises(FileFault, match=r"bigger than 50\.0 MB"):
-        files.copy_out(tmp_path / "root", "sparse", tmp_path / "out", 50 << 20)
-    assert len(files.read_file(tmp_path / "root", "sparse", 1000)) == 1000
+        safe_files.copy_out(tmp_path / "root", "sparse", tmp_path / "out", 50 << 20)
+    assert len(safe_files.read_file(tmp_path / "root", "sparse", 1000)) == 1000
 
 
 def test_a_snapshot_is_bounded_and_a_missing_folder_is_empty(tmp_path: Path) -> None:
     for i in range(30):
-        files.write_file(tmp_path, f"d{i % 3}/{i}", b"")
-    assert len(files.snapshot(tmp_path)) == 30
-    assert len(files.snapshot(tmp_path, 7)) == 7
-    assert files.snapshot(tmp_path / "none") == {}
+        safe_files.write_file(tmp_path, f"d{i % 3}/{i}", b"")
+    assert len(safe_files.snapshot(tmp_path)) == 30
+    assert len(safe_files.snapshot(tmp_path, 7)) == 7
+    assert safe_files.snapshot(tmp_path / "none") == {}
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_snapshot_is_bounded_and_a_missing_folder_is_empty(tmp_path: Path) -> 
     ],
 )
 def test_73_names_of_uploads_become_safe(given_name: str, safe: str) -> None:
-    assert files.safe_name(given_name) == safe
+    assert safe_files.safe_name(given_name) == safe
 
 
 @given(st.text(max_size=400))
 def test_73_every_name_becomes_one_plain_component(name: str) -> None:
-    safe = files.safe_name(name)
-    assert safe == files.safe_name(safe)
+    safe = safe_files.safe_name(name)
+    assert safe == safe_files.safe_name(safe)
     assert safe not in ("", ".", "..")
     assert not safe.startswith(".")
     assert safe.isprintable()
@@ -99,29 +99,29 @@ def test_73_every_name_becomes_one_plain_component(name: str) -> None:
 def test_73_the_same_name_twice_gets_a_number(tmp_path: Path) -> None:
     names = []
     for _ in range(3):
-        name = files.free_name(tmp_path, "a.tar")
-        files.write_file(tmp_path, name, b"")
+        name = safe_files.free_name(tmp_path, "a.tar")
+        safe_files.write_file(tmp_path, name, b"")
         names.append(name)
     assert names == ["a.tar", "a-2.tar", "a-3.tar"]
     (tmp_path / "plain").symlink_to("/nowhere")
-    assert files.free_name(tmp_path, "plain") == "plain-2"
+    assert safe_files.free_name(tmp_path, "plain") == "plain-2"
 
 
 def test_folders_are_made_once_and_kept(tmp_path: Path) -> None:
-    files.make_folders(tmp_path / "t")
-    files.write_file(tmp_path / "t" / "workspace", "a", b"")
-    files.make_folders(tmp_path / "t")
+    safe_files.make_folders(tmp_path / "t")
+    safe_files.write_file(tmp_path / "t" / "workspace", "a", b"")
+    safe_files.make_folders(tmp_path / "t")
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["outputs", "uploads", "workspace"]
     assert (tmp_path / "t" / "workspace").stat().st_mode & 0o777 == 0o700
-    assert files.read_file(tmp_path / "t" / "workspace", "a") == b""
+    assert safe_files.read_file(tmp_path / "t" / "workspace", "a") == b""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run the tests as root")
 def test_root_gives_the_folders_and_later_files_to_the_owner(tmp_path: Path) -> None:
-    files.make_folders(tmp_path / "t")
+    safe_files.make_folders(tmp_path / "t")
     uploads = tmp_path / "t" / "uploads"
-    files.write_file(uploads, "d/before", b"")
-    files.make_folders(tmp_path / "t", 61_000)
-    files.write_file(uploads, "e/after", b"")
+    safe_files.write_file(uploads, "d/before", b"")
+    safe_files.make_folders(tmp_path / "t", 61_000)
+    safe_files.write_file(uploads, "e/after", b"")
     assert {path.stat().st_uid for path in [uploads, *uploads.rglob("*")]} == {61_000}
     assert (tmp_path / "t").stat().st_uid == 0

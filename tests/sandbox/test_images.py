@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, FileFault, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.disk import Disk
-from sandbox.docker import Docker
-from sandbox.files import make_folders, write_file
-from sandbox.folders import Folders
-from sandbox.images import Images
-from sandbox.limits import Settings
-from sandbox.pool import choose
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.disk.loop_images import Images
+from sandbox.disk.quota import Disk
+from sandbox.disk.safe_files import make_folders, write_file
+from sandbox.docker.provider import Docker
+from sandbox.select import choose
+from sandbox.settings import Settings
 from tests.engines import docker_provider, docker_settings, need_docker, need_images, unmounted, unprivileged
 
 MB = 1 << 20
@@ -228,7 +228,7 @@ async def test_what_a_killed_service_left_is_let_go_by_the_next(threads: Path) -
     mounted, unused = threads / "mounted", threads / "unused"
     script = (
         "import asyncio, pathlib, os, signal\n"
-        "from sandbox.images import Images\nfrom tests.sandbox.test_images import leave\n"
+        "from sandbox.disk.loop_images import Images\nfrom tests.sandbox.test_images import leave\n"
         "async def main():\n"
         f"  images = Images(pathlib.Path({str(threads)!r}), 16, make=True)\n"
         f"  async with images.open(pathlib.Path({str(unused)!r})), images.open(pathlib.Path({str(mounted)!r})):\n"

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import limits_cgroup
 from sandbox.base import Gone, Result, Sandbox
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.egress_rules import NetworkRules
-from sandbox.limits import Settings
+from sandbox.bubblewrap import cgroup as limits_cgroup
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.network.rules import NetworkRules
+from sandbox.settings import Settings
 from tests.engines import need_bubblewrap, unprivileged
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, FileFault, Gone, SandboxError, SandboxProvider
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.disk import Disk, measure
-from sandbox.limits import Settings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.quota import Disk, measure
+from sandbox.settings import Settings
 from tests.engines import docker_provider, docker_settings, measured, need_bubblewrap, unprivileged
 
 MB = 1 << 20

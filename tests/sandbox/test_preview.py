@@ -16,11 +16,11 @@ import pytest
 from yarl import URL
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxError, SandboxUnavailable
-from sandbox.bubblewrap import Bubblewrap
-from sandbox.disk import Disk
-from sandbox.folders import Folders
-from sandbox.limits import Settings
-from sandbox.preview import CONNECTIONS, Preview, PreviewSettings
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.disk.quota import Disk
+from sandbox.network.preview import CONNECTIONS, Preview, PreviewSettings
+from sandbox.settings import Settings
 from tests.engines import docker_provider, docker_settings, measured, need_bubblewrap
 
 SETTINGS = PreviewSettings(True, "127.0.0.1:0")

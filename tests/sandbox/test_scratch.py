@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.scratch import scratch
+from sandbox.bubblewrap.socket_dir import scratch
 
 
 def test_what_a_killed_process_left_goes_with_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

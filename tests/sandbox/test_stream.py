@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from sandbox.base import WORKSPACE, FileFault, Gone, SandboxError
-from sandbox.limits import Settings
-from sandbox.stream import HEAD, PROGRAM, StreamSandbox
+from sandbox.settings import Settings
+from sandbox.wire.client import StreamSandbox
+from sandbox.wire.connection import HEAD, PROGRAM
 
 SETTINGS = Settings(Path())
 

@@ -8,33 +8,26 @@ types are checked; a peer that breaks the rules loses its sandbox, nothing else.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import itertools
 import logging
 import struct
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import orjson
 
-from sandbox.base import WORKSPACE, Entry, FileFault, Gone, Match, Result, SandboxError
-from sandbox.limits import Settings
+from sandbox.base import Gone, SandboxError
 
 log = logging.getLogger(__name__)
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
-PARTS = ("search", "forward", "environment", "jobs", "server")  # of the server, each after what it imports
+PARTS = ("search", "relay", "environment", "jobs", "server")  # of the server, each after what it imports
 HEAD = struct.Struct(">II")  # bytes of JSON, bytes of data
 FRAME = 1 << 20  # largest frame we accept, bytes
-ANSWER = 8 << 20  # largest result of a file operation, bytes
-WRITE = 32 << 20  # largest file written at once, bytes
 SLACK = 10.0  # seconds beyond its own limit until a silent server counts as dead
-DIALLED = 86_400.0  # seconds a connection from outside may live
-FILES = 30.0  # seconds a file operation may take
 INTACT = "The files are intact; the next call gets a new one."
 DEAD = f"The sandbox stopped in the middle of its work. {INTACT}"
 
@@ -52,10 +45,11 @@ class Stream(Protocol):
         """Close it, and with it the sandbox. May be called twice."""
 
 
-def _source(processes: int) -> bytes:
+def server_source(processes: int) -> bytes:
     """The server as one program text: its modules, made by hand, and the call of its `main`."""
-    here = Path(__file__).parent
-    modules = [("sandbox", "")] + [(f"sandbox.{n}", (here / f"{n}.py").read_text()) for n in PARTS]
+    inside = Path(__file__).parents[1] / "inside"
+    modules = [("sandbox", ""), ("sandbox.inside", "")]
+    modules += [(f"sandbox.inside.{name}", (inside / f"{name}.py").read_text()) for name in PARTS]
     return (
         f"import sys, types\nfor name, source in {modules!r}:\n"
         "    module = sys.modules[name] = types.ModuleType(name)\n"
@@ -219,9 +213,9 @@ class Wire:
                 self._end(number, End(code, dropped, cwd))
             case {"id": int(number), "error": str(text)} if number in self._calls:
                 if len(self._calls) > 1:
-                    self._end(number, SandboxError(_plain(text)))
+                    self._end(number, SandboxError(plain(text)))
                 else:  # what fills the machine was left behind by calls that are over: nobody inside can end it
-                    self._words = f"{_plain(text)} It was stopped with all that ran in it. {INTACT}"
+                    self._words = f"{plain(text)} It was stopped with all that ran in it. {INTACT}"
                     self._fail("no process can be started in it")
             case _:
                 raise ValueError("a frame that nobody expects")
@@ -255,125 +249,7 @@ class Wire:
         task.add_done_callback(self._tasks.discard)
 
 
-class StreamSandbox:
-    """A `Sandbox` at the other end of a stream on which `PROGRAM` was started; says in words which of the `settings` a
-    command met."""
-
-    runs_commands = True
-
-    def __init__(self, stream: Stream, name: str, settings: Settings) -> None:
-        self._wire = Wire(stream, name)
-        self._settings, self._kills = settings, 0
-        self._cwd = WORKSPACE
-
-    @property
-    def gone(self) -> bool:
-        return self._wire.gone
-
-    async def start(self, processes: int = 0) -> None:
-        """Start the server inside; `processes` bounds what commands may have alive, 0 for no limit. Raises Gone."""
-        await self._wire.start(await asyncio.to_thread(_source, processes))
-
-    async def close(self) -> None:
-        """End the sandbox with everything that runs in it."""
-        await self._wire.close()
-
-    async def run(
-        self,
-        command: str,
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 120,
-        max_output: int = 64_000,
-        on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Result:
-        """See `Sandbox.run`."""
-        if "\0" in command or any("\0" in part for pair in (env or {}).items() for part in pair):
-            raise SandboxError("A command cannot contain the character NUL.")
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-        async def forward(data: bytes) -> None:
-            if on_output and (text := decoder.decode(data)):
-                await on_output(text)
-
-        begun = time.monotonic()
-        here = cwd or self._cwd
-        request: dict[str, Json] = {"op": "run", "command": command, "cwd": here, "env": dict(env or {})}
-        limit = min(timeout, self._settings.command_seconds)
-        data, end = await self._wire.call(request, limit, max_output, forward if on_output else None)
-        if end.cwd.startswith("/") and end.cwd.isprintable() and len(end.cwd) < 4096:
-            here = self._cwd = end.cwd
-        if end.dropped:
-            half = max_output - max_output // 2  # the server sends so much of the beginning, the rest of the end
-            data = data[:half] + f"\n[… {end.dropped:,} bytes left out …]\n".encode() + data[half:]
-        output = data.decode("utf-8", "replace")
-        result = Result(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun)
-        before = self._kills
-        if end.exit == 137 or "Killed" in output:
-            self._kills = max(before, await self.kills())
-        return self._settings.told(result, out_of_memory=self._kills > before)
-
-    async def kills(self) -> int:
-        """Processes that were killed for want of memory so far, where that can be known."""
-        return 0
-
-    async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """See `Sandbox.read`. `limit` is at most 4 MiB."""
-        return (await self._file("read", path, offset=offset, limit=min(limit, 4 << 20)))[:limit]
-
-    async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
-        """See `Sandbox.write`. At most 32 MiB at once."""
-        if len(data) > WRITE:
-            raise FileFault(f"{path}: more than {WRITE >> 20} MiB cannot be written at once")
-        await self._file("write", path, data, append=append)
-
-    async def stat(self, path: str) -> Entry:
-        """See `Sandbox.stat`."""
-        match _json(await self._file("stat", path)):
-            case [str(real), int(size), str(kind)]:
-                return Entry(_plain(real), size, _plain(kind))
-        raise Gone(DEAD)
-
-    async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
-        """See `Sandbox.ls`."""
-        rows = _rows(await self._file("ls", path, depth=depth, limit=limit), limit)
-        return [Entry(_below(path, rel), size, _plain(kind)) for rel, size, kind in rows]
-
-    async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
-        """See `Sandbox.glob`."""
-        found = _json(await self._file("glob", path, pattern=pattern, limit=limit))
-        if not isinstance(found, list):
-            raise Gone(DEAD)
-        return [_below(path, _plain(rel)) for rel in found[:limit] if isinstance(rel, str)]
-
-    async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
-        """See `Sandbox.grep`."""
-        rows = _rows(await self._file("grep", path, regex=regex, pattern=glob, limit=limit), limit)
-        return [Match(_below(path, rel), line, text) for rel, line, text in rows]
-
-    async def dial(self, port: int, socket: str, ticket: str) -> None:
-        """See `sandbox.egress.Dialer`."""
-        request: dict[str, Json] = {"op": "dial", "path": f"port {port}", "port": port, "socket": socket}
-        answer, _ = await self._wire.call({**request, "ticket": ticket}, DIALLED, 1000)
-        if answer[:1] != b"+":
-            raise SandboxError(_plain(answer[1:].decode("utf-8", "replace")))
-
-    async def _file(self, op: str, path: str, body: bytes = b"", **rest: Json) -> bytes:
-        """A file operation; its answer begins with "+" or "-"."""
-        if not path.startswith("/") or "\0" in path:
-            raise FileFault(f"{_plain(path)}: a path must be absolute")
-        answer, end = await self._wire.call({"op": op, "path": path, **rest}, FILES, ANSWER, body=body)
-        if end.dropped:
-            raise FileFault(f"{path}: the answer is too big")
-        if answer[:1] == b"+" and end.exit == 0:
-            return answer[1:]
-        if answer[:1] == b"-":
-            raise FileFault(_plain(answer[1:].decode("utf-8", "replace")))
-        raise FileFault(f"{path}: took too long" if end.exit is None else f"{path}: the sandbox could not do it")
-
-
-def _json(data: bytes) -> Json:
+def parse_json(data: bytes) -> Json:
     try:
         found: Json = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -381,20 +257,6 @@ def _json(data: bytes) -> Json:
     return found
 
 
-def _rows(data: bytes, limit: int) -> list[tuple[str, int, str]]:
-    rows = _json(data)
-    good: list[tuple[str, int, str]] = []
-    for row in rows if isinstance(rows, list) else []:
-        match row:
-            case [str(rel), int(number), str(text)]:
-                good.append((_plain(rel), number, _plain(text)))
-    return good[:limit]
-
-
-def _below(path: str, rel: str) -> str:
-    return f"{path.rstrip('/')}/{rel}"
-
-
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Words from inside, made harmless: one line, bounded, nothing that could steer a terminal."""
     return "".join(char if char.isprintable() or char == "\t" else "�" for char in text[:4096])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.base import SandboxUnavailable
-from sandbox.docker_engine import Engine, Missing
+from sandbox.docker.client import Engine, Missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,19 @@ from pathlib import Path
 import orjson
 
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
-from sandbox.egress import Egress
-from sandbox.egress_proxy import Ends
-from sandbox.egress_rules import INSIDE as DOOR
-from sandbox.environment import HOME, SYSTEM
-from sandbox.files import make_folders
-from sandbox.keeper import Keeper
-from sandbox.limits import Settings
-from sandbox.limits_calls import program
-from sandbox.limits_cgroup import Group
-from sandbox.limits_cgroup import make as make_group
-from sandbox.scratch import scratch
-from sandbox.stream import PROGRAM, StreamSandbox
+from sandbox.bubblewrap.cgroup import Group
+from sandbox.bubblewrap.cgroup import make as make_group
+from sandbox.bubblewrap.seccomp import program
+from sandbox.bubblewrap.socket_dir import scratch
+from sandbox.disk.safe_files import make_folders
+from sandbox.inside.environment import HOME, SYSTEM
+from sandbox.network.proxy import Ends
+from sandbox.network.rules import INSIDE as DOOR
+from sandbox.network.service import Egress
+from sandbox.pool import Keeper
+from sandbox.settings import Settings
+from sandbox.wire.client import StreamSandbox
+from sandbox.wire.connection import PROGRAM
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class Bubblewrap:
             most = settings.processes + SPARE
             group = await asyncio.to_thread(make_group, settings.memory_mb, most, settings.cpus)
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py")),
+                sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")),
                 orjson.dumps({**plan, "groups": group.doors}).decode(),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 env={"PATH": os.defpath},
@@ -182,7 +183,7 @@ class Bubblewrap:
         return folders
 
     async def _plan(self, folders: dict[str, str]) -> dict[str, object]:
-        """For `sandbox.launch`."""
+        """For `sandbox.bubblewrap.launcher`."""
         settings = self._settings
         if self._options is None:
             self._options = await _options()
@@ -218,7 +219,7 @@ class Bubblewrap:
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
-        """See `sandbox.disk.Dials`."""
+        """See `sandbox.disk.quota.Dials`."""
         async with self._keeper.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
             yield ends
 

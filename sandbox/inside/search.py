@@ -1,7 +1,7 @@
 """Look through a folder: list it, find files by pattern, find lines by expression. Links are never followed.
 
-Everything starts from an open folder descriptor, so the same code is safe on the host (where the descriptor comes from
-`sandbox.files`) and runs inside the sandbox (where `sandbox.server` opens it). Standard library only, Python 3.9+,
+Everything starts from an open folder descriptor, so the same code is safe on the host (where `sandbox.disk.safe_files`
+opens it) and runs inside the sandbox (where `sandbox.inside.server` opens it). Standard library only, Python 3.9+,
 because its source is injected into sandboxes.
 """
 

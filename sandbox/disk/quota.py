@@ -1,6 +1,7 @@
 """A bound on what each conversation's folders hold, for every kind of sandbox.
 
-Where a conversation has an image of its own (`sandbox.images`), the kernel keeps it. Else the host measures with `du`.
+Where a conversation has an image of its own (`sandbox.disk.loop_images`), the kernel keeps it. Else the host measures
+with `du`.
 That costs nothing while nobody writes: a look at the file system's free space says whether a conversation can have come
 near its bound since it was measured last; only while its commands run it is measured every few seconds anyway, because
 some file systems count late. What is over the bound may still delete, but not grow: a command that does is stopped, and
@@ -20,9 +21,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandbox.base import FOLDERS, FileFault, Gone, Result, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.egress_proxy import Ends
-from sandbox.images import Images
-from sandbox.limits import NO_SPACE
+from sandbox.disk.loop_images import Images
+from sandbox.network.proxy import Ends
+from sandbox.settings import NO_SPACE
 
 log = logging.getLogger(__name__)
 

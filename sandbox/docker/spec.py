@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
-from sandbox.egress_rules import INSIDE as DOOR
-from sandbox.environment import HOME
-from sandbox.limits import Settings
+from sandbox.inside.environment import HOME
+from sandbox.network.rules import INSIDE as DOOR
+from sandbox.settings import Settings
 
 # PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
 IDLE = ("bash", "-c", "while :; do sleep 86400 & wait; done")

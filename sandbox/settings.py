@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sandbox.base import Result
-from sandbox.egress_rules import NetworkRules
+from sandbox.network.rules import NetworkRules
 
 FILE_SIGNAL = 128 + 25  # SIGXFSZ
 # What bash, Python and Node say when the kernel refuses another process or thread (EAGAIN of fork and clone).

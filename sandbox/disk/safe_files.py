@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox import search
 from sandbox.base import FOLDERS, FileFault
+from sandbox.inside import search
 
 OPENAT2 = 437  # the same number on every architecture that has it
 BENEATH, NO_SYMLINKS, NO_XDEV = 8, 4, 1  # openat2(2), RESOLVE_…
@@ -133,7 +133,7 @@ def read_file(root: Path, rel: str, limit: int = 20 << 20, offset: int = 0) -> b
 
 
 def look(root: Path, rel: str) -> tuple[int, str]:
-    """Bytes and kind (`sandbox.search.kind`) of what is at `rel`. Raises FileFault."""
+    """Bytes and kind (`sandbox.inside.search.kind`) of what is at `rel`. Raises FileFault."""
     with opened(root, rel, os.O_PATH) as fd:
         status = os.fstat(fd)
         return status.st_size, search.kind(status)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.base import SandboxError
-from sandbox.docker_engine import Engine
+from sandbox.docker.client import Engine
 
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
 

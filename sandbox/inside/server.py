@@ -13,7 +13,7 @@ Frames, both ways: two 4-byte big-endian lengths, then so many bytes of JSON, an
 Every request is a job: a child process with a pipe. A command's bash is made a *child subreaper* (Linux prctl 36, kept
 over execve), so every descendant, even a daemon, stays below it until it ends: stopping the job means stopping and
 killing that tree. What is left after a normal end moves to PID 1 and lives on. File operations are jobs too, so that a
-pipe, a huge folder or a hostile expression can be killed like any command (`sandbox.jobs` is what the children do).
+pipe, a huge folder or a hostile expression can be killed like any command (`sandbox.inside.jobs`).
 
 The server is single-threaded and has no locks; only its own frames reach the stream, because descriptor 1 is moved
 away before anything else runs. Standard library only, Python 3.9+.
@@ -33,8 +33,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sandbox import environment, forward
-from sandbox.jobs import prctl, shell, work
+from sandbox.inside import environment, relay
+from sandbox.inside.jobs import prctl, shell, work
 
 DUMPABLE, PARENT_DEATH = 4, 1  # prctl options
 CHUNK = 1 << 16
@@ -137,7 +137,7 @@ class Server:
         self.selector.register(self.source, selectors.EVENT_READ, self.listen)
         self.selector.register(self.wake, selectors.EVENT_READ, self.reap)
         with contextlib.suppress(OSError):  # somebody inside has taken the port: no network is their loss
-            door = forward.listen()
+            door = relay.listen()
             self.selector.register(door, selectors.EVENT_READ, lambda: self.let_out(door))
         try:
             self.send({"hello": 1})
@@ -155,7 +155,7 @@ class Server:
 
         def child(_: int) -> None:
             prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
-            forward.carry(client, self.egress)
+            relay.carry(client, self.egress)
 
         try:
             client = door.accept()[0]

@@ -16,7 +16,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from sandbox.base import SandboxUnavailable
-from sandbox.forward import PORT
+from sandbox.inside.relay import PORT
 
 INSIDE = "/run/fawn"  # where the folder with the proxy's socket is bound, read-only
 SOCKET = "egress.sock"

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sandbox import forward, search
+from sandbox.inside import relay, search
 
 ROOT, WORKSPACE = "/mnt/user-data", "/mnt/user-data/workspace"
 # Read by descriptor, not by argument or environment: those end at 128 KiB. The trap tells where the shell ended.
@@ -123,7 +123,7 @@ def look(frame: dict[str, Any]) -> bytes:
 
 
 def dial(frame: dict[str, Any]) -> bytes:
-    forward.dial(frame["port"], frame["socket"], frame["ticket"])
+    relay.dial(frame["port"], frame["socket"], frame["ticket"])
     return b""
 
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sandbox.base import Gone, SandboxError
-from sandbox.egress_proxy import Ends, Proxy, Resolve, resolve
-from sandbox.egress_rules import CA_FILE, INSIDE, SOCKET, Guard, NetworkRules
+from sandbox.network.proxy import Ends, Proxy, Resolve, resolve
+from sandbox.network.rules import CA_FILE, INSIDE, SOCKET, Guard, NetworkRules
 
 DIAL_SECONDS = 15.0
 

@@ -1,6 +1,6 @@
 """The provider for a machine without bubblewrap: the three folders and the skills as files, and no commands at all.
 
-Everything happens on the host, so everything goes through `sandbox.files`; links are refused, not followed.
+Everything happens on the host, so everything goes through `sandbox.disk.safe_files`; links are refused, not followed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 
 import orjson
 
-from sandbox import files, search
 from sandbox.base import (
     FOLDERS,
     ROOT,
@@ -28,6 +27,8 @@ from sandbox.base import (
     Sandbox,
     SandboxUnavailable,
 )
+from sandbox.disk import safe_files
+from sandbox.inside import search
 
 NO_COMMANDS = "Commands cannot be run here: bubblewrap is not available. Only files can be read and written."
 SEARCH_SECONDS = 30.0
@@ -59,7 +60,7 @@ class FolderSandbox:
         """See `Sandbox.read`."""
         root, rel = self._place(path)
         with _said(path, rel):
-            return await asyncio.to_thread(files.read_file, root, rel, limit, offset)
+            return await asyncio.to_thread(safe_files.read_file, root, rel, limit, offset)
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """See `Sandbox.write`."""
@@ -67,13 +68,13 @@ class FolderSandbox:
         if root == self._skills:
             raise FileFault(f"{path}: only files below {ROOT} can be written")
         with _said(path, rel):
-            await asyncio.to_thread(files.append_file if append else files.write_file, root, rel, data)
+            await asyncio.to_thread(safe_files.append_file if append else safe_files.write_file, root, rel, data)
 
     async def stat(self, path: str) -> Entry:
         """See `Sandbox.stat`; a link is refused."""
         root, rel = self._place(path)
         with _said(path, rel):
-            size, kind = await asyncio.to_thread(files.look, root, rel)
+            size, kind = await asyncio.to_thread(safe_files.look, root, rel)
         return Entry(path, size, kind)
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
@@ -85,7 +86,7 @@ class FolderSandbox:
         root, rel = self._place(path)
 
         def look() -> list[search.Row]:
-            with files.opened(root, rel) as top:
+            with safe_files.opened(root, rel) as top:
                 return search.entries(top, depth, limit)
 
         with _said(path, rel):
@@ -106,7 +107,7 @@ class FolderSandbox:
         root, rel = self._place(path)
 
         def handle() -> int:
-            with files.opened(root, rel) as top:
+            with safe_files.opened(root, rel) as top:
                 return os.dup(top)
 
         with _said(path, rel):
@@ -157,7 +158,7 @@ class Folders:
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         """See `SandboxProvider.acquire`."""
-        await asyncio.to_thread(files.make_folders, folder)
+        await asyncio.to_thread(safe_files.make_folders, folder)
         yield FolderSandbox(folder, self._skills)
 
     async def reap(self, idle: float) -> list[str]:
@@ -177,7 +178,7 @@ def _said(path: str, rel: str) -> Iterator[None]:
     try:
         yield
     except FileFault as fault:
-        raise FileFault(f"{path}: {str(fault).removeprefix(files.shown(rel) + ': ')}") from fault
+        raise FileFault(f"{path}: {str(fault).removeprefix(safe_files.shown(rel) + ': ')}") from fault
 
 
 def _tops(path: str) -> list[str]:

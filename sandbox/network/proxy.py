@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from sandbox.egress_rules import Denied, Guard, literal, normal, shown, split
+from sandbox.network.rules import Denied, Guard, literal, normal, shown, split
 
 log = logging.getLogger(__name__)
 

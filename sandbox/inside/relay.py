@@ -1,4 +1,4 @@
-"""Between the sandbox's loopback and the host: bytes carried over the unix socket of its proxy (`sandbox.egress`).
+"""Relay bytes between the sandbox's loopback and the host, over the unix socket of its proxy.
 
 A child process of the command server carries each connection, so that heavy traffic never holds up a command and
 nothing costs anything while it is idle. Standard library only, Python 3.9+.

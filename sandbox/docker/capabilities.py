@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandbox.base import SandboxUnavailable
-from sandbox.docker_engine import Engine
-from sandbox.docker_spec import DockerSettings, Site
+from sandbox.docker.client import Engine
+from sandbox.docker.spec import DockerSettings, Site
 
 USER = 1000  # what commands run as when the service is root
 

@@ -1,4 +1,4 @@
-"""Become bubblewrap, with limits set and privileges given up. A program of its own: `python3 -I -S launch.py PLAN`.
+"""Become bubblewrap, with limits set and privileges given up. A program of its own: `python3 -I -S launcher.py PLAN`.
 
 Setting limits and dropping root between fork and exec of a process with threads is not safe in Python, so a small
 process does it. When the service is root, bubblewrap runs as an unprivileged user, who usually may not pass through the
@@ -45,7 +45,7 @@ def stage(folders: dict[str, str]) -> dict[str, str]:
 
     call("unshare", NEWNS)
     call("mount", b"none", b"/", None, ctypes.c_ulong(REC | SLAVE), None)
-    # Disks of other conversations (`sandbox.images`): while this machine runs they must not stay mounted for it.
+    # Disks of other conversations (`sandbox.disk.loop_images`) must not stay mounted for as long as this sandbox runs.
     own = os.path.realpath(os.path.dirname(folders["workspace"]))
     for path in mounts(os.path.dirname(own)):
         if path != own:

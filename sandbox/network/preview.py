@@ -22,7 +22,7 @@ from typing import Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
 from sandbox.base import SandboxError, SandboxUnavailable
-from sandbox.egress_proxy import FAULTS, HEAD, HEAD_SECONDS, Bad, Ends, Head, refuse, splice
+from sandbox.network.proxy import FAULTS, HEAD, HEAD_SECONDS, Bad, Ends, Head, refuse, splice
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ INVALID = "This link is not valid, or its time is over."
 
 @dataclass(frozen=True, slots=True)
 class PreviewSettings:
-    """`sandbox.preview` in config.yaml."""
+    """`sandbox.network.preview` in config.yaml."""
 
     enabled: bool = field(
         default=False, metadata={"help": "the agent may show a server that it runs in its sandbox, by a link"}

@@ -18,16 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox import files
 from sandbox.base import FOLDERS, OUTPUTS, UPLOADS, FileFault, Gone, Sandbox, SandboxError, SandboxUnavailable
-from sandbox.docker_engine import Engine, ExecStream, Missing, Taken, wrap
-from sandbox.docker_places import Places, find_places
-from sandbox.docker_spec import DockerSettings, Site, accounts, configuration, fingerprint
-from sandbox.docker_survey import survey
-from sandbox.egress import Egress
-from sandbox.egress_proxy import Ends
-from sandbox.keeper import Keeper
-from sandbox.stream import DEAD, INTACT, PROGRAM, StreamSandbox
+from sandbox.disk import safe_files
+from sandbox.docker.capabilities import survey
+from sandbox.docker.client import Engine, ExecStream, Missing, Taken, wrap
+from sandbox.docker.host_paths import Places, find_places
+from sandbox.docker.spec import DockerSettings, Site, accounts, configuration, fingerprint
+from sandbox.network.proxy import Ends
+from sandbox.network.service import Egress
+from sandbox.pool import Keeper
+from sandbox.wire.client import StreamSandbox
+from sandbox.wire.connection import DEAD, INTACT, PROGRAM
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class Docker:
             await asyncio.to_thread(self._leave, folder)
             async with self.acquire(key, folder) as sandbox:
                 await sandbox.write(f"{OUTPUTS}/answer", await sandbox.read(f"{UPLOADS}/question"))
-            answer = await asyncio.to_thread(files.read_file, folder / "outputs", "answer", 100)
+            answer = await asyncio.to_thread(safe_files.read_file, folder / "outputs", "answer", 100)
         except FileFault as error:
             raise SandboxUnavailable(
                 f"A container does not see what Fawn writes ({error}): the Docker engine must run on this machine."
@@ -164,8 +165,8 @@ class Docker:
             raise SandboxUnavailable("A container changes what Fawn writes: is its data on a local disk?")
 
     def _leave(self, folder: Path) -> None:
-        files.make_folders(folder)
-        files.write_file(folder / "uploads", "question", b"seen")
+        safe_files.make_folders(folder)
+        safe_files.write_file(folder / "uploads", "question", b"seen")
 
     def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
         """See `SandboxProvider.acquire`."""
@@ -173,7 +174,7 @@ class Docker:
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
-        """See `sandbox.disk.Dials`."""
+        """See `sandbox.disk.quota.Dials`."""
         async with self._keeper.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
             yield ends
 
@@ -266,7 +267,7 @@ class Docker:
 
     def _prepare(self, known: _Known, folder: Path) -> dict[str, Path]:
         """Make the thread's folders, and what every container is shown; gives what is to be bound, by name."""
-        files.make_folders(folder, known.site.owner)
+        safe_files.make_folders(folder, known.site.owner)
         paths = {name: folder / name for name in FOLDERS}
         for name, content in accounts(known.site.user, known.site.group).items():
             paths[name] = self._settings.state / name

@@ -1,0 +1,1 @@
+"""The provider over bubblewrap: one namespace per conversation, no engine needed."""

@@ -1,0 +1,1 @@
+"""The provider over a Docker engine: one container per conversation."""

@@ -1,0 +1,112 @@
+"""Which kind of machine is used here, and a turn's lazy hold on its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Literal
+
+from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.disk.loop_images import Images
+from sandbox.docker.provider import Docker
+from sandbox.docker.spec import DockerSettings
+from sandbox.network.rules import NetworkRules
+
+
+async def choose(
+    provider: Literal["auto", "docker", "local", "none"],
+    settings: DockerSettings,
+    images: Images,
+) -> tuple[SandboxProvider, str]:
+    """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
+    SandboxUnavailable with the fix, as do `images` where they do not work; "auto" takes the best that works, and says
+    what keeps it from a better one."""
+    only = Folders(settings.skills)
+    if provider == "none":
+        await images.check(only)
+        return only, "Sandbox: files only, as configured; commands are off."
+    why: list[str] = []
+    if provider in ("auto", "docker"):
+        made: Docker | Bubblewrap = Docker(settings)
+        try:
+            await _tried(made, images)
+            words = f"Docker, one {settings.runtime or 'isolated'} container of {settings.image} per conversation"
+            return made, f"Sandbox: {words}, {network(settings.network)}, {images.words}."
+        except SandboxUnavailable as error:
+            if provider == "docker":
+                raise
+            why.append(f"Docker is not used: {error}")
+    made = Bubblewrap(settings)
+    try:
+        await _tried(made, images)
+    except SandboxUnavailable as error:
+        if provider == "local":
+            raise
+        await images.check(only)
+        return only, " ".join(["Sandbox: files only, commands are off.", str(error), *why])
+    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}, {images.words}."
+    return made, " ".join([words, *why])
+
+
+async def _tried(provider: SandboxProvider, images: Images) -> None:
+    """Its check, and that of `images` with it; a provider that does not pass is closed."""
+    try:
+        await provider.check()
+        await images.check(provider)
+    except BaseException:
+        await provider.close()
+        raise
+
+
+def network(rules: NetworkRules) -> str:
+    """What sandboxes reach, in a few words."""
+    if rules.mode == "allowlist":
+        return "with a network of named hosts"
+    return "with a way to public hosts" if rules.mode == "on" else "without network"
+
+
+class LazyMachine:
+    """See `Machine`. Made at the start of a turn, closed at its end."""
+
+    def __init__(self, provider: SandboxProvider, key: str, folder: Path) -> None:
+        self.runs_commands = provider.runs_commands
+        self._provider, self._key, self._folder = provider, key, folder
+        self._held = AsyncExitStack()
+        self._task: asyncio.Task[Sandbox] | None = None
+
+    @property
+    def used(self) -> bool:
+        """Somebody asked for it in this turn."""
+        return self._task is not None
+
+    def warm(self) -> None:
+        """See `Machine.warm`."""
+        self._begin()
+
+    async def get(self) -> Sandbox:
+        """See `Machine.get`. A sandbox that ended meanwhile is replaced."""
+        while True:
+            task = self._begin()
+            sandbox = await asyncio.shield(task)  # a tool call that is stopped does not take it from the others
+            if not sandbox.gone:
+                return sandbox
+            if self._task is task:
+                self._task = None
+
+    async def aclose(self) -> None:
+        """Let it go: it stays warm for the next turn until it is reaped."""
+        if self._task:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._held.aclose()
+
+    def _begin(self) -> asyncio.Task[Sandbox]:
+        if self._task is None or (self._task.done() and (self._task.cancelled() or self._task.exception())):
+            acquired = self._held.enter_async_context(self._provider.acquire(self._key, self._folder))
+            self._task = asyncio.create_task(acquired, name=f"sandbox-acquire:{self._key}")
+            # Seen here, so that a failed warm-up is not reported by the loop: `get` raises it to whoever needs it.
+            self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._task

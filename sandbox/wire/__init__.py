@@ -1,0 +1,1 @@
+"""The host's side of the byte stream to the command server inside a sandbox."""

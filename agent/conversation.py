@@ -7,12 +7,38 @@ what is left of it in the chat when the turn is over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 import orjson
+
+T = TypeVar("T")
+
+# ---------------------------------------------------------------- what the store gives back
+
+
+class Damaged(ValueError):
+    """What is stored here cannot be read."""
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Whatever is wrong with stored JSON is raised as Damaged."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise Damaged(f"{Damaged.__doc__} {type(error).__name__}: {error}") from error
+
+
+def _made(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
+    """A dataclass of what JSON holds; a field that only a newer version knows is ignored."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # only dataclasses are given
+    return kind(**{name: value for name, value in raw.items() if name in names} | more)
+
 
 # ---------------------------------------------------------------- secrets
 
@@ -158,18 +184,18 @@ class Message:
 
     @classmethod
     def load(cls, data: bytes | str) -> Message:
-        """The inverse of `dump`."""
-        raw: dict[str, Any] = orjson.loads(data)
-        return cls(
-            **{
-                **raw,
-                "thread": Thread(**raw["thread"]),
-                "author": Author(**raw["author"]),
-                "kind": Kind(raw["kind"]),
-                "attachments": tuple(Attachment(**a) for a in raw["attachments"]),
-                "quotes": tuple(Quote(**q) for q in raw["quotes"]),
-            }
-        )
+        """The inverse of `dump`, also of a newer version's. Raises Damaged."""
+        with _reading():
+            raw: dict[str, Any] = orjson.loads(data)
+            return _made(
+                cls,
+                raw,
+                thread=_made(Thread, raw["thread"]),
+                author=_made(Author, raw["author"]),
+                kind=Kind(raw["kind"]),
+                attachments=tuple(_made(Attachment, each) for each in raw["attachments"]),
+                quotes=tuple(_made(Quote, each) for each in raw["quotes"]),
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +252,12 @@ class Ask:
     question: str
     options: tuple[str, ...] = ()
     free_text: bool = True
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Ask:
+        """From stored JSON. Raises Damaged."""
+        with _reading():
+            return _made(cls, raw, options=tuple(raw["options"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,11 +352,10 @@ class Final:
 
     @classmethod
     def load(cls, data: bytes | str) -> Final:
-        """The inverse of `dump`."""
-        raw: dict[str, Any] = orjson.loads(data)
-        ask = raw["ask"]
-        open_ask = Ask(**{**ask, "options": tuple(ask["options"])}) if ask else None
-        return cls(raw["text"], open_ask, raw.get("mention", ""))
+        """The inverse of `dump`, also of a newer version's. Raises Damaged."""
+        with _reading():
+            raw: dict[str, Any] = orjson.loads(data)
+            return _made(cls, raw, ask=Ask.of(raw["ask"]) if raw["ask"] else None)
 
 
 SILENCE = "I have nothing to add: the model gave no answer. Ask again, or put it differently."

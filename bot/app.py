@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from bot.retention import Retention
 from bot.sections import Access, Config
 from bot.status import Status
 from bot.store import Execute, Store
+from bot.supervise import run_forever
 from bot.threads import Threads
 from bot.turns import Turns
 from channels.base import Channel, ChannelError
@@ -155,8 +157,9 @@ class App:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._threads.serve(), name="threads")
                 group.create_task(retention.serve(), name="retention")
-                group.create_task(provider.watch(), name="disk")
-                group.create_task(_reap(provider, config.sandbox.idle_minutes * 60), name="reaper")
+                group.create_task(run_forever("disk", provider.watch), name="disk")
+                reap = partial(_reap, provider, config.sandbox.idle_minutes * 60)
+                group.create_task(run_forever("reaper", reap), name="reaper")
 
     async def _show(self, stack: AsyncExitStack) -> Show | None:
         """Serve links to what runs in sandboxes, if the operator wants that."""
@@ -264,16 +267,6 @@ class App:
 
     # ------------------------------------------------------------ who wakes whom
 
-    def claim(self, execute: Execute, arrived: Arrived) -> None:
-        """See `bot.inbox.Next`. Runs on the database's thread."""
-        if self._threads and any(message.kind in inbox.WORK for _, message in arrived.accepted):
-            self._threads.claim(execute, arrived.jobs)
-
-    def undone(self, arrived: Arrived) -> None:
-        """See `bot.inbox.Next`."""
-        if self._threads:
-            self._threads.let_go(arrived.jobs)
-
     def woken(self, arrived: Arrived) -> None:
         """See `bot.inbox.Next`."""
         kinds = {message.kind for _, message in arrived.accepted}
@@ -282,7 +275,7 @@ class App:
         if arrived.said:
             self._outbox.wake()
         if self._threads and kinds & set(inbox.WORK):
-            self._threads.arrived(arrived.accepted, arrived.jobs)
+            self._threads.arrived(arrived.accepted)
 
 
 def _begin(execute: Execute) -> None:
@@ -307,10 +300,9 @@ def _settle_memory() -> None:
 
 
 async def _reap(provider: SandboxProvider, idle: float) -> None:
-    while True:
-        await asyncio.sleep(REAP_EVERY)
-        if keys := await provider.reap(idle):
-            log.info("sandbox.reaped count=%d", len(keys))
+    await asyncio.sleep(REAP_EVERY)
+    if keys := await provider.reap(idle):
+        log.info("sandbox.reaped count=%d", len(keys))
 
 
 def models(config: Config) -> dict[str, str]:

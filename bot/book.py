@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+
 from agent.conversation import Final, Thread
-from bot.store import Execute
+from bot.store import Execute, Row
+
+log = logging.getLogger(__name__)
 
 OPEN = "state=0 AND kind IN ('chat', 'click')"  # rows that a turn must still answer, taken by one or not
+
+DAMAGED = "I can't read a message that I stored for you: it was damaged on my side. Please send it again."
 
 
 def conversation(execute: Execute, thread: Thread, now: float) -> str:
@@ -69,10 +76,20 @@ def move(execute: Execute, old: Thread, new: Thread) -> None:
     execute("UPDATE outbox SET thread=:new WHERE thread=:old AND state<2", values)
 
 
-def say(execute: Execute, thread: Thread, text: str, *, key: str, now: float, reply_to: str = "") -> None:
+def say(execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = "") -> None:
     """A line of the bot's own, delivered like every reply. The same `key` says it once."""
     execute(
         "INSERT INTO outbox(key, kind, thread, payload, reply_to, created)"
         " VALUES (:key, 'say', :thread, :payload, :reply_to, :now) ON CONFLICT(key) DO NOTHING",
         {"key": key, "thread": str(thread), "payload": Final(text).dump(), "reply_to": reply_to, "now": now},
     )
+
+
+def bury(execute: Execute, rows: Sequence[Row], error: Exception, now: float) -> None:
+    """Make dead letters of one conversation's inbox rows that cannot be read, and tell its chat once."""
+    for row in rows:
+        log.error("inbox.damaged row=%d reason=%s", row["id"], error)
+        execute("UPDATE inbox SET state=3, error=:error WHERE id=:id", {"error": repr(error), "id": row["id"]})
+    for row in rows[:1]:
+        for found in execute("SELECT thread FROM conversations WHERE key=:key", {"key": row["conversation"]}):
+            say(execute, found["thread"], DAMAGED, key=f"dead:in{row['id']}", now=now)

@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from agent.conversation import Message, Thread
+from agent.conversation import Damaged, Message, Thread
 from bot import access, book
 from bot.access import Doors
 from bot.store import Execute, Row, Store, StoreError
+from bot.supervise import run_forever
 from channels.base import CommandInfo
 
 log = logging.getLogger(__name__)
+
+BATCH = 20  # commands taken in one look
 
 
 class Service(Protocol):
@@ -123,7 +126,9 @@ def _retry(call: Call) -> str:
         return "I am still working on it."
     if runs[0]["state"] == "waiting":  # whatever comes now is the answer
         return "I wait for your answer to my question; `/new` begins afresh."
-    rows = call.execute("SELECT payload FROM inbox WHERE run=:run AND kind='chat' ORDER BY id", {"run": runs[0]["id"]})
+    rows = call.execute(
+        "SELECT payload FROM inbox WHERE run=:run AND kind='chat' AND state<>3 ORDER BY id", {"run": runs[0]["id"]}
+    )
     for number, row in enumerate(rows):
         message = Message.load(row["payload"])
         again = replace(message, key=f"retry:{call.message.key}:{number}", author=call.message.author, time=call.now)
@@ -241,45 +246,55 @@ class Commands:
 
     async def serve(self) -> None:
         """Answer commands until cancelled."""
-        while True:
-            self._wake.clear()
-            after: list[Callable[[], None]] = []
-            try:
-                answered = await self._store.run(lambda execute: self._round(execute, after))  # noqa: B023 — awaited here
-            except StoreError as error:
-                log.error("commands.store reason=%s", error)  # noqa: TRY400 — the reason is enough
-                await asyncio.sleep(1.0)
-                continue
-            for effect in after:
-                effect()
-            if answered:
-                self._answered()
-                continue
+        await run_forever("commands", self._round)
+
+    async def _round(self) -> None:
+        self._wake.clear()
+        rows = await self._store.run(
+            lambda execute: execute(
+                "SELECT * FROM inbox WHERE state=0 AND kind='command' ORDER BY id LIMIT :most", {"most": BATCH}
+            )
+        )
+        for row in rows:
+            await self._answer(row)
+        if len(rows) < BATCH:
             await self._wake.wait()
 
-    def _round(self, execute: Execute, after: list[Callable[[], None]]) -> int:
-        after.clear()
-        rows = execute("SELECT * FROM inbox WHERE state=0 AND kind='command' ORDER BY id LIMIT 20", {})
-        for row in rows:
-            message = Message.load(row["payload"])
-            words = self._answer(execute, row, message, after)
-            log.info("command name=%s key=%s", message.text.split(" ")[0], message.key)
-            execute("UPDATE inbox SET state=1 WHERE id=:id", {"id": row["id"]})
-            if words:
-                key = f"in:{row['id']}"
-                book.say(execute, message.thread, words, key=key, now=time.time(), reply_to=message.id)
-        return len(rows)
-
-    def _answer(self, execute: Execute, row: Row, message: Message, after: list[Callable[[], None]]) -> str:
-        name, _, words = message.text.partition(" ")
-        command = REGISTRY.get(name)
-        if command is None:
-            return f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."
-        call = Call(
-            execute, message, row["conversation"], words.strip(), self._doors, self._service, after, time.time()
-        )
+    async def _answer(self, row: Row) -> None:
+        """One command, in a transaction of its own: what it did before it failed is undone."""
+        after: list[Callable[[], None]] = []
         try:
-            return command.run(call)
+            message = Message.load(row["payload"])
+            await self._store.run(lambda execute: self._run(execute, row, message, after))
+        except StoreError:
+            raise
+        except Damaged as error:
+            await self._store.run(partial(book.bury, rows=[row], error=error, now=time.time()))
         except Exception:  # the boundary of one command: the others and the service go on
+            name = message.text.partition(" ")[0]
             log.exception("command.fault name=%s", name)
-            return f"`/{name}` failed on my side; the operator can see why in the log."
+            words = f"`/{name}` failed on my side; the operator can see why in the log."
+            await self._store.run(lambda execute: _done(execute, row, message, words))
+        for effect in after:
+            effect()
+        self._answered()
+
+    def _run(self, execute: Execute, row: Row, message: Message, after: list[Callable[[], None]]) -> None:
+        name, _, words = message.text.partition(" ")
+        log.info("command name=%s key=%s", name, message.key)
+        if command := REGISTRY.get(name):
+            answer = command.run(
+                Call(
+                    execute, message, row["conversation"], words.strip(), self._doors, self._service, after, time.time()
+                )
+            )
+        else:
+            answer = f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."
+        _done(execute, row, message, answer)
+
+
+def _done(execute: Execute, row: Row, message: Message, words: str) -> None:
+    """The command has its answer, in the transaction of what it did."""
+    execute("UPDATE inbox SET state=1 WHERE id=:id", {"id": row["id"]})
+    if words:
+        book.say(execute, message.thread, words, key=f"in:{row['id']}", now=time.time(), reply_to=message.id)

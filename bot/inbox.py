@@ -19,7 +19,6 @@ from agent.conversation import ANYWHERE, Kind, Message, Thread, Unreadable
 from bot import book, heard, lease
 from bot.access import Doors
 from bot.commands import REGISTRY
-from bot.lease import Job
 from bot.sections import Limits
 from bot.store import Execute, Store, StoreError
 from channels.base import NotStored, Receipt
@@ -37,20 +36,13 @@ class Arrived:
 
     accepted: list[tuple[str, Message]] = field(default_factory=list)
     said: bool = False
-    jobs: list[Job] = field(default_factory=list)  # claimed at once, in the same transaction
 
 
 class Next(Protocol):
     """Who goes on with what arrived."""
 
-    def claim(self, execute: Execute, arrived: Arrived) -> None:
-        """Inside the transaction: claim what can begin at once, which saves it a trip to the disk."""
-
     def woken(self, arrived: Arrived) -> None:
         """After the commit."""
-
-    def undone(self, arrived: Arrived) -> None:
-        """Instead of `woken`: nothing was committed."""
 
 
 class Inbox:
@@ -65,21 +57,18 @@ class Inbox:
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; one receipt each, in order, after the commit. Raises NotStored: nothing was kept then."""
-        return await asyncio.shield(self._receive(events))  # a caller who gives up must not lose what is claimed
+        return await asyncio.shield(self._receive(events))  # a caller who gives up: what is kept is gone on with
 
     async def _receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         now = time.time()
         arrived = Arrived()
 
         def work(execute: Execute) -> list[Receipt]:
-            receipts = [self._put_safely(execute, event, now, arrived) for event in events]
-            self._next.claim(execute, arrived)
-            return receipts
+            return [self._put_safely(execute, event, now, arrived) for event in events]
 
         try:
             receipts = await self._store.run(work)
         except StoreError as error:
-            self._next.undone(arrived)
             log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
             raise NotStored(str(error)) from error
         for event, receipt in zip(events, receipts, strict=True):
@@ -93,7 +82,7 @@ class Inbox:
         """One event that cannot be kept as it is must not block those that come with it and after it."""
         try:
             return self._put(execute, event, now, arrived)
-        except sqlite3.Error:
+        except sqlite3.OperationalError:
             raise  # the store's fault: all of them are offered again
         except Exception as error:  # the boundary of one event; it becomes a dead letter
             log.exception("inbox.unreadable key=%s", event.key)
@@ -269,7 +258,7 @@ class Inbox:
         )[0]["n"]
         if count <= allowed:
             return False
-        until = self._limited.get(person, 0.0)
+        until = min(self._limited.get(person, 0.0), now + window)  # less where the clock was set back
         if told := until < now:
             until = self._limited[person] = now + window
             words = (
@@ -279,6 +268,11 @@ class Inbox:
             book.say(execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id)
         execute("UPDATE inbox SET ready=:ready WHERE id=:row", {"ready": until, "row": row})
         return told
+
+
+def longest_wait(limits: Limits) -> float:
+    """The longest time (seconds) that a message may have to wait until it is ready."""
+    return max(2 * GATHER_SECONDS, limits.flood_seconds)
 
 
 def regather(execute: Execute, now: float) -> None:

@@ -1,23 +1,32 @@
 """Who works on a conversation: claim it, take its messages as a run, end the run, let go. All inside transactions.
 
-A claim gives a fencing number; whatever ends a run checks it, so a worker that lost its lease changes nothing.
+One process works on a data_dir, so a lease has no time: a claimed conversation is let go by the end of its turn, or by
+the next start. A claim gives a fencing number; whatever ends a run checks it, so a worker that lost its lease changes
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import orjson
 
-from agent.conversation import Ask, Kind, Message, Thread, Usage
+from agent.conversation import Ask, Damaged, Kind, Message, Thread, Usage
 from agent.desk import Answer
 from bot import book, posts
 from bot.store import Execute, Row
 from channels.base import Posted
 
-TTL = 30.0  # seconds a lease lives without being renewed
+log = logging.getLogger(__name__)
+
 MOST = 50  # messages taken into one run
+# Conversations that may be taken. What is ready later than the longest legal wait was stored before the clock was set
+# back: it waits no longer.
+READY = "pending>0 AND owner IS NULL AND (ready<=:ready OR ready>:latest)"
 
 
 class LostLease(Exception):
@@ -46,23 +55,84 @@ class Job:
     posted: tuple[Posted, ...]  # what is visible of its reply already
 
 
-def claim(execute: Execute, owner: str, now: float, free: int) -> list[Job]:
-    """Lease up to `free` conversations that have work, oldest first, and take what is ready in each."""
+def claim(execute: Execute, owner: str, now: float, longest: float, free: int) -> list[Job]:
+    """Lease up to `free` conversations that have work, oldest first, and take what is ready in each.
+
+    `longest` is the longest time (seconds) that a message may have to wait until it is ready.
+    """
     rows = execute(
-        "UPDATE conversations SET owner=:owner, until=:until, fence=fence+1 WHERE key IN"
-        " (SELECT key FROM conversations WHERE pending>0 AND ready<=:now AND until<:now ORDER BY ready LIMIT :free)"
-        " RETURNING *",
-        {"owner": owner, "until": now + TTL, "now": now, "free": free},
+        f"SELECT key FROM conversations WHERE {READY} ORDER BY ready LIMIT :free",  # noqa: S608 — constants
+        {"ready": now, "latest": now + longest, "free": free},
     )
-    jobs = []
-    for row in sorted(rows, key=lambda row: float(row["ready"])):
-        job = _resume(execute, row, now) or _take(execute, row, now)
-        if job:
-            jobs.append(job)
-        else:  # only answers to questions that are closed: done, nothing to say
-            book.recount(execute, row["key"])
-            release(execute, row["key"], row["fence"])
-    return jobs
+    return [job for row in rows if (job := _claim(execute, row["key"], owner, now, longest))]
+
+
+def _claim(execute: Execute, key: str, owner: str, now: float, longest: float) -> Job | None:
+    (row,) = execute(
+        "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key RETURNING *", {"owner": owner, "key": key}
+    )
+    job = _guarded(
+        execute, key, now, lambda: _resume(execute, row, now) or _take(execute, row, "running", now, longest)
+    )
+    if not job:
+        release(execute, key, row["fence"])
+    return job
+
+
+def wait_in_line(execute: Execute, now: float, longest: float, patience: float) -> list[Job]:
+    """Make runs, in state `queued`, of the conversations that have been ready for `patience` seconds."""
+    rows = execute(
+        f"SELECT * FROM conversations WHERE {READY} AND state<>'waiting' AND NOT EXISTS"  # noqa: S608 — constants
+        " (SELECT 1 FROM runs WHERE conversation=conversations.key AND state IN ('queued', 'running'))"
+        " ORDER BY ready LIMIT 100",
+        {"ready": now - patience, "latest": now + longest},
+    )
+    made = [_guarded(execute, row["key"], now, partial(_take, execute, row, "queued", now, longest)) for row in rows]
+    return [job for job in made if job]
+
+
+def _guarded(execute: Execute, key: str, now: float, take: Callable[[], Job | None]) -> Job | None:
+    """What `take` makes of this conversation; one that cannot be read must not keep the others waiting."""
+    try:
+        job = take()
+    except sqlite3.OperationalError:
+        raise  # the store's fault, not this conversation's
+    except Exception as error:  # the boundary of one conversation
+        log.exception("lease.unreadable conversation=%s", key)
+        _give_up(execute, key, error, now)
+        job = None
+    if not job:  # nothing to say: only answers to questions that are closed, or what cannot be read
+        book.recount(execute, key)
+    return job
+
+
+def _give_up(execute: Execute, key: str, error: Exception, now: float) -> None:
+    """End what is open in a conversation that cannot be read; what is written later is taken as ever."""
+    rows = execute(f"SELECT id, conversation FROM inbox WHERE conversation=:key AND {book.OPEN}", {"key": key})  # noqa: S608 — constants
+    book.bury(execute, rows, error, now)
+    execute(
+        "UPDATE runs SET state='failed', finished=:now WHERE conversation=:key AND state IN ('queued', 'running')",
+        {"key": key, "now": now},
+    )
+    execute("UPDATE conversations SET state='dirty', asks='' WHERE key=:key", {"key": key})
+
+
+def _is_ready(row: Row, now: float, longest: float) -> bool:
+    """Whether an inbox row may be taken. See READY."""
+    return bool(row["ready"] <= now or row["ready"] > now + longest)
+
+
+def _readable(execute: Execute, rows: Sequence[Row], now: float) -> list[Row]:
+    """The inbox rows among these that can be read. The others become dead letters."""
+    kept = []
+    for row in rows:
+        try:
+            Message.load(row["payload"])
+        except Damaged as error:
+            book.bury(execute, [row], error, now)
+        else:
+            kept.append(row)
+    return kept
 
 
 def _resume(execute: Execute, row: Row, now: float) -> Job | None:
@@ -77,10 +147,11 @@ def _resume(execute: Execute, row: Row, now: float) -> Job | None:
         return None
     run = runs[0]
     taken = execute("SELECT * FROM inbox WHERE run=:run AND steered=0 ORDER BY id", {"run": run["id"]})
+    taken = _readable(execute, taken, now)
     return _job(row, run, _merge(taken), _answer(row, taken), posts.known(execute, f"r{run['id']}"))
 
 
-def _take(execute: Execute, row: Row, now: float) -> Job | None:
+def _take(execute: Execute, row: Row, state: str, now: float, longest: float) -> Job | None:
     """Make a new run of the messages that are ready."""
     waiting = row["state"] == "waiting"
     rows = execute(
@@ -88,8 +159,8 @@ def _take(execute: Execute, row: Row, now: float) -> Job | None:
         {"key": row["key"], "most": MOST},
     )
     taken: list[Row] = []
-    for inbox in rows:
-        if inbox["ready"] > now or (waiting and taken and not inbox["bundle"]):
+    for inbox in _readable(execute, rows, now):
+        if not _is_ready(inbox, now, longest) or (waiting and taken and not inbox["bundle"]):
             break  # nobody is overtaken; the answer to an open question goes alone, the rest follows while it works
         if inbox["kind"] == Kind.CLICK and not _answers(row, inbox):
             execute("UPDATE inbox SET state=1, error='question closed' WHERE id=:id", {"id": inbox["id"]})
@@ -97,7 +168,7 @@ def _take(execute: Execute, row: Row, now: float) -> Job | None:
         taken.append(inbox)
     if not taken:
         return None
-    return start(execute, row, taken, "running", now)
+    return start(execute, row, taken, state, now)
 
 
 def start(execute: Execute, row: Row, taken: Sequence[Row], state: str, now: float) -> Job:
@@ -168,7 +239,7 @@ def _merge(rows: Sequence[Row]) -> tuple[Message, ...]:
 
 def asks(row: Row) -> list[Ask]:
     """The open questions of a conversation."""
-    return [Ask(**{**ask, "options": tuple(ask["options"])}) for ask in orjson.loads(row["asks"] or b"[]")]
+    return [Ask.of(ask) for ask in orjson.loads(row["asks"] or b"[]")]
 
 
 def open_question(execute: Execute, key: str, ask: str) -> bool:
@@ -191,16 +262,16 @@ def _answer(row: Row, taken: Sequence[Row]) -> Answer | None:
     return Answer(first.target, first.text) if first.kind is Kind.CLICK else Answer("", first.text)
 
 
-def more(execute: Execute, job: Job, now: float) -> tuple[list[Message], bool]:
+def more(execute: Execute, job: Job, now: float, longest: float) -> tuple[list[Message], bool]:
     """What was written into the running turn since: taken into it, and whether pieces still wait for each other."""
     rows = execute(
         "SELECT * FROM inbox WHERE conversation=:key AND state=0 AND kind='chat'"
         " AND (run IS NULL OR (run=:run AND steered=1)) ORDER BY id LIMIT :most",
         {"key": job.conversation, "run": job.run, "most": MOST},
     )
-    taken: list[Row] = []
+    rows, taken = _readable(execute, rows, now), []
     for row in rows:
-        if row["ready"] > now:
+        if not _is_ready(row, now, longest):
             break
         taken.append(row)
         execute("UPDATE inbox SET run=:run, steered=1 WHERE id=:id", {"run": job.run, "id": row["id"]})
@@ -267,20 +338,13 @@ def park(execute: Execute, job: Job) -> None:
 
 def release(execute: Execute, key: str, fence: int) -> None:
     """Let the conversation go."""
-    execute(
-        "UPDATE conversations SET owner=NULL, until=0 WHERE key=:key AND fence=:fence", {"key": key, "fence": fence}
-    )
-
-
-def renew(execute: Execute, owner: str, now: float) -> None:
-    """Keep all leases of this worker."""
-    execute("UPDATE conversations SET until=:until WHERE owner=:owner", {"until": now + TTL, "owner": owner})
+    execute("UPDATE conversations SET owner=NULL WHERE key=:key AND fence=:fence", {"key": key, "fence": fence})
 
 
 def take_over(execute: Execute) -> None:
     """The lock on data_dir says that we are alone: whatever a dead process held is free at once."""
     execute(
-        "UPDATE conversations SET owner=NULL, until=0,"
+        "UPDATE conversations SET owner=NULL,"
         " state=CASE state WHEN 'idle' THEN 'dirty' ELSE state END WHERE owner IS NOT NULL",
         {},
     )

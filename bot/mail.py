@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from agent.conversation import Message, Step
 from agent.desk import Input, Replay
-from bot import lease
+from bot import inbox, lease
 from bot.lease import Job
+from bot.sections import Limits
 from bot.store import Execute, Store
 from bot.uploads import Uploads
 from channels.base import Channel, Reply
@@ -54,11 +55,12 @@ class Live:
 class Mail:
     """`agent.desk.Steering` of one turn."""
 
-    def __init__(self, store: Store, live: Live, uploads: Uploads, channel: Channel | None) -> None:
+    def __init__(self, store: Store, live: Live, uploads: Uploads, channel: Channel | None, limits: Limits) -> None:
         self._store = store
         self._live = live
         self._uploads = uploads
         self._channel = channel
+        self._longest_wait = inbox.longest_wait(limits)
         self.taken: list[Input] = []  # into this run, so far
 
     async def unread(self) -> tuple[Input, ...]:
@@ -66,7 +68,9 @@ class Mail:
         if not self._live.mail:
             return ()
         self._live.mail = False
-        messages, waiting = await self._store.run(lambda execute: lease.more(execute, self._live.job, time.time()))
+        messages, waiting = await self._store.run(
+            lambda execute: lease.more(execute, self._live.job, time.time(), self._longest_wait)
+        )
         self._live.mail = self._live.mail or waiting
         for message in messages:
             self._live.reply.show(_noted(message, taken=True))

@@ -23,6 +23,7 @@ from bot import book, posts
 from bot.lease import Job
 from bot.sections import Limits
 from bot.store import Execute, Row, Store, StoreError
+from bot.supervise import BackgroundTasks, run_forever
 from channels.base import Channel, ChannelError, Gone, OutFile, Refused, Reply, TryLater, Unknown
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Outbox:
         self._live: dict[int, Reply] = {}  # run → the reply that streams it
         self._wake = asyncio.Event()
         self._claiming = False
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks = BackgroundTasks()
 
     def wake(self) -> None:
         """There may be new rows."""
@@ -91,26 +92,23 @@ class Outbox:
 
     async def serve(self) -> None:
         """Hand rows to their lanes until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            while True:
-                self._claiming = True
-                self._wake.clear()  # before the look: what is written during it is looked at again
-                self.offer(items := await self._claim())
-                self._claiming = False
-                if len(items) == BATCH:
-                    continue
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(ACT):
-                        await self._wake.wait()
-
-    async def _claim(self) -> list[Item]:
         try:
-            return await self._store.run(_claim)
-        except StoreError as error:
-            log.error("outbox.unreadable reason=%s", error)  # noqa: TRY400 — the reason is enough
-            await asyncio.sleep(1.0)
-            return []
+            await run_forever("outbox", self._round)
+        finally:
+            await self._tasks.cancel()
+
+    async def _round(self) -> None:
+        self._claiming = True
+        self._wake.clear()  # before the look: what is written during it is looked at again
+        try:
+            self.offer(items := await self._store.run(_claim))
+        finally:
+            self._claiming = False
+        if len(items) == BATCH:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ACT):
+                await self._wake.wait()
 
     def _offer(self, item: Item) -> None:
         lane = self._lanes.get(item.thread)
@@ -118,16 +116,21 @@ class Outbox:
             lane.append(item)
             return
         self._lanes[item.thread] = deque([item])
-        assert self._group is not None  # noqa: S101 — only serve() calls this
-        self._group.create_task(self._run(item.thread), name=f"lane {item.thread}")
+        self._tasks.start(self._run(item.thread), name=f"lane {item.thread}")
 
     async def _run(self, thread: Thread) -> None:
         """Deliver a lane's rows in order; the lane ends in the same step that finds it empty."""
         lane = self._lanes[thread]
-        while lane:
-            await self._deliver(lane[0])
-            lane.popleft()
-        del self._lanes[thread]
+        try:
+            while lane:
+                try:
+                    await self._deliver(lane[0])
+                except Exception as error:  # the boundary of one row, also of its burial
+                    log.exception("outbox.fault row=%d", lane[0].id)
+                    await self._end(lane[0], 3, repr(error))
+                lane.popleft()
+        finally:
+            del self._lanes[thread]
 
     async def _deliver(self, item: Item) -> None:
         """Until it is visible, or never will be."""
@@ -229,7 +232,14 @@ def _claim(execute: Execute) -> list[Item]:
         " (SELECT id FROM outbox WHERE state=0 ORDER BY id LIMIT :most) RETURNING *",
         {"most": BATCH},
     )
-    return sorted((Item.of(row) for row in rows), key=lambda item: item.id)
+    items = []
+    for row in sorted(rows, key=lambda row: int(row["id"])):
+        try:
+            items.append(Item.of(row))
+        except (ValueError, TypeError, AttributeError) as error:
+            log.error("outbox.damaged row=%d reason=%r", row["id"], error)  # noqa: TRY400 — the reason is enough
+            execute("UPDATE outbox SET state=3, error=:error WHERE id=:id", {"error": repr(error), "id": row["id"]})
+    return items
 
 
 def _answer_of(execute: Execute, item: Item) -> str:
@@ -262,8 +272,11 @@ def enqueue(execute: Execute, job: Job, kind: str, key: str, payload: bytes, now
 
 
 def _discard(copy: Path) -> None:
-    """Remove a file's private copy, and its folder with the last one."""
-    copy.unlink(missing_ok=True)
+    """Remove a file's private copy, and its folder with the last one. What stays, retention removes."""
+    try:
+        copy.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("outbox.not_removed file=%s reason=%s", copy, error)
     with contextlib.suppress(OSError):  # others are still there, or it is gone
         copy.parent.rmdir()
 

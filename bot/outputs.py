@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from agent.conversation import File
 from bot.store import Execute, Row
@@ -47,10 +49,13 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
     found = safe_files.snapshot(outputs)
     stamps = {path: _stamp(stamp) for path, stamp in found.items() if not stamp.problem}
     unsendable = {path: f"!{stamp.problem}" for path, stamp in found.items() if stamp.problem}
+    reasons = {_key(path): why for path, why in unsendable.items()}
     captions = {file.path.removeprefix(f"{base.OUTPUTS}/"): file.caption for file in presented}
     new = [path for path in captions if path in stamps and seen.get(path) != stamps[path]]
     new += sorted(path for path in stamps if path not in captions and seen.get(path) != stamps[path])
-    notes = [f"Not sent: {_shown(path)} ({why[1:]})." for path, why in unsendable.items() if seen.get(path) != why]
+    notes = [
+        f"Not sent: {_shown(path)} ({why[1:]})." for path, why in unsendable.items() if seen.get(_key(path)) != why
+    ]
     if len(new) > MOST:
         notes.append(f"{len(new) - MOST} more files are in outputs/; ask for them by name.")
     out: list[OutFile] = []
@@ -64,7 +69,16 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
             target.unlink(missing_ok=True)
             continue
         out.append(OutFile(target, Path(path).name, size, captions.get(path, "")))
-    return Collected(stamps | unsendable, tuple(out), tuple(notes))
+    return Collected(stamps | reasons, tuple(out), tuple(notes))
+
+
+def _key(path: str) -> str:
+    """What the store knows a path by. One with bytes that are no text is quoted, where no path begins with a slash."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return f"/{quote(os.fsencode(path))}"
+    return path
 
 
 def _stamp(stamp: safe_files.Stamp) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bot.store import Execute, Store, StoreError
+from bot.supervise import run_forever
 from bot.turns import folder
 from sandbox.disk.loop_images import Images
 
@@ -50,12 +51,14 @@ class Retention:
 
     async def serve(self) -> None:
         """A round now and every hour, until cancelled."""
-        while True:
-            try:
-                await self.round(time.time() - self._keep)
-            except (StoreError, OSError) as error:
-                log.warning("retention.later reason=%s", error)
-            await asyncio.sleep(EVERY)
+        await run_forever("retention", self._hour)
+
+    async def _hour(self) -> None:
+        try:
+            await self.round(time.time() - self._keep)
+        except (StoreError, OSError) as error:
+            log.warning("retention.later reason=%s", error)
+        await asyncio.sleep(EVERY)
 
     async def round(self, before: float) -> None:
         """Forget everything finished before this unix time."""
@@ -65,11 +68,18 @@ class Retention:
                 rows += deleted
                 await asyncio.sleep(0.05)
         await self._sweep_spool()
-        conversations = 0
-        while keys := await self._store.run(lambda execute: _idle(execute, before)):
+        conversations = failed = 0
+        while keys := await self._store.run(lambda execute: _idle(execute, before, failed)):  # noqa: B023 — awaited here
             for key in keys:
-                await self._forget(key)
-                await self._images.remove(folder(self._data_dir, key))
+                try:
+                    await self._forget(key)
+                    await self._images.remove(folder(self._data_dir, key))
+                except StoreError:
+                    raise
+                except Exception:  # the boundary of one conversation: the next round tries it again
+                    log.exception("retention.kept conversation=%s", key)
+                    failed += 1
+                    continue
                 await self._store.run(lambda execute: _drop(execute, key))  # noqa: B023 — awaited here
                 conversations += 1
         if rows or conversations:
@@ -103,9 +113,11 @@ def _delete(execute: Execute, table: str, finished: str, before: float) -> int:
     )
 
 
-def _idle(execute: Execute, before: float) -> list[str]:
+def _idle(execute: Execute, before: float, skip: int) -> list[str]:
     rows = execute(
-        "SELECT key FROM conversations WHERE used<:before AND pending=0 AND owner IS NULL LIMIT 20", {"before": before}
+        "SELECT key FROM conversations WHERE used<:before AND pending=0 AND owner IS NULL"
+        " ORDER BY used LIMIT 20 OFFSET :skip",
+        {"before": before, "skip": skip},
     )
     return [str(row["key"]) for row in rows]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,25 @@ from agent.desk import Execute
 
 __all__ = ["DataLock", "Execute", "Locked", "Row", "Store", "StoreError"]
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 Row = Mapping[str, Any]
 
 
+# What sqlite3 raises because of the statement or its values: the same statement fails again on a healthy database.
+STATEMENT_ERRORS = (
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+    sqlite3.DataError,
+    sqlite3.NotSupportedError,
+)
+
+
 class StoreError(Exception):
-    """The database could not do it; nothing of that unit of work was kept."""
+    """The database could not do it; nothing of that unit of work was kept. Later it may be able to."""
 
 
 class Locked(Exception):
@@ -65,7 +78,8 @@ class Store:
     async def run(self, work: Callable[[Execute], T]) -> T:
         """Run `work` in a transaction and commit it.
 
-        Whatever `work` raises undoes its own statements and is raised here; sqlite3's own errors come as StoreError.
+        Whatever `work` raises undoes its own statements and is raised here. What the database cannot do at the moment
+        (it is locked, full, broken) comes as StoreError.
         `work` runs on the database's thread: it must only execute statements and compute.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -76,8 +90,8 @@ class Store:
 
     def _start(self) -> None:
         batch, self._waiting = self._waiting, []
-        self._busy = True
         done = self._thread.submit(self._commit, [work for work, _ in batch])
+        self._busy = True
         loop = asyncio.get_running_loop()
 
         def ended(outcome: Future[list[tuple[Any, Exception | None]]]) -> None:
@@ -99,33 +113,52 @@ class Store:
                 future.set_exception(error)
 
     def _commit(self, batch: list[Callable[[Execute], Any]]) -> list[tuple[Any, Exception | None]]:
-        """One transaction for the whole batch, a savepoint for each of several. Runs on the thread; never raises."""
+        """Run the whole batch on the thread. Never raises: somebody waits for each outcome."""
+        try:
+            return self._transact(batch)
+        except BaseException as error:  # noqa: BLE001 — locked, full, read-only, broken: the whole batch is undone
+            self._recover()
+            return [(None, StoreError(str(error)))] * len(batch)
+
+    def _transact(self, batch: list[Callable[[Execute], Any]]) -> list[tuple[Any, Exception | None]]:
+        """One transaction for the whole batch, a savepoint for each of several."""
         connection = self._connection
 
         def execute(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+            if not connection.in_transaction:  # SQLite undid it at an error that `work` swallowed
+                raise sqlite3.OperationalError("the transaction was rolled back")
             return connection.execute(sql, values).fetchall()
 
-        outcomes: list[tuple[Any, Exception | None]] = []
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            for work in batch:
-                outcomes.append(_one(connection, execute, work, alone=len(batch) == 1))
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:  # locked, full, read-only: the whole batch is undone
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            return [(None, StoreError(str(error)))] * len(batch)
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes = [_one(connection, execute, work, alone=len(batch) == 1) for work in batch]
+        connection.execute("COMMIT")
         return outcomes
+
+    def _recover(self) -> None:
+        """Undo the open transaction; a connection that cannot even do that is replaced, now or before a later batch."""
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error as fault:
+            log.error("store.reopened reason=%s", fault)  # noqa: TRY400 — the reason is enough
+            try:
+                self._connection.close()
+                self._open()
+            except sqlite3.Error as error:
+                log.error("store.not_reopened reason=%s", error)  # noqa: TRY400 — the reason is enough
 
 
 def _one(
     connection: sqlite3.Connection, execute: Execute, work: Callable[[Execute], Any], *, alone: bool
 ) -> tuple[Any, Exception | None]:
+    """Run one unit of work. Raises what is the whole batch's trouble; gives back an error of `work` itself."""
     mark = "" if alone else "SAVEPOINT work"
     if mark:
         connection.execute(mark)
     try:
         value = work(execute)
+        if not connection.in_transaction:
+            raise sqlite3.OperationalError("the transaction was rolled back")
     except sqlite3.OperationalError:
         raise  # the disk's or the lock's fault, not this caller's
     except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
@@ -135,7 +168,8 @@ def _one(
         else:
             connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
-        return None, StoreError(str(error)) if isinstance(error, sqlite3.Error) else error
+        broken = isinstance(error, sqlite3.Error) and not isinstance(error, STATEMENT_ERRORS)
+        return None, StoreError(str(error)) if broken else error
     if mark:
         connection.execute("RELEASE work")
     return value, None

@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 
 from agent.conversation import Kind, Message, Notice, Thread
-from bot import lease
-from bot.lease import TTL, Job
+from bot import inbox, lease
+from bot.lease import Job
 from bot.mail import Live
 from bot.sections import Limits
-from bot.store import Execute, Store, StoreError
+from bot.store import Execute, Store
+from bot.supervise import BackgroundTasks, run_forever
 from bot.turns import Turns
 from channels.base import Reply
 
@@ -32,15 +33,14 @@ class Threads:
         self._store = store
         self._turns = turns
         self._limits = limits
+        self._longest_wait = inbox.longest_wait(limits)
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, Live] = {}  # conversation → its latest turn
         self._queued: dict[str, Reply] = {}  # conversations that wait for a place and were told so
         self._wake = asyncio.Event()
         self._closing = False
-        self._group: asyncio.TaskGroup | None = None
-        self._promised: set[int] = set()  # runs that are claimed and not begun yet
+        self._tasks = BackgroundTasks()
         self._ready: float | None = None  # when something that waits for its time may be taken
-        self._renewed = time.monotonic()
 
     # ------------------------------------------------------------ what others see
 
@@ -57,33 +57,12 @@ class Threads:
         """There may be something to take."""
         self._wake.set()
 
-    def arrived(self, accepted: Sequence[tuple[str, Message]], jobs: Sequence[Job]) -> None:
-        """Messages were stored, and `jobs` claimed with them. A turn that works on their conversation hears of it."""
+    def arrived(self, accepted: Sequence[tuple[str, Message]]) -> None:
+        """Messages were stored. A turn that works on their conversation hears of it."""
+        self._wake.set()
         for conversation, message in accepted:
             if message.kind is Kind.CHAT and (live := self._live.get(conversation)):
                 live.heard(message)
-        self.begin(jobs)
-        if any(conversation not in self._live for conversation, _ in accepted):
-            self._wake.set()
-
-    def claim(self, execute: Execute, jobs: list[Job]) -> None:
-        """Claim what is ready into `jobs`, on the database's thread, also in the transaction that stores it. After the
-        commit `begin` them; when it failed, `let_go`."""
-        free = self._limits.live_turns - len(self._live) - len(self._promised)
-        if free > 0 and self._group and not self._closing:
-            jobs += lease.claim(execute, self._owner, time.time(), free)
-            self._promised |= {job.run for job in jobs}
-
-    def begin(self, jobs: Sequence[Job]) -> None:
-        """Start these runs."""
-        for job in jobs:
-            assert self._group  # noqa: S101 — `claim` gives nothing without it
-            self._begin(job, self._group)
-        self.let_go(jobs)
-
-    def let_go(self, jobs: Sequence[Job]) -> None:
-        """These claims are begun, or were not committed."""
-        self._promised -= {job.run for job in jobs}
 
     def stop(self, run: int, by: str) -> None:
         """Cancel a run's work now (that it is to stop is in the store already)."""
@@ -109,45 +88,27 @@ class Threads:
     async def serve(self) -> None:
         """Claim and run until cancelled; cancelled means: park what is going on."""
         try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                while True:
-                    self._wake.clear()
-                    await self._round()
-                    await self._wait()
+            await run_forever("threads", self._round)
         finally:
             self._closing = True
-            self._group = None
+            await self._tasks.cancel()
 
     async def _round(self) -> None:
+        self._wake.clear()
         now = time.time()
-        jobs: list[Job] = []
-        try:
-            self._ready = await self._store.run(lambda execute: self._look(execute, jobs))
-            if len(self._live) >= self._limits.live_turns:
-                await self._tell_waiting(now)
-            if time.monotonic() - self._renewed > TTL / 3:
-                if self._live:
-                    await self._store.run(lambda execute: lease.renew(execute, self._owner, time.time()))
-                self._renewed = time.monotonic()
-        except StoreError as error:
-            log.error("threads.store reason=%s", error)  # noqa: TRY400 — the reason is enough
-            self.let_go(jobs)
-            self._give_up_lost_leases()
-            return
-        self.begin(jobs)
+        free = 0 if self._closing else max(0, self._limits.live_turns - len(self._live))
+        jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free))
+        for job in jobs:
+            self._begin(job)
+        if len(self._live) >= self._limits.live_turns:
+            await self._tell_waiting(now)
+        await self._wait()
 
-    def _look(self, execute: Execute, jobs: list[Job]) -> float | None:
-        """Claim what there is a place for; gives when the next conversation that nobody has is ready."""
-        self.claim(execute, jobs)
+    def _look(self, execute: Execute, now: float, free: int) -> tuple[list[Job], float | None]:
+        """Claim what there is a place for; also gives when the next conversation that nobody has is ready."""
+        jobs = lease.claim(execute, self._owner, now, self._longest_wait, free)
         rows = execute("SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {})
-        ready: float | None = rows[0]["ready"]
-        return ready
-
-    def _give_up_lost_leases(self) -> None:
-        if time.monotonic() - self._renewed > TTL * 2 / 3:
-            for live in self._live.values():
-                live.park()
+        return jobs, rows[0]["ready"]
 
     async def _wait(self) -> None:
         """Until woken, until a message that waits for its time is ready, or for a while."""
@@ -158,26 +119,26 @@ class Threads:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    def _begin(self, job: Job, group: asyncio.TaskGroup) -> None:
+    def _begin(self, job: Job) -> None:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
         live = Live(job, queued or self._turns.reply(job), mail=job.resumed)
         self._live[job.conversation] = live
-        live.work = group.create_task(self._turns.run(live), name=f"turn {job.run}")
+        live.work = self._tasks.start(self._turns.run(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._ended(live))
 
     def _ended(self, live: Live) -> None:
         full = len(self._live) >= self._limits.live_turns
-        self._live.pop(live.job.conversation, None)
+        if self._live.get(live.job.conversation) is live:  # else the next turn of its conversation has begun already
+            del self._live[live.job.conversation]
         if full or live.more:
             self._wake.set()
 
     async def _tell_waiting(self, now: float) -> None:
         """All places are taken: who waits for one sees it."""
-        jobs = await self._store.run(lambda execute: _waiting(execute, now))
-        for place, job in enumerate(jobs, 1):
-            if job.conversation in self._queued:
-                continue
+        jobs = await self._store.run(lambda execute: lease.wait_in_line(execute, now, self._longest_wait, QUEUE_NOTICE))
+        for job in jobs:
             reply = self._queued[job.conversation] = self._turns.reply(job)
+            place = len(self._queued)
             reply.show(
                 Notice("queue", f"All {self._limits.live_turns} places are taken; you are number {place} in line.")
             )
@@ -202,21 +163,3 @@ class Threads:
 def _open(execute: Execute) -> bool:
     rows = execute("SELECT 1 FROM conversations WHERE pending>0 LIMIT 1", {})
     return bool(rows) or bool(execute("SELECT 1 FROM inbox WHERE state=0 AND kind='command' LIMIT 1", {}))
-
-
-def _waiting(execute: Execute, now: float) -> list[Job]:
-    """Runs, made in state `queued`, of the conversations that have waited long enough to be told."""
-    rows = execute(
-        "SELECT * FROM conversations WHERE pending>0 AND owner IS NULL AND ready<=:ready ORDER BY ready LIMIT 100",
-        {"ready": now - QUEUE_NOTICE},
-    )
-    jobs = []
-    for row in rows:
-        taken = execute(
-            "SELECT * FROM inbox WHERE conversation=:key AND run IS NULL AND state=0 AND kind='chat'"
-            " ORDER BY id LIMIT 1",
-            {"key": row["key"]},
-        )
-        if taken and row["state"] != "waiting":
-            jobs.append(lease.start(execute, row, taken, "queued", now))
-    return jobs

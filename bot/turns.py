@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +41,11 @@ log = logging.getLogger(__name__)
 UPLOAD_LIMIT = 50 << 20  # bytes of a file out, while its channel is away and cannot say
 EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", "Send /retry to try once more.")
 FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", "Send /retry to try again.")
-
+UNREADABLE = Failed("I can't read what you wrote: it was damaged on my side.", "Please send it again.")
+UNRECORDED = Failed(
+    "Something went wrong on my side when I stored this answer; the operator can see what in the log.",
+    "No files were sent. Ask me for them, or send /retry to try again.",
+)
 
 PINGS = {"done": "Done after", "waiting": "I need your answer to go on, after", "failed": "This failed after"}
 
@@ -57,6 +61,16 @@ class Work:
     title: asyncio.Task[str] | None = None  # being made, for a conversation that has none
     begun: bool = False  # the agent was called: its checkpoint may need repair
     clean: bool = False  # the agent came to its end by itself
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What the transaction that ends a run writes; `before` are the stamps of outputs/ known until now."""
+
+    ending: Ending
+    final: Final
+    collected: Collected = field(default_factory=lambda: Collected(stamps={}))
+    before: Mapping[str, str] = field(default_factory=dict)
 
 
 class Turns:
@@ -92,7 +106,11 @@ class Turns:
         if channel is None:
             return Silent()
         posts = StoredPosts(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
-        return channel.reply(job.thread, posts, to=job.reply_to, asker=job.requester)
+        try:
+            return channel.reply(job.thread, posts, to=job.reply_to, asker=job.requester)
+        except Exception:  # the run is claimed already: it has an end, which the outbox shows
+            log.exception("turn.no_reply thread=%s", job.thread)
+            return Silent()
 
     async def run(self, live: Live) -> None:
         """Work, then record. Never raises: this is the boundary of one turn."""
@@ -125,11 +143,14 @@ class Turns:
         if job.attempt > self._limits.attempts:
             work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
             return
+        if not job.messages:
+            work.view.add(UNREADABLE)
+            return
         channel = self._channel(job.thread.channel)
         folder = self.folder(job.conversation)
         uploads = Uploads(self._store, self._images, job.conversation, folder, self._limits)
         work.machine = LazyMachine(self._provider, job.conversation, folder)
-        work.mail = Mail(self._store, live, uploads, channel)
+        work.mail = Mail(self._store, live, uploads, channel, self._limits)
         desk = Desk(work.machine, StoredLedger(self._store, job.conversation), work.mail, work.presented)
         turn = Turn(
             conversation=job.conversation,
@@ -162,8 +183,8 @@ class Turns:
     async def _end(self, live: Live, work: Work) -> None:
         try:
             if live.parking:
-                await live.reply.close()
                 await self._park(live.job)
+                await live.reply.close()
             else:
                 await self._repair(live, work)
                 await self._finish(live, work)
@@ -194,10 +215,17 @@ class Turns:
             work.clean = True
 
     async def _finish(self, live: Live, work: Work) -> None:
-        """The transaction that ends the run; tried until the store takes it, because the work is done."""
-        job, view = live.job, work.view
+        """Record the end of the run: whole, or without files and as a failure, or as little as possible."""
+        for prepare in (self._whole, self._without_files, self._least):
+            try:
+                await self._record(live, await prepare(live.job, work))
+                break
+            except Exception:  # the boundary of an end: what cannot be recorded must not keep its conversation
+                log.exception("turn.not_recorded ending=%s", prepare.__name__.strip("_"))
+
+    async def _whole(self, job: Job, work: Work) -> RunResult:
         collected, before = await self._collect(job, work)
-        final = _final(view, collected)
+        view = work.view
         ending = Ending(
             state=_state(view),
             usage=_usage(view),
@@ -205,12 +233,23 @@ class Turns:
             title=work.title.result() if work.title and work.title.done() and not work.title.cancelled() else "",
             clean=work.clean or not work.begun,
         )
-        now = time.time()
+        return RunResult(ending, _final(view, collected), collected, before)
+
+    async def _without_files(self, job: Job, work: Work) -> RunResult:
+        view = replace(work.view, asks=[], failed=UNRECORDED)
+        return RunResult(Ending("failed", _usage(view), clean=False), view.final())
+
+    async def _least(self, job: Job, work: Work) -> RunResult:
+        return RunResult(Ending("failed", Usage(), clean=False), View(failed=FAULT).final())
+
+    async def _record(self, live: Live, end: RunResult) -> None:
+        """The transaction that ends the run; tried until the store takes it, because the work is done."""
+        job, ending, collected, now = live.job, end.ending, end.collected, time.time()
 
         def record(execute: Execute) -> list[Item]:
             live.more = lease.finish(execute, job, ending, now)
-            outputs.record(execute, job.conversation, collected, before)
-            rows = [("reply", f"run:{job.run}", final.dump())]
+            outputs.record(execute, job.conversation, collected, end.before)
+            rows = [("reply", f"run:{job.run}", end.final.dump())]
             rows += [("file", f"run:{job.run}:file:{n}", file_payload(file)) for n, file in enumerate(collected.files)]
             if ping := self._ping(execute, job, ending.state, collected, now):
                 rows.append(("ping", f"run:{job.run}:ping", ping.dump()))

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from bot.inbox import Arrived
-from bot.store import Execute
 
 
 class Idle:
     """`bot.inbox.Next`."""
 
-    def claim(self, execute: Execute, arrived: Arrived) -> None:
-        pass
-
     def woken(self, arrived: Arrived) -> None:
-        pass
-
-    def undone(self, arrived: Arrived) -> None:
         pass

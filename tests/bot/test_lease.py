@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Author, Kind, Message, Thread, Usage
+from agent.conversation import Ask, Author, Final, Kind, Message, Thread, Usage
 from agent.desk import Answer
-from bot import lease
+from bot import book, lease
 from bot.access import Doors
-from bot.inbox import Inbox
+from bot.inbox import Inbox, longest_wait
 from bot.lease import Ending, Job, LostLease
 from bot.migrate import migrate
 from bot.sections import Access, Limits
@@ -24,6 +24,7 @@ from tests.bot.idle import Idle
 THREAD = Thread("telegram", "1", "42")
 JANE = Author("42", "Jane")
 DONE = Ending("done", Usage())
+LONGEST = longest_wait(Limits())
 
 
 def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object) -> Message:
@@ -44,7 +45,7 @@ def inbox(store: Store) -> Inbox:
 
 
 async def claim(store: Store, owner: str = "me", free: int = 10, later: float = 0.0) -> list[Job]:
-    return await store.run(lambda execute: lease.claim(execute, owner, time.time() + later, free))
+    return await store.run(lambda execute: lease.claim(execute, owner, time.time() + later, LONGEST, free))
 
 
 async def test_a_conversation_has_one_worker(store: Store, inbox: Inbox) -> None:
@@ -66,7 +67,8 @@ async def test_the_oldest_goes_first_and_the_limit_holds(store: Store, inbox: In
 async def test_a_lost_lease_records_nothing(store: Store, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     (mine,) = await claim(store)
-    (theirs,) = await claim(store, "other", later=lease.TTL + 1)
+    await store.run(lease.take_over)
+    (theirs,) = await claim(store, "other")
     assert theirs.run == mine.run
     assert theirs.attempt == 2
     with pytest.raises(LostLease):
@@ -75,11 +77,23 @@ async def test_a_lost_lease_records_nothing(store: Store, inbox: Inbox) -> None:
     assert await claim(store) == []
 
 
-async def test_a_renewed_lease_stays(store: Store, inbox: Inbox) -> None:
+@pytest.mark.parametrize("step", [40.0, 1e6, -600.0])
+async def test_a_clock_step_gives_a_running_conversation_to_nobody(store: Store, inbox: Inbox, step: float) -> None:
+    """The machine slept, or its clock was set: the turn that works there still does."""
     await inbox.receive([message("one")])
     await claim(store)
-    await store.run(lambda execute: lease.renew(execute, "me", time.time() + lease.TTL))
-    assert await claim(store, "other", later=lease.TTL + 1) == []
+    await inbox.receive([message("two", 2)])
+    assert await claim(store, later=step) == []
+    assert await claim(store, "other", later=step) == []
+
+
+async def test_a_clock_set_back_keeps_nobody_waiting(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one"), message("two", 2)])
+    (job,) = await claim(store, later=-600.0)
+    assert [made.text for made in job.messages] == ["one", "two"]
+    await inbox.receive([message("three", 3, long=True)])
+    steered, _ = await store.run(lambda execute: lease.more(execute, job, time.time() - 600.0, LONGEST))
+    assert [made.text for made in steered] == ["three"]
 
 
 async def test_a_clean_stop_is_no_attempt(store: Store, inbox: Inbox) -> None:
@@ -151,3 +165,127 @@ async def test_a_question_is_answered_by_one_click(store: Store, inbox: Inbox) -
     assert answered.answer == Answer("ask-1", "red")
     await store.run(lambda execute: lease.finish(execute, answered, DONE, time.time()))
     assert await inbox.receive([message("blue", 5, kind=Kind.CLICK, target="ask-1")]) == [Receipt.DUPLICATE]
+
+
+async def damage(store: Store, sql: str) -> None:
+    await store.run(lambda execute: execute(sql, {}))
+
+
+async def notices(store: Store) -> list[str]:
+    rows = await store.run(lambda execute: execute("SELECT payload FROM outbox WHERE kind='say' ORDER BY id", {}))
+    return [Final.load(row["payload"]).text for row in rows]
+
+
+async def test_a_message_of_a_newer_version_is_read(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    sql = "UPDATE inbox SET payload=json_set(payload, '$.mood', 'good', '$.author.age', 7, '$.thread.planet', 'x')"
+    await damage(store, sql)
+    (job,) = await claim(store)
+    assert [made.text for made in job.messages] == ["one"]
+
+
+@pytest.mark.parametrize("payload", ["", "no JSON", "[]", "{}", '{"thread": null}'])
+async def test_a_damaged_message_is_a_dead_letter_and_blocks_nobody(store: Store, inbox: Inbox, payload: str) -> None:
+    elsewhere = message("elsewhere", 1, Thread("telegram", "1", "43"))
+    await inbox.receive([message("one"), message("two", 2), message("three", 3), elsewhere])
+    await damage(store, f"UPDATE inbox SET payload='{payload}' WHERE id IN (1, 2)")  # noqa: S608 — constants
+    jobs = await claim(store)
+    assert [made.text for job in jobs for made in job.messages] == ["three", "elsewhere"]
+    assert await notices(store) == [book.DAMAGED] * 2
+    rows = await store.run(lambda execute: execute("SELECT state FROM inbox ORDER BY id", {}))
+    assert [row["state"] for row in rows] == [3, 3, 0, 0]
+
+
+async def test_a_conversation_with_nothing_but_a_damaged_message_is_let_go(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
+    assert await claim(store) == []
+    await inbox.receive([message("two", 2)])
+    (job,) = await claim(store)
+    assert [made.text for made in job.messages] == ["two"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE conversations SET state='waiting', asks='no JSON' WHERE thread LIKE '%/42/'",
+        "UPDATE conversations SET state='waiting', asks='[{}]' WHERE thread LIKE '%/42/'",
+        "UPDATE conversations SET thread='nowhere' WHERE thread LIKE '%/42/'",
+        "UPDATE conversations SET ready='soon' WHERE thread LIKE '%/42/'",
+        "UPDATE inbox SET ready='soon' WHERE id=1",
+        "UPDATE inbox SET payload=json_set(payload, '$.author.id', NULL) WHERE id=1",
+    ],
+)
+async def test_a_conversation_that_cannot_be_read_blocks_no_other(store: Store, inbox: Inbox, sql: str) -> None:
+    await inbox.receive([message("one", kind=Kind.CHAT), message("elsewhere", 2, Thread("telegram", "1", "43"))])
+    await damage(store, sql)
+    jobs = await claim(store)
+    assert "elsewhere" in [made.text for job in jobs for made in job.messages]
+    assert await claim(store) == []
+
+
+async def test_a_damaged_question_is_forgotten(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("yes")])
+    await damage(store, "UPDATE inbox SET kind='click'")
+    await damage(store, "UPDATE conversations SET state='waiting', asks='[{}]'")
+    assert await claim(store) == []
+    assert await notices(store) == [book.DAMAGED]
+    await inbox.receive([message("on we go", 2)])
+    (job,) = await claim(store)
+    assert [made.text for made in job.messages] == ["on we go"]
+
+
+async def test_a_damaged_run_blocks_no_other(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
+    await claim(store)
+    await store.run(lease.take_over)
+    await store.run(lambda execute: execute("DELETE FROM runs WHERE id=2", {}))
+    await store.run(lambda execute: execute("UPDATE inbox SET run=NULL WHERE id=2", {}))
+    await damage(store, "UPDATE runs SET attempt='x' WHERE id=1")
+    assert "elsewhere" in [made.text for job in await claim(store) for made in job.messages]
+
+
+async def test_a_run_whose_message_is_damaged_later_still_has_an_end(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    await claim(store)
+    await store.run(lease.take_over)
+    await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
+    (job,) = await claim(store)
+    assert job.messages == ()
+    await store.run(lambda execute: lease.finish(execute, job, Ending("failed", Usage()), time.time()))
+    assert await claim(store) == []
+
+
+async def test_a_damaged_steering_message_is_left_out(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    (job,) = await claim(store)
+    await inbox.receive([message("two", 2), message("three", 3)])
+    await damage(store, "UPDATE inbox SET payload='' WHERE id=2")
+    steered, _ = await store.run(lambda execute: lease.more(execute, job, time.time(), LONGEST))
+    assert [made.text for made in steered] == ["three"]
+
+
+async def line_up(store: Store, later: float) -> list[Job]:
+    return await store.run(lambda execute: lease.wait_in_line(execute, time.time() + later, LONGEST, 1.5))
+
+
+async def test_cases_85_and_87_a_paste_and_an_album_in_line_are_one_run_each(store: Store, inbox: Inbox) -> None:
+    there = Thread("telegram", "1", "43")
+    await inbox.receive([message("part 1", 1, long=True), message("part 2", 2, long=True), message("part 3", 3)])
+    await inbox.receive([message("caption", n, there, group="g", addressed=n == 4) for n in (4, 5, 6)])
+    assert await line_up(store, 1.0) == []
+    paste, album = await line_up(store, 3.0)
+    assert [made.text for made in paste.messages] == ["part 1\npart 2\npart 3"]
+    assert len(album.messages) == 1
+    await inbox.receive([message("and more", 7)])
+    assert await line_up(store, 6.0) == []
+    jobs = await claim(store, later=6.0)
+    assert [len(job.messages) for job in jobs] == [1, 1]
+    assert jobs[0].resumed
+
+
+async def test_one_who_cannot_be_read_in_line_blocks_no_other(store: Store, inbox: Inbox) -> None:
+    await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
+    await damage(store, "UPDATE conversations SET thread='nowhere' WHERE thread LIKE '%/42/'")
+    (job,) = await line_up(store, 3.0)
+    assert [made.text for made in job.messages] == ["elsewhere"]

@@ -30,7 +30,7 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Idle())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
-        (job,) = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 5))
+        (job,) = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 10.0, 5))
         await store.run(lambda execute: lease.finish(execute, job, Ending("done", Usage()), time.time()))
         await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
         place = folder(tmp_path, job.conversation)
@@ -56,6 +56,6 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         assert [row["key"] for row in rows] == ["k2"]
         # The address begins anew, under a name that was never used.
         await inbox.receive([Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True)])
-        jobs = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 5))
+        jobs = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 10.0, 5))
         assert job.conversation not in [other.conversation for other in jobs]
         assert len(jobs) == 2

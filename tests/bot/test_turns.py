@@ -36,16 +36,8 @@ class House:
         self.inbox = Inbox(store, Doors({"wall": Access(open=True)}), Limits(), self)
         self.at_once = False
 
-    def claim(self, execute: Execute, arrived: Arrived) -> None:
-        self.threads.claim(execute, arrived.jobs)
-
     def woken(self, arrived: Arrived) -> None:
-        self.threads.arrived(arrived.accepted, arrived.jobs)
-        for job in arrived.jobs if self.at_once else ():
-            self.threads.stop(job.run, "42")
-
-    def undone(self, arrived: Arrived) -> None:
-        self.threads.let_go(arrived.jobs)
+        self.threads.arrived(arrived.accepted)
 
     async def states(self) -> list[str]:
         rows = await self.store.run(lambda execute: execute("SELECT state FROM runs ORDER BY id", {}))

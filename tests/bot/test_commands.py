@@ -79,9 +79,7 @@ async def test_a_damaged_command_blocks_no_other(store: Store) -> None:
 
 
 async def test_a_command_that_fails_in_the_database_is_undone_and_blocks_no_other(store: Store) -> None:
-    refuse = (
-        "CREATE TRIGGER refuse BEFORE UPDATE OF model ON conversations BEGIN SELECT RAISE(ABORT, 'a fault of ours'); END"
-    )
+    refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF model ON conversations BEGIN SELECT RAISE(ABORT, '!'); END"
     async with answering(store, 3):
         await receive(store, replace(HELP, text="model demo"), replace(HELP, key="k2"), replace(HELP, key="k3"))
         await store.run(lambda execute: execute(refuse, {}))

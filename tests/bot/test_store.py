@@ -30,7 +30,7 @@ def put(execute: Execute, word: str | None) -> None:
 
 
 async def test_a_connection_that_broke_is_replaced(store: Store) -> None:
-    connection = store._connection  # noqa: SLF001 — what a broken disk does to it
+    connection = store._connection
     await asyncio.get_running_loop().run_in_executor(None, connection.close)
     async with asyncio.timeout(5):
         with pytest.raises(StoreError):

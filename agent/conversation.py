@@ -1,44 +1,21 @@
 """The words that cross borders: Thread, Message, Attachment and every Block.
 
-This module is at the bottom of the project and imports nothing of ours. A channel turns a platform event into a
+This module is at the bottom of the project. A channel turns a platform event into a
 `Message` in a `Thread`; the agent answers it with `Block`s; a `View` is the fold of a reply's blocks, and `Final` is
 what is left of it in the chat when the turn is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import orjson
 
-T = TypeVar("T")
-
-# ---------------------------------------------------------------- what the store gives back
-
-
-class Damaged(ValueError):
-    """What is stored here cannot be read."""
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Whatever is wrong with stored JSON is raised as Damaged."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise Damaged(f"{Damaged.__doc__} {type(error).__name__}: {error}") from error
-
-
-def _made(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
-    """A dataclass of what JSON holds; a field that only a newer version knows is ignored."""
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # only dataclasses are given
-    return kind(**{name: value for name, value in raw.items() if name in names} | more)
-
+from agent.stored import build, reading
 
 # ---------------------------------------------------------------- secrets
 
@@ -185,16 +162,16 @@ class Message:
     @classmethod
     def load(cls, data: bytes | str) -> Message:
         """The inverse of `dump`, also of a newer version's. Raises Damaged."""
-        with _reading():
+        with reading():
             raw: dict[str, Any] = orjson.loads(data)
-            return _made(
+            return build(
                 cls,
                 raw,
-                thread=_made(Thread, raw["thread"]),
-                author=_made(Author, raw["author"]),
+                thread=build(Thread, raw["thread"]),
+                author=build(Author, raw["author"]),
                 kind=Kind(raw["kind"]),
-                attachments=tuple(_made(Attachment, each) for each in raw["attachments"]),
-                quotes=tuple(_made(Quote, each) for each in raw["quotes"]),
+                attachments=tuple(build(Attachment, each) for each in raw["attachments"]),
+                quotes=tuple(build(Quote, each) for each in raw["quotes"]),
             )
 
 
@@ -252,12 +229,6 @@ class Ask:
     question: str
     options: tuple[str, ...] = ()
     free_text: bool = True
-
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Ask:
-        """From stored JSON. Raises Damaged."""
-        with _reading():
-            return _made(cls, raw, options=tuple(raw["options"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,9 +324,9 @@ class Final:
     @classmethod
     def load(cls, data: bytes | str) -> Final:
         """The inverse of `dump`, also of a newer version's. Raises Damaged."""
-        with _reading():
+        with reading():
             raw: dict[str, Any] = orjson.loads(data)
-            return _made(cls, raw, ask=Ask.of(raw["ask"]) if raw["ask"] else None)
+            return build(cls, raw, ask=build(Ask, raw["ask"]) if raw["ask"] else None)
 
 
 SILENCE = "I have nothing to add: the model gave no answer. Ask again, or put it differently."

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from agent.conversation import Damaged, Message, Thread
+from agent.conversation import Message, Thread
+from agent.stored import Damaged
 from bot import access, book
 from bot.access import Doors
 from bot.store import Execute, Row, Store, StoreError

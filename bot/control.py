@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from agent.conversation import Final, Thread
+from agent.stored import Damaged
 from bot import access, book
 from bot.store import Execute, Store
 from sandbox.base import SandboxError
@@ -144,9 +145,9 @@ def _dead(execute: Execute) -> list[dict[str, Any]]:
             "thread": row["thread"],
             "created": row["created"],
             "error": row["error"],
-            "text": Final.load(row["payload"]).text[:200] if row["kind"] != "file" else "",
+            "text": _words(row["raw"])[:200] if row["kind"] != "file" else "",
         }
-        for row in execute("SELECT * FROM outbox WHERE state=3 ORDER BY id", {})
+        for row in execute("SELECT *, CAST(payload AS BLOB) AS raw FROM outbox WHERE state=3 ORDER BY id", {})
     ]
     return out + [
         {
@@ -155,10 +156,17 @@ def _dead(execute: Execute) -> list[dict[str, Any]]:
             "thread": "",
             "created": row["received"],
             "error": row["error"],
-            "text": bytes(row["payload"]).decode(errors="replace")[:200],
+            "text": row["raw"].decode(errors="replace")[:200],
         }
-        for row in execute("SELECT * FROM inbox WHERE state=3 ORDER BY id", {})
+        for row in execute("SELECT *, CAST(payload AS BLOB) AS raw FROM inbox WHERE state=3 ORDER BY id", {})
     ]
+
+
+def _words(raw: bytes) -> str:
+    try:
+        return Final.load(raw).text
+    except Damaged:
+        return raw.decode(errors="replace")
 
 
 def _databases(data_dir: Path, tar: tarfile.TarFile) -> None:

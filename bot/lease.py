@@ -15,8 +15,9 @@ from functools import partial
 
 import orjson
 
-from agent.conversation import Ask, Damaged, Kind, Message, Thread, Usage
+from agent.conversation import Ask, Kind, Message, Thread, Usage
 from agent.desk import Answer
+from agent.stored import Damaged, build, reading
 from bot import book, posts
 from bot.store import Execute, Row
 from channels.base import Posted
@@ -239,7 +240,8 @@ def _merge(rows: Sequence[Row]) -> tuple[Message, ...]:
 
 def asks(row: Row) -> list[Ask]:
     """The open questions of a conversation."""
-    return [Ask.of(ask) for ask in orjson.loads(row["asks"] or b"[]")]
+    with reading():
+        return [build(Ask, ask) for ask in orjson.loads(row["asks"] or b"[]")]
 
 
 def open_question(execute: Execute, key: str, ask: str) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from agent.desk import Execute
 
-__all__ = ["DataLock", "Execute", "Locked", "Row", "Store", "StoreError"]
+__all__ = ["DataLock", "Execute", "Locked", "Row", "StatementError", "Store", "StoreError"]
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,6 @@ T = TypeVar("T")
 Row = Mapping[str, Any]
 
 
-# What sqlite3 raises because of the statement or its values: the same statement fails again on a healthy database.
 STATEMENT_ERRORS = (
     sqlite3.IntegrityError,
     sqlite3.ProgrammingError,
@@ -40,6 +39,10 @@ STATEMENT_ERRORS = (
 
 class StoreError(Exception):
     """The database could not do it; nothing of that unit of work was kept. Later it may be able to."""
+
+
+class StatementError(Exception):
+    """The database refuses this statement or its values, and would refuse them again: a fault of the caller."""
 
 
 class Locked(Exception):
@@ -78,8 +81,8 @@ class Store:
     async def run(self, work: Callable[[Execute], T]) -> T:
         """Run `work` in a transaction and commit it.
 
-        Whatever `work` raises undoes its own statements and is raised here. What the database cannot do at the moment
-        (it is locked, full, broken) comes as StoreError.
+        Whatever `work` raises undoes its own statements and is raised here; sqlite3's own errors come as StatementError
+        or, where the database cannot do it at the moment (it is locked, full, broken), as StoreError.
         `work` runs on the database's thread: it must only execute statements and compute.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -168,8 +171,9 @@ def _one(
         else:
             connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
-        broken = isinstance(error, sqlite3.Error) and not isinstance(error, STATEMENT_ERRORS)
-        return None, StoreError(str(error)) if broken else error
+        if isinstance(error, STATEMENT_ERRORS):
+            return None, StatementError(str(error))
+        return None, StoreError(str(error)) if isinstance(error, sqlite3.Error) else error
     if mark:
         connection.execute("RELEASE work")
     return value, None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.store import Execute, Store, StoreError
+from bot.store import Execute, StatementError, Store, StoreError
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def test_a_statement_that_can_never_succeed_is_its_callers_own_error(store
         store.run(lambda execute: put(execute, "last")),
         return_exceptions=True,
     )
-    assert [type(outcome) for outcome in outcomes[1:3]] == [sqlite3.IntegrityError, UnicodeEncodeError]
+    assert [type(outcome) for outcome in outcomes[1:3]] == [StatementError, UnicodeEncodeError]
     assert await kept(store) == ["first", "last"]
 
 

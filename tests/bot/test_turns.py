@@ -174,7 +174,7 @@ async def test_a_turn_that_began_while_the_one_before_still_ends_stays_known(hou
     assert house.threads.live == (second,)
     house.provider.held[1].set()
     await house.idle()
-    assert house.threads.live == ()
+    assert not house.threads.live
 
 
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])

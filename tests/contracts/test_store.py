@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bot.migrate import migrate
-from bot.store import Execute, Store, StoreError
+from bot.store import Execute, StatementError, Store, StoreError
 
 Make = Callable[[Path], AbstractAsyncContextManager[Store]]
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
@@ -75,7 +75,7 @@ async def test_a_broken_rule_is_that_units_error(store: Store) -> None:
     again = store.run(lambda execute: execute(INSERT, {"thread": "a"}))
     other = store.run(lambda execute: execute(INSERT, {"thread": "b"}))
     first, second = await asyncio.gather(again, other, return_exceptions=True)
-    assert isinstance(first, StoreError)
+    assert isinstance(first, StatementError)
     assert not isinstance(second, BaseException)
     assert await store.run(threads) == ["a", "b"]
 

@@ -1,0 +1,30 @@
+"""Read dataclasses back from stored JSON, also what a newer version wrote; tell what is damaged by one error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Damaged(ValueError):
+    """Stored JSON cannot be read."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Raise whatever is wrong with stored JSON as Damaged."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise Damaged(f"{type(error).__name__}: {error}") from error
+
+
+def build(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
+    """Build a dataclass from JSON. Lists become tuples; fields that only a newer version knows are ignored."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # only dataclasses are given
+    known = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in names}
+    return kind(**known | more)

@@ -7,7 +7,6 @@ what is left of it in the chat when the turn is over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal

@@ -14,7 +14,7 @@ from agent.conversation import Attachment, Block, Final, Message, Thread
 from bot import book
 from bot.lease import take_over
 from bot.migrate import migrate
-from bot.outbox import Outbox
+from bot.outbox import Outbox, file_payload
 from bot.sections import Limits
 from bot.store import Store
 from channels.base import (
@@ -194,3 +194,42 @@ async def test_a_channel_that_is_away_loses_nothing(store: Store) -> None:
     async with serving(store, wall) as outbox:
         await outbox.idle()
     assert wall.shown == [("here", "kept")]
+
+
+async def write(store: Store, kind: str, thread: str, payload: bytes) -> None:
+    sql = "INSERT INTO outbox(key, kind, thread, payload, created) VALUES (:key, :kind, :thread, :payload, :now)"
+    values = {"key": f"{thread}{payload!r}", "kind": kind, "thread": thread, "payload": payload, "now": time.time()}
+    await store.run(lambda execute: execute(sql, values))
+
+
+@pytest.mark.parametrize("kind", ["say", "reply", "file", "ping"])
+@pytest.mark.parametrize("payload", [b"", b"{}", b"[]", b"\xff"])
+async def test_a_damaged_row_is_a_dead_letter_and_the_lane_goes_on(store: Store, kind: str, payload: bytes) -> None:
+    wall = Wall()
+    await write(store, kind, str(HERE), payload)
+    await say(store, HERE, "next")
+    await say(store, THERE, "elsewhere")
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert {("here", "next"), ("there", "elsewhere")} <= set(wall.shown)
+    assert (await states(store))[:3] == [3, 2, 2]
+
+
+async def test_a_row_without_an_address_blocks_no_other(store: Store) -> None:
+    wall = Wall()
+    await write(store, "say", "nowhere", b"{}")
+    await say(store, HERE, "next")
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert wall.shown == [("here", "next")]
+    assert await states(store) == [3, 2]
+
+
+async def test_a_copy_that_cannot_be_removed_ends_nothing(store: Store, tmp_path: Path) -> None:
+    wall = Wall()
+    await write(store, "file", str(HERE), file_payload(OutFile(tmp_path, "report.txt", 1, "")))  # a folder
+    await say(store, HERE, "next")
+    async with serving(store, wall) as outbox:
+        await outbox.idle()
+    assert wall.shown == [("here", "report.txt"), ("here", "next")]
+    assert await states(store) == [2, 2]

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from agent.conversation import Author, Message, Thread, Usage
-from bot import lease
+from bot import book, lease
 from bot.access import Doors
 from bot.inbox import Inbox
 from bot.lease import Ending
@@ -59,3 +59,20 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         jobs = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 10.0, 5))
         assert job.conversation not in [other.conversation for other in jobs]
         assert len(jobs) == 2
+
+
+async def test_a_conversation_that_cannot_be_forgotten_keeps_no_other(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+
+    async def forget(conversation: str) -> None:
+        if "stuck" in conversation:
+            raise ValueError("a fault of ours")
+
+    async with Store(tmp_path / "fawn.db") as store:
+        chats = [f"stuck{number}" for number in range(25)] + ["free"]
+        for number, chat in enumerate(chats):
+            thread = Thread("telegram", "1", chat)
+            await store.run(lambda execute: book.begin(execute, thread, number))  # noqa: B023 — awaited here
+        await Retention(store, tmp_path, Images(tmp_path / "threads", 16, make=False), 90, forget).round(time.time())
+        rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
+        assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}

@@ -12,6 +12,7 @@ import socket
 
 CHUNK = 1 << 16
 PORT = 3128
+TAKEN = b"+"  # the host's word that it took over a connection
 
 
 def listen() -> socket.socket:
@@ -35,9 +36,10 @@ def dial(port: int, path: str, ticket: str) -> None:
     """Connect a port of the sandbox with the host, who waits at `path` for this ticket. Raises OSError."""
     with socket.create_connection(("127.0.0.1", port), 10) as client, socket.socket(socket.AF_UNIX) as host:
         host.connect(path)
-        host.sendall(b"DIAL %s\r\n\r\n" % ticket.encode())
+        host.sendall(b"DIAL %s HTTP/1.0\r\n\r\n" % ticket.encode())
         with contextlib.suppress(OSError):
-            pump(client, host)
+            if host.recv(1) == TAKEN:
+                pump(client, host)
 
 
 def pump(one: socket.socket, other: socket.socket) -> None:

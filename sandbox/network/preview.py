@@ -16,20 +16,27 @@ import logging
 import re
 import secrets
 import time
+from collections import Counter
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
+import h11
+
 from sandbox.base import SandboxError, SandboxUnavailable
-from sandbox.network.proxy import FAULTS, HEAD, HEAD_SECONDS, Bad, Ends, Head, refuse, splice
+from sandbox.network.headers import Site, asked, responded
+from sandbox.network.http import FAULTS, Bad, Ends, Peer, exchange, value
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS = 256  # at once
-OF_ONE = 32  # … that one link takes into its sandbox; more wait
+SILENT = 128  # connections that have not asked for a link yet; one of the most crowded address goes for one more
+REQUESTS = 1024  # at once, of all links
+LINK_REQUESTS = 64  # … of one link
+LINK_SHARE = 8  # … that a link always may have
+LINK_SLOTS = 32  # … that one link takes into its sandbox; more wait
 LINKS = 500  # the oldest goes for one more
-SILENCE = 300.0  # seconds without a byte
+IDLE_SECONDS = 300.0
 TOKEN = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{32})")  # fits into one label of a host name
 INVALID = "This link is not valid, or its time is over."
 
@@ -64,53 +71,17 @@ class Shows(Protocol):
         """A connection to the port. Raises SandboxError."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Link:
-    """One port of one sandbox. `site` is the host of its URL."""
+    """One port of one sandbox. `host` is the one of its URL."""
 
+    name: str
     machine: Shows
     port: int
     ends: int
-    site: str
-    slots: asyncio.Semaphore
-
-
-@dataclass(frozen=True, slots=True)
-class _Visit:
-    """A request for a link: `line` is its first one as the server inside gets it, `prefix` what of the path was the
-    link's."""
-
-    link: _Link
-    head: Head
-    line: str
-    prefix: str
-
-    @property
-    def upgrades(self) -> bool:
-        """It is to become a WebSocket."""
-        return self.head.value("upgrade").lower() == "websocket"
-
-    def asked(self) -> Head:
-        """As the server inside is used to be asked: by its own name, from its own pages. Pages of other sites stay
-        what they are."""
-        here = f"localhost:{self.link.port}"
-        fields = [("Host", here), *self.head.passed("origin"), *_connection(self.upgrades)]
-        if origin := self.head.value("origin"):
-            own = origin.partition("://")[2] in (self.link.site, self.head.value("host"))
-            fields.append(("Origin", f"http://{here}" if own else origin))
-        return Head(self.line, fields)
-
-    def answered(self, head: Head) -> Head:
-        """Without what would let a page reach beyond its own path."""
-        fields = head.passed("location", "set-cookie", "service-worker-allowed", "referrer-policy")
-        for name, value in head.fields:
-            if name.lower() == "set-cookie":
-                fields.append((name, _cookie(value, self.prefix)))
-            elif name.lower() == "location":
-                where = re.sub(rf"^https?://(localhost|127\.0\.0\.1)(:{self.link.port})?(?=/|$)", "", value) or "/"
-                fields.append((name, self.prefix + where if where.startswith("/") else where))
-        fields.append(("Referrer-Policy", "same-origin"))  # the link is in the address: other sites must not see it
-        return Head(head.line, [*fields, *_connection(head.status == "101")])
+    host: str
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LINK_SLOTS))
+    requests: int = 0
 
 
 class Preview:
@@ -121,12 +92,14 @@ class Preview:
         self._secret = secrets.token_bytes(32)
         self._links: dict[str, _Link] = {}
         self._visitors: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.StreamWriter, str] = {}  # with the client's address
+        self._requests = 0
         self._url = settings.public_url.rstrip("/")
 
     async def __aenter__(self) -> Self:
         host, _, port = self._settings.listen.rpartition(":")
         try:
-            self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port), limit=HEAD)
+            self._server = await asyncio.start_server(self._accept, host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
             raise SandboxUnavailable(
                 f"sandbox.preview.listen: {self._settings.listen!r} cannot be used: {error}"
@@ -153,7 +126,7 @@ class Preview:
         name, ends = secrets.token_hex(8), int(time.time() + self._settings.minutes * 60)
         token = f"{name}-{ends:x}-{self._sign(name, ends)}"
         url = f"{self._url.replace('*', token)}/" if "*" in self._url else f"{self._url}/p/{token}/"
-        self._links[name] = _Link(machine, port, ends, urlsplit(url).netloc, asyncio.Semaphore(OF_ONE))
+        self._links[name] = _Link(name, machine, port, ends, urlsplit(url).netloc)
         log.info("preview.shown port=%d link=%s until=%d", port, name, ends)
         return url
 
@@ -163,48 +136,57 @@ class Preview:
     # ------------------------------------------------------------ answers
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._visitors) >= CONNECTIONS:
-            writer.close()
-            return
+        self._silent[writer] = str(writer.get_extra_info("peername")[0])
+        if len(self._silent) > SILENT:
+            [(crowded, _)] = Counter(self._silent.values()).most_common(1)
+            oldest = next(one for one, address in self._silent.items() if address == crowded)
+            del self._silent[oldest]
+            oldest.transport.abort()
         task = asyncio.create_task(self._client((reader, writer)), name="preview")
         self._visitors.add(task)
         task.add_done_callback(self._visitors.discard)
 
-    async def _client(self, client: Ends) -> None:
-        try:
-            async with asyncio.timeout(HEAD_SECONDS):
-                head = await Head.read(client[0])
-            await self._answer(head, client)
-        except Bad as error:
-            await refuse(client[1], 400, str(error), "bad")
-        except FAULTS as error:
-            log.debug("preview.broken reason=%r", error)
-        finally:
-            client[1].close()
+    async def _client(self, ends: Ends) -> None:
+        async with Peer(h11.SERVER, ends) as client:
+            try:
+                try:
+                    request = await client.request()
+                finally:
+                    self._silent.pop(ends[1], None)
+                await self._answer(request, client)
+            except Bad as error:
+                await client.refuse(400, str(error), "bad")
+            except FAULTS as error:
+                log.debug("preview.broken reason=%r", error)
 
-    async def _answer(self, head: Head, client: Ends) -> None:
-        method, _, rest = head.line.partition(" ")
-        target, _, version = rest.rpartition(" ")
-        if not version.startswith("HTTP/1."):
-            raise Bad("not a request")
-        token, prefix = head.value("host").partition(".")[0], ""
+    async def _answer(self, request: h11.Request, client: Peer) -> None:
+        target, prefix = request.target.decode(), ""
+        token = value(request, b"host").partition(".")[0]
         if not TOKEN.fullmatch(token):
             found = re.match(r"/p/([0-9a-f-]+)(?=[/?]|$)", target)
             if not found:
-                await _astray(head, target, client[1])
+                await _astray(request, target, client)
                 return
             token, prefix, target = found[1], found[0], target[found.end() :]
         link = self._find(token)
         if link is None:
-            await refuse(client[1], 403, INVALID, "link")
+            await client.refuse(403, INVALID, "link")
         elif link.machine.gone:
-            await refuse(client[1], 410, "The sandbox of this link has stopped.", "gone")
+            await client.refuse(410, "The sandbox of this link has stopped.", "gone")
         elif not target.startswith("/"):
-            await refuse(client[1], 308, "It is a folder.", "folder", ("Location", f"{prefix}/{target}"))
+            await client.refuse(308, "It is a folder.", "folder", ("Location", f"{prefix}/{target}"))
+        elif link.requests >= (LINK_REQUESTS if self._requests < REQUESTS else LINK_SHARE):
+            await client.refuse(503, "Too many requests at once. Try again in a moment.", "busy", ("Retry-After", "1"))
         else:
-            # What is open ends with the link: a page that stays would keep its sandbox for ever.
-            async with asyncio.timeout(link.ends - time.time()):
-                await _pass(_Visit(link, head, f"{method} {target} {version}", prefix), client)
+            link.requests += 1
+            self._requests += 1
+            try:
+                # What is open ends with the link: a page that stays would keep its sandbox for ever.
+                async with asyncio.timeout(link.ends - time.time()):
+                    await _pass(link, request, target, prefix, client)
+            finally:
+                link.requests -= 1
+                self._requests -= 1
 
     def _find(self, token: str) -> _Link | None:
         parts = TOKEN.fullmatch(token)
@@ -216,49 +198,26 @@ class Preview:
         return self._links.get(name)
 
 
-async def _pass(visit: _Visit, client: Ends) -> None:
-    """A request and its answer, piece by piece."""
-    link, answered = visit.link, False
-
-    async def begin() -> None:
-        nonlocal answered
-        while True:
-            head = await Head.read(inside[0])
-            final = head.status == "101" or not head.status.startswith("1")
-            client[1].write(bytes(visit.answered(head) if final else head))
-            if final:
-                answered = True
-                return
-
+async def _pass(link: _Link, request: h11.Request, target: str, prefix: str, client: Peer) -> None:
+    """Carry a request into the sandbox and its response back."""
+    site = Site(link.name, link.port, link.host, prefix)
+    inner = h11.Request(method=request.method, target=target, headers=asked(request, site))
     try:
         async with link.slots, link.machine.dial(link.port) as inside:
-            inside[1].write(bytes(visit.asked()))
-            await splice(client, inside, SILENCE, half=False, begin=begin)
+            server = Peer(h11.CLIENT, inside)  # closed by who dialled
+            await exchange(client, server, inner, lambda head: responded(head, site), IDLE_SECONDS)
     except SandboxError as error:
         log.info("preview.unreached port=%d reason=%r", link.port, error)
-    if not answered:
-        await refuse(client[1], 502, f"Nothing answers on port {link.port} of the sandbox.", "unreachable")
+    await client.refuse(502, f"Nothing answers on port {link.port} of the sandbox.", "unreachable")
 
 
-async def _astray(head: Head, target: str, writer: asyncio.StreamWriter) -> None:
+async def _astray(request: h11.Request, target: str, client: Peer) -> None:
     """A page that means to be at the root asks for "/app.js": it comes from a link, which the browser names."""
-    came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", head.value("referer"))
-    if came and head.value("sec-fetch-site") in ("", "same-origin"):
-        await refuse(writer, 307, "It is below the link.", "astray", ("Location", came[1] + target))
+    came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", value(request, b"referer"))
+    if came and value(request, b"sec-fetch-site") in ("", "same-origin") and target.startswith("/"):
+        await client.refuse(307, "It is below the link.", "astray", ("Location", came[1] + target))
     else:
-        await refuse(writer, 403, INVALID, "link")
-
-
-def _connection(upgrades: bool) -> list[tuple[str, str]]:
-    return [("Connection", "Upgrade"), ("Upgrade", "websocket")] if upgrades else [("Connection", "close")]
-
-
-def _cookie(value: str, prefix: str) -> str:
-    """A cookie that only this link gets back."""
-    parts = [part.strip() for part in value.split(";")]
-    kept = [part for part in parts[1:] if part.partition("=")[0].lower() not in ("domain", "path")]
-    path = next((part[5:] for part in parts[1:] if part.lower().startswith("path=/")), "/")
-    return "; ".join([parts[0], *kept, f"Path={prefix}{path}"])
+        await client.refuse(403, INVALID, "link")
 
 
 __all__ = ["Preview", "PreviewSettings"]

@@ -9,142 +9,72 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import functools
 import logging
-import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from sandbox.network.rules import Denied, Guard, literal, normal, shown, split
+import h11
+
+from sandbox.inside.relay import TAKEN
+from sandbox.network.http import CLOSE, FAULTS, Bad, Ends, Finished, Moved, Peer, both, carry, exchange, passed
+from sandbox.network.rules import Denied, Guard, endpoint, literal, normal, shown, split
+from sandbox.network.tls import HANDSHAKE, UNRECOGNIZED_NAME, NoServerName, first_record, server_name
 
 log = logging.getLogger(__name__)
 
-HEAD = 16 << 10  # bytes of a request's head
-HEAD_SECONDS = 30.0
 CONNECT_SECONDS = 15.0
 IDLE_SECONDS = 600.0  # a connection over which nothing moves
 CONNECTIONS = 64  # at once, of one sandbox
+REFUSALS = 16  # … without a network: each is answered at once
 LOOKUPS = 3  # names that are resolved at once, of one sandbox
-LINES = 120  # in the log, per minute and sandbox
-CHUNK = 1 << 16
-FIELD = re.compile(r"[!#$%&'*+.^`|~\w-]+:[^\x00-\x08\n-\x1f\x7f]*", re.ASCII)  # RFC 9112 §5, without folded lines
-# Of one connection, not of the message (RFC 9110 §7.6.1), or said anew.
-HOP = frozenset(("connection", "keep-alive", "te", "upgrade", "host")) | {
-    "proxy-authenticate", "proxy-authorization", "proxy-connection"
-}  # fmt: skip
+LOG_LINES = 120  # per minute and sandbox
 
-Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-"""A connection."""
-
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""The addresses of a host, as text, best first. Raises OSError."""
+Resolve = Callable[[str, int], list[str]]
+"""The addresses of a host, as text, best first; runs in a thread. Raises OSError."""
 
 
-# Not the loop's own threads: who asks for names that nobody answers would hold up the whole service.
-_resolvers = ThreadPoolExecutor(16, "resolve")
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """As this machine does it."""
-    ask = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_resolvers, ask)
+def resolve(host: str, port: int) -> list[str]:
+    """Resolve a name as this machine does."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-class Bad(Exception):
-    """What came cannot be read; the text says why."""
-
-
-FAULTS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Bad)  # a TimeoutError is an OSError
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Of a request or an answer: its first line, and its fields as (name, value)."""
-
-    line: str
-    fields: Sequence[tuple[str, str]] = ()
-
-    @classmethod
-    async def read(cls, reader: asyncio.StreamReader) -> Head:
-        """The next one. Raises FAULTS."""
-        data = await reader.readuntil(b"\r\n\r\n")
-        line, *fields = data[:-4].decode("latin-1").split("\r\n")
-        if re.search(r"[\x00-\x1f\x7f]", line):
-            raise Bad("its first line is broken")
-        if wrong := next((field for field in fields if not FIELD.fullmatch(field)), None):
-            raise Bad(f"not a header: {wrong[:100]!r}")
-        pairs = (field.split(":", 1) for field in fields)
-        return cls(line, [(name, value.strip()) for name, value in pairs])
-
-    @property
-    def status(self) -> str:
-        """Of an answer."""
-        return self.line.partition(" ")[2][:3]
-
-    def value(self, name: str) -> str:
-        """Of the first field of this name (in lower case); "" without."""
-        return next((value for field, value in self.fields if field.lower() == name), "")
-
-    def passed(self, *withheld: str) -> list[tuple[str, str]]:
-        """The fields that a proxy passes on, but for these (in lower case)."""
-        own = {name.strip().lower() for name in self.value("connection").split(",")}
-        return [(name, value) for name, value in self.fields if name.lower() not in HOP | own | set(withheld)]
-
-    def __bytes__(self) -> bytes:
-        lines = [self.line, *(f"{name}: {value}" for name, value in self.fields), "", ""]
-        return "\r\n".join(lines).encode("latin-1")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a client asks for. `head` is what the server is sent of it first; b"" makes it a tunnel."""
-
-    host: str
-    port: int
-    head: bytes = b""
-
-
-def parse(head: Head) -> Request:
-    """Raises Bad."""
+def destination(request: h11.Request) -> tuple[str, int, str]:
+    """Host, port and path of a request for a proxy; without a path it asks for a tunnel. Raises Bad."""
+    target = request.target.decode()
     try:
-        method, target, version = head.line.split(" ")
-        if method == "CONNECT":
+        if request.method == b"CONNECT":
             host, port = split(target)
-            return Request(normal(host), port or 443)
+            return normal(host), port or 443, ""
         url = urlsplit(target)
         if url.scheme != "http":
             raise ValueError(f"{url.scheme or 'a path'} instead of http://")
         host, port = split(url.netloc.rpartition("@")[2])
-        host, port = normal(host), port or 80
+        return normal(host), port or 80, (url.path or "/") + (f"?{url.query}" if url.query else "")
     except ValueError as error:
         raise Bad(f"not a request for a proxy: {error}") from error
-    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-    # The host that was allowed is asked by its own name, whatever the client's own Host says.
-    fields = [("Host", shown(host, port)), *head.passed(), ("Connection", "close")]
-    return Request(host, port, bytes(Head(f"{method} {path} {version}", fields)))
 
 
 class Proxy:
-    """Serves one sandbox, `name` in the log. `upstream` is the operator's own proxy, "" for none: then that one
-    resolves the names which this machine cannot."""
+    """Serve one sandbox, `name` in the log. `upstream` is the operator's own proxy, "" for none; it resolves the names
+    that this machine cannot."""
 
     def __init__(self, name: str, guard: Guard, upstream: str, resolve: Resolve) -> None:
         self._name, self._guard, self._upstream, self._resolve = name, guard, upstream, resolve
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
-        self._lookups = asyncio.Semaphore(LOOKUPS)
+        self._connections = REFUSALS if guard.mode == "off" else CONNECTIONS
+        # The sandbox's own threads: one that waits for a silent name server is nobody else's, until it really ends.
+        self._resolvers = ThreadPoolExecutor(LOOKUPS, "resolve")
         self._expected: dict[str, asyncio.Future[Ends]] = {}
         self._minute, self._lines = 0, 0
 
     async def start(self, listener: socket.socket) -> None:
         """Serve what comes to `listener`, a unix socket."""
-        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=HEAD)
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener)
 
     async def aclose(self) -> None:
         """End the server and every connection."""
@@ -154,6 +84,7 @@ class Proxy:
             task.cancel()
         if self._clients:
             await asyncio.wait(self._clients)
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
 
     def expect(self, ticket: str) -> asyncio.Future[Ends]:
         """Somebody inside will come with this ticket: that connection is handed over."""
@@ -165,63 +96,85 @@ class Proxy:
             waiting.cancel()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._clients) >= 2 * self._connections:
+            writer.close()
+            return
         task = asyncio.create_task(self._client(reader, writer), name=f"egress:{self._name}")
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        kept = False
-        try:
-            if len(self._clients) > 2 * CONNECTIONS:
-                return
-            async with asyncio.timeout(HEAD_SECONDS):
-                head = await Head.read(reader)
-            if waiting := self._expected.pop(head.line.removeprefix("DIAL "), None):
-                waiting.set_result((reader, writer))
-                kept = True
-                return
-            if len(self._clients) > CONNECTIONS:  # now: an answer to what was not read would not arrive
-                await refuse(writer, 503, f"more than {CONNECTIONS} connections at once", "busy")
-                return
-            await self._serve(parse(head), reader, writer)
-        except Bad as error:
-            await refuse(writer, 400, str(error), "bad")
-        except FAULTS as error:
-            log.debug("egress.broken sandbox=%s reason=%r", self._name, error)
-        finally:
-            if not kept:
-                writer.close()
+        async with Peer(h11.SERVER, (reader, writer)) as client:
+            try:
+                request = await client.request()
+                if request.method == b"DIAL":
+                    self._hand_over(client, request.target.decode())
+                elif len(self._clients) > self._connections:  # now: a response to what was not read would not arrive
+                    await client.refuse(503, f"more than {self._connections} connections at once", "busy")
+                else:
+                    await self._serve(client, request)
+            except Bad as error:
+                await client.refuse(400, str(error), "bad")
+            except FAULTS as error:
+                log.debug("egress.broken sandbox=%s reason=%r", self._name, error)
 
-    async def _serve(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port = request.host, request.port
+    def _hand_over(self, client: Peer, ticket: str) -> None:
+        if not (waiting := self._expected.pop(ticket, None)):
+            raise Bad("nobody waits for this ticket")
+        client.detached = True
+        client.writer.write(TAKEN)
+        waiting.set_result((client.reader, client.writer))
+
+    async def _serve(self, client: Peer, request: h11.Request) -> None:
+        host, port, path = destination(request)
         try:
+            self._guard.ask(host, port, tunnel=not path)
             async with asyncio.timeout(CONNECT_SECONDS):
-                up = await self._connect(host, port)
+                ends = await self._connect(host, port)
         except Denied as denied:
             self._say("egress.refused", f"host={host} port={port} why={denied.why}", logging.WARNING)
-            await refuse(writer, 403, str(denied), denied.why)
+            await client.refuse(403, str(denied), denied.why)
             return
         except FAULTS as error:
             late = isinstance(error, TimeoutError)
             why = "it took too long" if late else getattr(error, "strerror", "") or "no answer"
             self._say("egress.failed", f"host={host} port={port} why={why!r}")
-            await refuse(writer, 502, f"{shown(host, port)} cannot be reached: {why}", "unreachable")
+            await client.refuse(502, f"{shown(host, port)} cannot be reached: {why}", "unreachable")
             return
         begun = time.monotonic()
-        if request.head:
-            up[1].write(request.head)
-        else:
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        try:
-            sent, received = await splice((reader, writer), up)
-        finally:
-            up[1].close()
+        async with Peer(h11.CLIENT, ends) as up:
+            if path:
+                # The host that was allowed is asked by its own name, whatever the client's own Host says.
+                headers = [(b"Host", shown(host, port).encode()), *passed(request, b"host"), CLOSE]
+                asked = h11.Request(method=request.method, target=path, headers=headers)
+                sent, received = await exchange(client, up, asked, passed, IDLE_SECONDS)
+                await client.refuse(502, f"{shown(host, port)} does not answer", "unreachable")
+            else:
+                sent, received = await self._tunnel(client, ends, host, port)
         took = time.monotonic() - begun
         self._say("egress.done", f"host={host} port={port} sent={sent} received={received} seconds={took:.1f}")
 
+    async def _tunnel(self, client: Peer, up: Ends, host: str, port: int) -> tuple[int, int]:
+        """Carry bytes both ways, once what the client says first fits the name it asked for."""
+
+        async def ask(moved: Moved) -> None:
+            first = await first_record(client.reader, client.rest)
+            if not _fits(first, host, port):
+                self._say("egress.refused", f"host={host} port={port} why=sni", logging.WARNING)
+                client.writer.write(UNRECOGNIZED_NAME)
+                raise Finished
+            await carry(client.reader, up[1], moved, first)
+
+        async def answer(moved: Moved) -> None:
+            await carry(up[0], client.writer, moved)
+
+        counts = [0, 0]
+        await client.send(h11.Response(status_code=200, reason="Connection established", headers=[]))
+        await both(counts, IDLE_SECONDS, ask, answer)
+        return counts[0], counts[1]
+
     async def _connect(self, host: str, port: int) -> Ends:
         """A connection to an address that was checked. Raises Denied, OSError."""
-        self._guard.ask(host, port)
         try:
             addresses = [host] if literal(host) else await self._look_up(host, port)
         except OSError:
@@ -238,8 +191,7 @@ class Proxy:
         raise failed
 
     async def _look_up(self, host: str, port: int) -> list[str]:
-        async with self._lookups:
-            return await self._resolve(host, port)
+        return await asyncio.get_running_loop().run_in_executor(self._resolvers, self._resolve, host, port)
 
     async def _through(self, host: str, port: int) -> Ends:
         """A tunnel through the operator's proxy, which is given the name."""
@@ -247,7 +199,7 @@ class Proxy:
         reader, writer = await asyncio.open_connection(
             url.hostname, url.port or 80, ssl=True if url.scheme == "https" else None
         )
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        place = endpoint(host, port)
         lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
         if url.username:
             pair = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
@@ -268,55 +220,21 @@ class Proxy:
         if minute != self._minute:
             self._minute, self._lines = minute, 0
         self._lines += 1
-        if self._lines <= LINES:
+        if self._lines <= LOG_LINES:
             log.log(level, "%s sandbox=%s %s", event, self._name, text)
-        elif self._lines == LINES + 1:
-            log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, LINES)
+        elif self._lines == LOG_LINES + 1:
+            log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, LOG_LINES)
 
 
-async def refuse(writer: asyncio.StreamWriter, status: int, text: str, why: str, *fields: tuple[str, str]) -> None:
-    """Answer a request with a line of text; `why` is a word for programs."""
-    text = " ".join(text.split()).encode("ascii", "replace").decode()
-    own = [("X-Fawn-Refused", why), ("Content-Type", "text/plain"), ("Content-Length", f"{len(text) + 1}")]
-    writer.write(bytes(Head(f"HTTP/1.1 {status} {text}", [*own, *fields, ("Connection", "close")])))
-    writer.write(f"{text}\n".encode())
-    with contextlib.suppress(OSError):  # it does not wait for the answer
-        await writer.drain()
-
-
-async def splice(
-    one: Ends,
-    other: Ends,
-    idle: float = IDLE_SECONDS,
-    *,
-    half: bool = True,
-    begin: Callable[[], Awaitable[None]] | None = None,
-) -> tuple[int, int]:
-    """Carry bytes both ways until both sides have ended, one broke or nothing moved for `idle` seconds; how many each
-    way. Without `half` the end of `one` is the end of all. `begin` comes before what goes to `one`."""
-    loop = asyncio.get_running_loop()
-    counts = [0, 0]
-
-    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, index: int) -> None:
-        if begin and index == 1:
-            await begin()
-        while data := await source.read(CHUNK):
-            counts[index] += len(data)
-            patience.reschedule(loop.time() + idle)
-            sink.write(data)
-            await sink.drain()
-        if not half and index == 0:
-            raise ConnectionAbortedError
-        if sink.can_write_eof():
-            sink.write_eof()
-
+def _fits(first: bytes, host: str, port: int) -> bool:
+    """Whether the first words of a tunnel are for `host`. What was asked for by its address may name any server, and
+    none; a port that the rules name may hold another protocol than TLS."""
+    if literal(host) or (port != 443 and first[:1] != HANDSHAKE):
+        return True
     try:
-        async with asyncio.timeout(idle) as patience, asyncio.TaskGroup() as group:
-            group.create_task(carry(one[0], other[1], 0), name="splice")
-            group.create_task(carry(other[0], one[1], 1), name="splice")
-    except* FAULTS:
-        pass  # one side is gone: so is the connection
-    return counts[0], counts[1]
+        return normal(server_name(first)) == host
+    except (NoServerName, ValueError):
+        return False
 
 
-__all__ = ["FAULTS", "HEAD", "HEAD_SECONDS", "Bad", "Ends", "Head", "Proxy", "Resolve", "refuse", "resolve", "splice"]
+__all__ = ["Ends", "Proxy", "Resolve", "resolve"]

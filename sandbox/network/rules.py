@@ -121,51 +121,55 @@ class Guard:
 
     def __init__(self, rules: NetworkRules) -> None:
         self.mode = rules.mode
-        self._exact: set[tuple[str, int]] = set()
-        self._below: set[tuple[str, int]] = set()
+        self._allowed: set[tuple[str, int]] = set()
+        self._ports: set[tuple[str, int]] = set()  # of those, what an entry names with its port
         for entry in rules.entries():
             wild = entry.startswith("*.")
             try:
                 host, port = split(entry[2:] if wild else entry)
-                host = normal(host)
+                host = "*." * wild + normal(host)
             except ValueError as error:
                 raise SandboxUnavailable(
                     f"sandbox.network.hosts: {entry!r} is {error}: write example.com, *.example.com or an address, "
                     "with :port where it is not 80 or 443."
                 ) from error
-            for number in (port,) if port else WEB:
-                (self._below if wild else self._exact).add((host, number))
+            self._allowed.update((host, number) for number in ((port,) if port else WEB))
+            self._ports.update({(host, port)} if port else ())
 
-    def ask(self, host: str, port: int) -> None:
-        """Whether `host` (in normal form) may be asked for at all. Raises Denied."""
+    def ask(self, host: str, port: int, *, tunnel: bool) -> None:
+        """Check that a request may name `host` (in normal form); a `tunnel` only for TLS, or with a port that the rules
+        name. Raises Denied."""
         if self.mode == "off":
             raise Denied(
                 f"The sandbox has no network (sandbox.network.mode is off); an operator can allow {host}.", "off"
             )
-        if (host, port) in self._exact:
-            return
-        parents = [host[at + 1 :] for at, sign in enumerate(host) if sign == "."]
-        if any((parent, port) in self._below for parent in parents):
-            return
-        if port not in WEB:
+        names = {(host, port), *(("*" + host[at:], port) for at, sign in enumerate(host) if sign == ".")}
+        if not names & self._allowed:
+            if port not in WEB:
+                raise Denied(
+                    f"Port {port} of {host} is not allowed for the sandbox; an operator can add {shown(host, port)} to "
+                    "sandbox.network.hosts.",
+                    "port",
+                )
+            if self.mode == "allowlist":
+                raise Denied(
+                    f"{host} is not allowed for the sandbox; an operator can add it to sandbox.network.hosts.", "host"
+                )
+        if tunnel and port != 443 and not names & self._ports:
             raise Denied(
-                f"Port {port} of {host} is not allowed for the sandbox; an operator can add {shown(host, port)} to "
-                "sandbox.network.hosts.",
+                f"A tunnel to port {port} of {host} is not allowed for the sandbox, only a plain request; an operator "
+                f"can add {endpoint(host, port)} to sandbox.network.hosts.",
                 "port",
-            )
-        if self.mode == "allowlist":
-            raise Denied(
-                f"{host} is not allowed for the sandbox; an operator can add it to sandbox.network.hosts.", "host"
             )
 
     def reach(self, host: str, port: int, address: str) -> None:
         """Whether `address`, which `host` resolved to, may be connected to. Raises Denied."""
         ip = plain(ipaddress.ip_address(address.partition("%")[0]))
-        if (str(ip), port) in self._exact:
+        if (str(ip), port) in self._allowed:
             return
         if local(ip) or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
             missing = str(ip)  # what is so near is reached by its own address only, not by who answers for a name
-        elif (host, port) in self._exact or public(ip):
+        elif (host, port) in self._allowed or public(ip):
             return
         else:
             missing = host
@@ -238,7 +242,11 @@ def split(text: str) -> tuple[str, int]:
     return host, int(port or 0)
 
 
+def endpoint(host: str, port: int) -> str:
+    """A host with its port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def shown(host: str, port: int) -> str:
     """A host as an operator writes it into the rules."""
-    host = f"[{host}]" if ":" in host else host
-    return host if port in WEB else f"{host}:{port}"
+    return endpoint(host, port).removesuffix(f":{port}") if port in WEB else endpoint(host, port)

@@ -83,7 +83,7 @@ class Egress:
         finally:
             proxy.forget(ticket)
             if not arrived.cancelled():
-                arrived.result()[1].close()
+                arrived.result()[1].transport.abort()  # nobody inside delays it by not reading
             dialling.cancel()
             await asyncio.wait({dialling})
 

@@ -32,7 +32,7 @@ class Names:
         self.known = {HOST: ["127.0.0.1"], **known}
         self.asked: list[str] = []
 
-    async def __call__(self, host: str, port: int) -> list[str]:
+    def __call__(self, host: str, port: int) -> list[str]:
         self.asked.append(host)
         if host not in self.known:
             raise OSError(-2, "Name or service not known")

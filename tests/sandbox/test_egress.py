@@ -16,6 +16,7 @@ import pytest
 
 from sandbox.inside import relay
 from sandbox.network import proxy as egress_proxy
+from sandbox.network.http import HEAD_BYTES
 from sandbox.network.rules import CA_FILE, SOCKET, NetworkRules
 from sandbox.network.service import Egress
 from tests.fakes.server import until
@@ -37,6 +38,8 @@ async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
 
 async def ask(folder: Path, request: str, body: bytes = b"") -> tuple[str, dict[str, str], bytes]:
     """Status line, headers and body of what the proxy of `folder` answers."""
+    if "\nHost:" not in request:
+        request += "\nHost: x"
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
     writer.write(request.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
     answer = await asyncio.wait_for(reader.read(), 20)
@@ -102,7 +105,7 @@ Content-Length: {len(body)}"""
     [
         ("evil.test", 443, "host"),
         ("169.254.169.254", 80, "host"),
-        ("inner.wide.example", 80, "address"),
+        ("inner.wide.example", 443, "address"),
         (HOST, 22, "port"),
     ],
 )
@@ -142,7 +145,7 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
     inner = await loop.create_server(lambda: at("inner"), "127.0.0.2", port)
 
     class Rebinding(Names):
-        async def __call__(self, host: str, port: int) -> list[str]:
+        def __call__(self, host: str, port: int) -> list[str]:
             self.asked.append(host)
             return ["127.0.0.1"] if len(self.asked) == 1 else ["127.0.0.2"]
 
@@ -185,17 +188,17 @@ async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
     for bad in ("GET / HTTP/1.1", "nonsense", "CONNECT a b c", "CONNECT :443 HTTP/1.1", "GET ftp://x/ HTTP/1.1",
                 "GET http://[::1/ HTTP/1.1", "CONNECT a:99999 HTTP/1.1", "GET http://a\x00b/ HTTP/1.1",
                 "CONNECT [2606:4700::1%x\rProxy-Authorization:x]:443 HTTP/1.1", "GET\rX: http://a.test/ HTTP/1.1",
-                "GET http://a.test/ HTTP/1.1\nHost : b.test", "GET http://a.test/ HTTP/1.1\nX: 1\n Host: b.test",
-                "GET http://a.test/ HTTP/1.1\nX: 1\rHost: b.test"):  # fmt: skip
+                "GET http://a.test/ HTTP/1.1\nHost : b.test", "GET http://a.test/ HTTP/1.1\nX: 1\rHost: b.test",
+                "GET http://a.test/ HTTP/1.1\nHost: a.test\nHost: b.test"):  # fmt: skip
         status, _, _ = await ask(folder, bad)
         assert status.startswith("HTTP/1.1 400 "), bad
     status, headers, _ = await ask(folder, "CONNECT nowhere.test:443 HTTP/1.1")
     assert status.startswith("HTTP/1.1 502 nowhere.test cannot be reached")
     assert headers["x-fawn-refused"] == "unreachable"
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
-    writer.write(b"x" * (egress_proxy.HEAD * 3))  # a head without an end
+    writer.write(b"x" * (HEAD_BYTES * 3))  # a head without an end
     with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
     await egress.aclose()
 
@@ -224,43 +227,18 @@ async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tm
     await egress.aclose()
 
 
-async def test_names_that_nobody_answers_hold_up_nobody_else(tmp_path: Path, outside: Outside) -> None:
-    class Slow(Names):
-        waiting = most = 0
-
-        async def __call__(self, host: str, port: int) -> list[str]:
-            if not host.startswith("slow"):
-                return await super().__call__(host, port)
-            self.waiting += 1
-            self.most = max(self.most, self.waiting)
-            await asyncio.Event().wait()
-            return []
-
-    names = Slow()
-    egress = Egress(NetworkRules("on", hosts(outside.http)), tmp_path / "e", names)
-    slow, other = await egress.open("slow"), await egress.open("other")
-    asking = [asyncio.create_task(ask(slow, f"CONNECT slow{n}.example:443 HTTP/1.1")) for n in range(20)]
-    await until(lambda: names.waiting)
-    assert (await ask(other, f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"))[2] == b"hello\n"
-    assert names.most == egress_proxy.LOOKUPS
-    await egress.aclose()
-    for task in asking:
-        task.cancel()
-    await asyncio.wait(asking)
-
-
-async def test_this_machine_resolves_its_own_names() -> None:
-    assert "127.0.0.1" in await egress_proxy.resolve("localhost", 80)
+def test_this_machine_resolves_its_own_names() -> None:
+    assert "127.0.0.1" in egress_proxy.resolve("localhost", 80)
 
 
 async def test_the_log_is_not_filled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     egress = Egress(NetworkRules("allowlist"), tmp_path / "e", Names())
     folder = await egress.open("t")
     with caplog.at_level(logging.INFO):
-        for _ in range(egress_proxy.LINES * 2 + 5):
+        for _ in range(egress_proxy.LOG_LINES * 2 + 5):
             await ask(folder, "CONNECT evil.test:443 HTTP/1.1")
     assert 1 <= caplog.text.count("egress.quiet") <= 2  # the minute may turn
-    assert caplog.text.count("egress.refused") <= egress_proxy.LINES * 2
+    assert caplog.text.count("egress.refused") <= egress_proxy.LOG_LINES * 2
     await egress.aclose()
 
 
@@ -279,16 +257,16 @@ async def test_the_operators_proxy_leads_out(tmp_path: Path) -> None:
 
     server = await asyncio.start_server(company, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    rules = NetworkRules("on", proxy=f"http://me:p%40ss@127.0.0.1:{port}")
+    rules = NetworkRules("on", ("only-it-knows.example:22",), proxy=f"http://me:p%40ss@127.0.0.1:{port}")
     egress = Egress(rules, tmp_path / "e", Names(**{"sly.example": ["10.0.0.1"]}))
     folder = await egress.open("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
-    writer.write(b"CONNECT only-it-knows.example:443 HTTP/1.1\r\n\r\n")
+    writer.write(b"CONNECT only-it-knows.example:22 HTTP/1.1\r\nHost: x\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"ping\n")
     assert await reader.read() == b"got ping\n"
     writer.close()
-    assert heard[0].startswith("CONNECT only-it-knows.example:443 HTTP/1.1\r\n")
+    assert heard[0].startswith("CONNECT only-it-knows.example:22 HTTP/1.1\r\n")
     assert "Proxy-Authorization: Basic bWU6cEBzcw==" in heard[0]
     status, _, body = await ask(folder, "CONNECT forbidden.example:443 HTTP/1.1")
     assert status.startswith("HTTP/1.1 502 ")
@@ -359,7 +337,7 @@ async def test_closing_ends_what_is_under_way(tmp_path: Path, outside: Outside) 
     egress = Egress(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
     folder = await egress.open("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
-    writer.write(f"CONNECT {HOST}:{outside.http} HTTP/1.1\r\n\r\n".encode())
+    writer.write(f"CONNECT {HOST}:{outside.http} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
     await egress.close("t")
     assert await reader.read() == b""

@@ -46,12 +46,37 @@ WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "s
 def test_who_may_be_asked_for(mode: str, host: str, port: int, why: str) -> None:
     rules = NetworkRules(mode, WORLD)  # type: ignore[arg-type]  # a literal, from the table above
     if not why:
-        Guard(rules).ask(normal(host), port)
+        Guard(rules).ask(normal(host), port, tunnel=False)
         return
     with pytest.raises(Denied, match="an operator can") as denied:
-        Guard(rules).ask(normal(host), port)
+        Guard(rules).ask(normal(host), port, tunnel=False)
     assert denied.value.why == why
     assert normal(host) in str(denied.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "port", "why"),
+    [
+        ("on", "anything.test", 443, ""),
+        ("on", "anything.test", 80, "port"),
+        ("on", "fd00::7", 80, ""),
+        ("on", "special.example", 8443, ""),
+        ("allowlist", "example.com", 443, ""),
+        ("allowlist", "example.com", 80, "port"),
+        ("allowlist", "a.wide.example", 80, "port"),
+        ("allowlist", "a.named.example", 80, ""),
+        ("allowlist", "evil.test", 80, "host"),
+        ("off", "example.com", 80, "off"),
+    ],
+)
+def test_a_tunnel_leads_to_tls_or_to_a_port_that_is_named(mode: str, host: str, port: int, why: str) -> None:
+    guard = Guard(NetworkRules(mode, (*WORLD, "*.named.example:80")))  # type: ignore[arg-type]  # from the table above
+    if not why:
+        guard.ask(host, port, tunnel=True)
+        return
+    with pytest.raises(Denied, match=re.escape(f"{host}:80") if why == "port" else "operator can") as denied:
+        guard.ask(host, port, tunnel=True)
+    assert denied.value.why == why
 
 
 INNER = [

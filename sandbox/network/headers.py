@@ -1,0 +1,122 @@
+"""Which headers pass between a browser and a server inside a sandbox, and in what form.
+
+Only what is listed here passes. A request brings nothing that names the person (cookies of other sites, credentials,
+what a proxy in front adds), a response nothing that reaches beyond its own link in the browser. Cookies carry the
+link's name in theirs outside, so that only those that this link has set come back to it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sandbox.network.http import CLOSE, UPGRADE, Fields, Head, passed, value
+
+REQUEST = frozenset(b"""
+    accept accept-charset accept-encoding accept-language access-control-request-headers access-control-request-method
+    cache-control content-encoding content-language content-length content-type dnt if-match if-modified-since
+    if-none-match if-range if-unmodified-since last-event-id pragma prefer priority purpose range sec-fetch-dest
+    sec-fetch-mode sec-fetch-site sec-fetch-user sec-gpc sec-websocket-extensions sec-websocket-key
+    sec-websocket-protocol sec-websocket-version transfer-encoding upgrade-insecure-requests user-agent
+
+    apollo-require-preflight connect-protocol-version connect-timeout-ms grpc-timeout next-action next-router-prefetch
+    next-router-segment-prefetch next-router-state-tree next-url rsc tus-resumable turbo-frame upload-length
+    upload-metadata upload-offset x-csrf-token x-csrftoken x-grpc-web x-http-method-override x-nextjs-data
+    x-requested-with x-user-agent x-xsrf-token x-xsrftoken
+""".split())  # fmt: skip
+RESPONSE = frozenset(b"""
+    accept-patch accept-post accept-ranges access-control-allow-credentials access-control-allow-headers
+    access-control-allow-methods access-control-allow-origin access-control-expose-headers access-control-max-age age
+    allow cache-control content-disposition content-encoding content-language content-length content-location
+    content-range content-security-policy content-type cross-origin-embedder-policy cross-origin-opener-policy
+    cross-origin-resource-policy date etag expires last-modified permissions-policy pragma refresh retry-after
+    sec-websocket-accept sec-websocket-extensions sec-websocket-protocol server server-timing sourcemap
+    timing-allow-origin transfer-encoding vary x-content-type-options x-dns-prefetch-control x-frame-options
+    x-robots-tag
+
+    grpc-message grpc-status tus-resumable upload-expires upload-length
+    upload-offset x-action-redirect x-action-revalidated x-nextjs-cache x-nextjs-redirect x-nextjs-rewrite
+    x-request-id x-runtime x-total-count
+""".split())  # fmt: skip
+FAMILIES = (b"hx-", b"x-inertia")  # of libraries whose pages and servers speak in headers
+COOKIE_ATTRIBUTES = frozenset(("expires", "httponly", "max-age", "partitioned", "samesite", "secure"))
+BLANKS = " \t"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A link as a browser sees it: the secret name of the link, the port inside, the host of its URL, and the part of
+    the path that is the link's ("" where its host is)."""
+
+    name: str
+    port: int
+    host: str
+    prefix: str
+
+    @property
+    def inside(self) -> str:
+        """The server's own name for itself."""
+        return f"localhost:{self.port}"
+
+
+def asked(head: Head, site: Site) -> Fields:
+    """The headers that a request brings into the sandbox. The server is asked by its own name, from its own pages;
+    pages of other sites stay what they are, but it is not told their addresses."""
+    fields = [(b"Host", site.inside.encode()), *_listed(head, REQUEST)]
+    if origin := value(head, b"origin"):
+        own = origin.partition("://")[2] in (site.host, value(head, b"host"))
+        fields.append((b"Origin", (f"http://{site.inside}" if own else origin).encode("latin-1")))
+    came = re.match(r"https?://([^/]+)(/.*)", value(head, b"referer"))
+    if came and came[1] in (site.host, value(head, b"host")) and came[2].startswith(f"{site.prefix}/"):
+        fields.append((b"Referer", f"http://{site.inside}{came[2].removeprefix(site.prefix)}".encode("latin-1")))
+    if cookies := _own_cookies(head, _mark(site)):
+        fields.append((b"Cookie", cookies.encode("latin-1")))
+    upgrades = value(head, b"upgrade").lower() == "websocket"
+    return [*fields, *(UPGRADE if upgrades else [CLOSE])]
+
+
+def responded(head: Head, site: Site) -> Fields:
+    """The headers that a response brings to the browser."""
+    fields = _listed(head, RESPONSE)
+    for name, content in head.headers:
+        text = content.decode("latin-1")
+        if name == b"set-cookie" and (cookie := _marked_cookie(text, site)):
+            fields.append((b"Set-Cookie", cookie.encode("latin-1")))
+        elif name == b"location":
+            where = re.sub(rf"^https?://(localhost|127\.0\.0\.1)(:{site.port})?(?=/|$)", "", text) or "/"
+            fields.append((b"Location", (site.prefix * where.startswith("/") + where).encode("latin-1")))
+    # The link is in the address: other sites must not see it.
+    return [*fields, (b"Referrer-Policy", b"same-origin")]
+
+
+def _listed(head: Head, names: frozenset[bytes]) -> Fields:
+    return [(name, text) for name, text in passed(head) if name.lower() in names or name.lower().startswith(FAMILIES)]
+
+
+def _mark(site: Site) -> str:
+    return f"fawn-{site.name}-"
+
+
+def _own_cookies(head: Head, mark: str) -> str:
+    """The cookies of a request that this link has set, under their own names."""
+    sent = (text.decode("latin-1").split(";") for name, text in head.headers if name == b"cookie")
+    cookies = (cookie.strip(BLANKS) for part in sent for cookie in part)
+    return "; ".join(cookie.removeprefix(mark) for cookie in cookies if cookie.startswith(mark))
+
+
+def _marked_cookie(text: str, site: Site) -> str:
+    """A cookie that only this link gets back, read as browsers do (RFC 6265 §5.2); "" for what is none."""
+    if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text):
+        return ""
+    pair, *attributes = text.split(";")
+    name, equals, content = pair.partition("=")
+    if not equals:
+        name, content = "", name
+    kept, path = [], "/"
+    for attribute in attributes:
+        key, _, setting = (part.strip(BLANKS) for part in attribute.partition("="))
+        if key.lower() == "path":
+            path = setting if setting.startswith("/") else "/"
+        elif key.lower() in COOKIE_ATTRIBUTES:
+            kept.append(attribute.strip(BLANKS))
+    return "; ".join([f"{_mark(site)}{name.strip(BLANKS)}={content.strip(BLANKS)}", *kept, f"Path={site.prefix}{path}"])

@@ -1,0 +1,222 @@
+"""HTTP/1.1 on h11: messages, one exchange through a proxy, and bytes both ways.
+
+A connection carries one request. h11 says where each message ends, so that nothing behind the request reaches the
+server, and nothing behind the response reaches the client. Both peers may be hostile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import h11
+
+HEAD_BYTES = 16 << 10  # of a request or a response
+HEAD_SECONDS = 30.0
+LINGER_SECONDS = 10.0  # for what a peer has not taken yet when its connection ends
+CHUNK = 1 << 16
+CLOSE = (b"Connection", b"close")
+UPGRADE = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
+# Of one connection, not of the message (RFC 9110 §7.6.1). `Peer` itself answers `Expect`.
+HOP = frozenset((
+    b"connection", b"expect", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+    b"trailer", b"upgrade",
+))  # fmt: skip
+FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""A connection."""
+
+Fields = list[tuple[bytes, bytes]]
+"""Headers."""
+
+Head = h11.Request | h11.Response | h11.InformationalResponse
+"""What has headers; their names come in lower case."""
+
+Moved = Callable[[int], None]
+"""To be called with the number of bytes that went one way."""
+
+
+class Bad(Exception):
+    """A request cannot be read; the text says why."""
+
+
+class Finished(Exception):
+    """One direction has ended the connection for both."""
+
+
+FAULTS = (OSError, h11.ProtocolError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Bad, Finished)
+
+
+class Peer:
+    """One side of an exchange, `async with` which it is closed. `role` is ours: h11.SERVER towards a client."""
+
+    def __init__(self, role: type[h11.CLIENT | h11.SERVER], ends: Ends) -> None:
+        self.reader, self.writer = ends
+        self._h11 = h11.Connection(role, HEAD_BYTES)
+        self.detached = False  # another owner closes the connection
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the connection; what the peer does not take in time is dropped."""
+        if self.detached:
+            return
+        self.writer.close()
+        try:
+            if kind is None:
+                async with asyncio.timeout(LINGER_SECONDS):
+                    await self.writer.wait_closed()
+        except OSError:
+            pass  # it is closed, or too slow
+        finally:
+            self.writer.transport.abort()
+
+    async def receive(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
+        """Return the next event. Raises FAULTS."""
+        while (event := self._h11.next_event()) is h11.NEED_DATA:
+            if self._h11.they_are_waiting_for_100_continue:
+                await self.send(h11.InformationalResponse(status_code=100, headers=[]))
+            self._h11.receive_data(await self.reader.read(CHUNK))
+        await asyncio.sleep(0)  # many tiny events in one piece must not hold up the loop
+        return event
+
+    async def request(self) -> h11.Request:
+        """Read the head of a request. Raises FAULTS, Bad when there is something to answer."""
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                event = await self.receive()
+        except h11.RemoteProtocolError as error:
+            raise Bad(str(error)) from error
+        if not isinstance(event, h11.Request):
+            raise Finished
+        return event
+
+    async def send(self, event: h11.Event) -> None:
+        """Send an event. Raises FAULTS."""
+        if data := self._h11.send(event):
+            self.writer.write(data)
+            await self.writer.drain()
+
+    async def until_closed(self) -> None:
+        """Wait for the end of a client that has asked. Raises Finished; Bad when it asks on and on."""
+        while data := await self.reader.read(CHUNK):
+            self._h11.receive_data(data)
+            if len(self.rest) > HEAD_BYTES:
+                raise Bad("more than one request")
+        raise Finished
+
+    @property
+    def rest(self) -> bytes:
+        """What came behind the last event."""
+        return self._h11.trailing_data[0]
+
+    async def refuse(self, status: int, text: str, why: str, *fields: tuple[str, str]) -> None:
+        """Respond with a line of text, unless a response has begun; `why` is a word for programs."""
+        if self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        text = " ".join(text.split()).encode("ascii", "replace").decode()
+        own = [("X-Fawn-Refused", why), ("Content-Type", "text/plain"), ("Content-Length", f"{len(text) + 1}")]
+        headers = [*own, *fields, ("Connection", "close")]
+        with contextlib.suppress(OSError, h11.LocalProtocolError):  # it is gone, or it asked for the head only
+            await self.send(h11.Response(status_code=status, reason=text, headers=headers))
+            await self.send(h11.Data(data=f"{text}\n".encode()))
+
+
+def value(head: Head, name: bytes) -> str:
+    """The first header of this name (in lower case), "" without."""
+    return next((text.decode("latin-1") for field, text in head.headers if field == name), "")
+
+
+def passed(head: Head, *withheld: bytes) -> Fields:
+    """The headers that a proxy may pass on, but for `withheld`. A length beside chunks is none (RFC 9112 §6.3)."""
+    listed = b",".join(text for name, text in head.headers if name == b"connection").lower().split(b",")
+    hop = HOP.union(withheld, {name.strip() for name in listed} - FRAMING)
+    if value(head, b"transfer-encoding"):
+        hop |= {b"content-length"}
+    spelled = zip(head.headers, head.headers.raw_items(), strict=True)
+    return [(raw, text) for (name, text), (raw, _) in spelled if name not in hop]
+
+
+async def exchange(
+    client: Peer, server: Peer, request: h11.Request, answered: Callable[[Head], Fields], idle: float
+) -> tuple[int, int]:
+    """Carry `request`, whose body is still to come, and the response with the headers that `answered` gives it; bytes
+    both ways once the server switches to a WebSocket. Returns how many bytes went each way."""
+    counts = [0, 0]
+    switched = False
+
+    async def ask(moved: Moved) -> None:
+        await server.send(request)
+        while isinstance(event := await client.receive(), h11.Data):
+            await server.send(h11.Data(data=event.data))
+            moved(len(event.data))
+        await server.send(h11.EndOfMessage())  # without trailers
+        await client.until_closed()
+
+    async def answer(moved: Moved) -> None:
+        nonlocal switched
+        while isinstance(event := await server.receive(), h11.InformationalResponse):
+            if event.status_code == 101:
+                await client.send(h11.InformationalResponse(status_code=101, headers=[*answered(event), *UPGRADE]))
+                switched = True
+                raise Finished
+        if isinstance(event, h11.Response):
+            headers = [*answered(event), CLOSE]
+            await client.send(h11.Response(status_code=event.status_code, reason=event.reason, headers=headers))
+            while isinstance(event := await server.receive(), h11.Data):
+                await client.send(h11.Data(data=event.data))
+                moved(len(event.data))
+            await client.send(h11.EndOfMessage())
+        raise Finished
+
+    async def to_server(moved: Moved) -> None:
+        await carry(client.reader, server.writer, moved, client.rest)
+        raise Finished  # a WebSocket has no half of it
+
+    async def to_client(moved: Moved) -> None:
+        await carry(server.reader, client.writer, moved, server.rest)
+
+    await both(counts, idle, ask, answer)
+    if switched:
+        await both(counts, idle, to_server, to_client)
+    return counts[0], counts[1]
+
+
+async def both(counts: list[int], idle: float, *ways: Callable[[Moved], Awaitable[None]]) -> None:
+    """Run both directions until both have ended, one broke or nothing moved for `idle` seconds; counts bytes."""
+    loop = asyncio.get_running_loop()
+
+    async def run(index: int, way: Callable[[Moved], Awaitable[None]]) -> None:
+        def moved(size: int) -> None:
+            counts[index] += size
+            if not patience.expired():
+                patience.reschedule(loop.time() + idle)
+
+        await way(moved)
+
+    try:
+        async with asyncio.timeout(idle) as patience, asyncio.TaskGroup() as group:
+            for index, way in enumerate(ways):
+                group.create_task(run(index, way), name="carry")
+    except* FAULTS:
+        pass  # one side is gone: so is the connection
+
+
+async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, moved: Moved, first: bytes = b"") -> None:
+    """Carry bytes one way until they end: `first`, then what comes. Raises OSError."""
+    data = first or await source.read(CHUNK)
+    while data:
+        moved(len(data))
+        sink.write(data)
+        await sink.drain()
+        data = await source.read(CHUNK)
+    if sink.can_write_eof():
+        sink.write_eof()
+
+
+__all__ = ["FAULTS", "UPGRADE", "Bad", "Ends", "Fields", "Finished", "Head", "Moved", "Peer", "both", "carry"]
+__all__ += ["exchange", "passed", "value"]

@@ -1,0 +1,66 @@
+"""The server name in a TLS ClientHello: what a tunnel is really for, said before anything is encrypted."""
+
+from __future__ import annotations
+
+import asyncio
+
+HANDSHAKE = b"\x16"
+CLIENT_HELLO = b"\x01"
+UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"  # a fatal alert (RFC 8446 §6)
+CHUNK = 1 << 16
+
+
+class NoServerName(Exception):
+    """A ClientHello names no server, or is none."""
+
+
+async def first_record(reader: asyncio.StreamReader, data: bytes) -> bytes:
+    """Read what a client sends first (`data` is read already): a whole TLS record, or anything else as it comes."""
+    while not data or (data[:1] == HANDSHAKE and len(data) < 5 + int.from_bytes(data[3:5])):
+        if not (more := await reader.read(CHUNK)):
+            break
+        data += more
+    return data
+
+
+def server_name(record: bytes) -> str:
+    """The host in the first record of a client (RFC 8446 §4.1.2, RFC 6066 §3). Raises NoServerName."""
+    content = _Bytes(record[3:]).vector(2)
+    message = _Bytes(content)
+    if record[:1] != HANDSHAKE or message.take(1) != CLIENT_HELLO:
+        raise NoServerName
+    hello = _Bytes(message.vector(3))
+    hello.take(2 + 32)  # version and random
+    for width in (1, 2, 1):  # session, cipher suites, compression
+        hello.vector(width)
+    extensions = _Bytes(hello.vector(2))
+    found = []
+    while extensions.data:
+        kind, body = extensions.take(2), extensions.vector(2)
+        if kind == b"\0\0":
+            names = _Bytes(_Bytes(body).vector(2))
+            if names.take(1) != b"\0":
+                raise NoServerName
+            found.append(names.vector(2))
+            if names.data:
+                raise NoServerName
+    if len(found) != 1 or not found[0].isascii():
+        raise NoServerName
+    return found[0].decode()
+
+
+class _Bytes:
+    """Bytes to take from the front. Its methods raise NoServerName at their end."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def take(self, size: int) -> bytes:
+        if len(self.data) < size:
+            raise NoServerName
+        taken, self.data = self.data[:size], self.data[size:]
+        return taken
+
+    def vector(self, width: int) -> bytes:
+        """Bytes behind their length, which takes `width` bytes."""
+        return self.take(int.from_bytes(self.take(width)))

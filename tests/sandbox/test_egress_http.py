@@ -156,7 +156,13 @@ def client_hello(name: str | None) -> bytes:
 def test_the_name_of_a_client_hello_is_found() -> None:
     hello = client_hello("Registry.TEST")
     assert server_name(hello) == "Registry.TEST"
-    broken = [client_hello(None), hello.replace(b"Registry", b"R\xffgistry"), b"\x17" + hello[1:], b"", b"GET / HTTP/1.1"]
+    broken = [
+        client_hello(None),
+        hello.replace(b"Registry", b"R\xffgistry"),
+        b"\x17" + hello[1:],
+        b"",
+        b"GET / HTTP/1.1",
+    ]
     for record in broken + [hello[:end] for end in range(len(hello))]:
         with pytest.raises(NoServerName):
             server_name(record)

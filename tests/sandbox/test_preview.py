@@ -19,7 +19,7 @@ from sandbox.base import WORKSPACE, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.bubblewrap.provider import Bubblewrap
 from sandbox.disk.files_only import Folders
 from sandbox.disk.quota import Disk
-from sandbox.network.preview import CONNECTIONS, Preview, PreviewSettings
+from sandbox.network.preview import Preview, PreviewSettings
 from sandbox.settings import Settings
 from tests.engines import docker_provider, docker_settings, measured, need_bubblewrap
 
@@ -49,7 +49,7 @@ async def serve(reader, writer):
             if first & 15 == 8:
                 break
     elif path.startswith("/echo"):
-        answer(await reader.readexactly(int(fields["content-length"])), f"X-Path: {path}")
+        answer(await reader.readexactly(int(fields["content-length"])), f"HX-Path: {path}")
     elif path == "/stream":
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
         while not os.path.exists("/tmp/go"):
@@ -118,7 +118,7 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
         link = await preview.show(sandbox, 8000)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/p/[0-9a-f-]+/", link)
         prefix = "/p/" + link.split("/p/")[1].rstrip("/")
-        headers = {"Origin": link.split("/p/")[0], "X-Mine": "1", "X-Hop": "1", "Connection": "keep-alive, X-Hop"}
+        headers = {"Origin": link.split("/p/")[0], "HX-Mine": "1", "HX-Hop": "1", "Connection": "keep-alive, HX-Hop"}
         plain = aiohttp.ClientSession(skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"))
         async with plain, plain.get(f"{link}a%2Fb/?q=%20x", headers=headers) as answer:
             said = await answer.text()
@@ -127,8 +127,8 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
         assert said.startswith("GET /a%2Fb/?q=%20x HTTP/1.1\r\n")
         assert "Host: localhost:8000" in said
         assert "Origin: http://localhost:8000" in said
-        assert "X-Mine: 1" in said
-        assert "X-Hop" not in said
+        assert "HX-Mine: 1" in said
+        assert "HX-Hop" not in said
         assert "Accept" not in said  # else an answer could come in a form that nobody asked for
         for origin in ("http://evil.test", "null", "http://["):
             async with person.get(link, headers={"Origin": origin}) as answer:
@@ -136,7 +136,7 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
         payload = random.randbytes(3 << 20)
         async with person.post(f"{link}echo?1", data=io.BytesIO(payload)) as answer:
             assert await answer.read() == payload
-            assert answer.headers["X-Path"] == "/echo?1"
+            assert answer.headers["HX-Path"] == "/echo?1"
         for path, where in (
             ("there", f"{prefix}/headers?x=1"),
             ("absolute", f"{prefix}/headers"),
@@ -144,9 +144,6 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
         ):
             async with person.get(link + path, allow_redirects=False) as answer:
                 assert (answer.status, answer.headers["Location"]) == (302, where)
-        async with person.get(f"{link}cookie") as answer:
-            assert answer.headers.getall("Set-Cookie") == [f"a=b; HttpOnly; Path={prefix}/x", f"c=d; Path={prefix}/"]
-            assert "Service-Worker-Allowed" not in answer.headers
         # What a page asks for at the root is found by the page that asks.
         root = link.split("/p/")[0]
         async with person.get(f"{root}/app.js?v=1", headers={"Referer": link + "page"}) as answer:
@@ -164,7 +161,7 @@ async def test_an_answer_streams(sandbox: Sandbox, person: aiohttp.ClientSession
             assert await answer.content.read() == b"two"
 
 
-@pytest.mark.parametrize(("path", "answer"), [("early", "103 Early Hints.*200 OK.*Referrer.*late"), ("half", ".*half")])
+@pytest.mark.parametrize(("path", "answer"), [("early", "200 OK((?!HTTP).)*Referrer.*late"), ("half", ".*half.*")])
 async def test_an_answer_comes_as_far_as_it_goes(sandbox: Sandbox, path: str, answer: str) -> None:
     """Half of one does not look like a whole one."""
     async with Preview(SETTINGS) as preview:
@@ -174,16 +171,6 @@ async def test_an_answer_comes_as_far_as_it_goes(sandbox: Sandbox, path: str, an
         said = (await asyncio.wait_for(reader.read(), 20)).decode()
         assert re.fullmatch(f"HTTP/1.1 {answer}", said, re.DOTALL), said
         writer.close()
-
-
-async def test_who_says_nothing_takes_no_more_than_a_share() -> None:
-    async with Preview(SETTINGS) as preview:
-        port = preview._server.sockets[0].getsockname()[1]
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(reader.read(), 20) == b""
-        for _, one in (*held, (reader, writer)):
-            one.close()
 
 
 async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
@@ -276,8 +263,6 @@ async def test_links_with_a_name_of_their_own(sandbox: Sandbox, person: aiohttp.
         for path in ("/app.js", "/p/00c0ffee/1"):  # the second is only the server's own
             async with person.get(f"http://127.0.0.1:{port}{path}", headers={"Host": host}) as answer:
                 assert (await answer.text()).startswith(f"GET {path} ")
-        async with person.get(f"http://127.0.0.1:{port}/cookie", headers={"Host": host}) as answer:
-            assert answer.headers.getall("Set-Cookie") == ["a=b; HttpOnly; Path=/x", "c=d; Path=/"]
 
 
 async def test_a_look_keeps_the_machine_from_being_reaped(

@@ -19,6 +19,7 @@ from bot.version import VERSION
 from sandbox.base import SandboxUnavailable
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
+UNLIMITED_DESCRIPTORS = 65_536  # asked for where the system has no limit of its own
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,6 +82,7 @@ def _serve(arguments: argparse.Namespace, config: Config) -> int:
     connects = _connects(config, alone=arguments.alone)
     quiet = "console" in connects
     log.setup(config.log, secrets(config), config.data_dir / "fawn.log" if quiet else None)
+    _raise_descriptor_limit()
     config.data_dir.mkdir(parents=True, exist_ok=True)
     try:
         with DataLock(config.data_dir):
@@ -94,6 +96,15 @@ def _serve(arguments: argparse.Namespace, config: Config) -> int:
     except NewerSchema as error:
         print(f"fawn: {error}", file=sys.stderr)
         return FAULT
+
+
+def _raise_descriptor_limit() -> None:
+    """Take as many descriptors as the system allows: most give 1024 to a process that does not ask for more."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft = UNLIMITED_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _run(config: Config, connects: dict[str, Any], *, banner: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -113,6 +114,11 @@ def images_problem() -> str:
 def need_images() -> None:
     """For tests that mount images."""
     _need(images_problem())
+
+
+def need_chromium() -> None:
+    """For tests that look at a page in a browser."""
+    _need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
 
 
 def measured(size_mb: int = 1000) -> Images:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import resource
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import ask, bash
+from tests.e2e.service import Service, ask, bash
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, FakeTelegram
 
@@ -57,3 +59,19 @@ async def test_without_a_network_the_model_hears_what_to_switch_on(
     await telegram.wait(JANE, "no network", seconds=40)
     assert "The sandbox has no network (sandbox.network.mode is off); an operator can allow" in results(model)
     assert "egress.refused" in service.log()
+
+
+async def test_the_service_takes_every_descriptor_that_it_may_have(
+    telegram: FakeTelegram, model: FakeModel, tmp_path: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    service = Service(tmp_path, telegram, model, {})
+    service.forked = False
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))  # as systemd and most shells give it
+    try:
+        await service.start()
+        assert service.process
+        assert resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await service.kill()

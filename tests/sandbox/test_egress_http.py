@@ -54,7 +54,8 @@ async def way_out(tmp_path: Path, rules: NetworkRules) -> AsyncIterator[Ends]:
     folder = await egress.open("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
     try:
-        yield reader, writer
+        async with asyncio.timeout(20):
+            yield reader, writer
     finally:
         writer.close()
         await egress.aclose()
@@ -201,10 +202,10 @@ async def test_a_tunnel_is_for_the_name_it_was_asked_for(
             await asyncio.sleep(0)
             writer.write(first[3:])
             if passes:
-                assert await reader.readexactly(5) == b"hello"
+                assert await asyncio.wait_for(reader.readexactly(5), 20) == b"hello"
                 assert first.startswith(origin.got)
             else:
-                assert await reader.read() == b"\x15\x03\x03\x00\x02\x02\x70"  # unrecognized_name
+                assert await asyncio.wait_for(reader.read(), 20) == b"\x15\x03\x03\x00\x02\x02\x70"  # unrecognized_name
                 assert origin.got == b""
                 assert "egress.refused sandbox=t host=registry.test" in caplog.text
                 assert "why=sni" in caplog.text

@@ -91,6 +91,33 @@ async def test_only_what_is_allowed_is_reached(make: Make, outside: Outside, tmp
         assert [path for path, _ in outside.seen] == ["/hello", "/hello"]
 
 
+REUSE = """
+import http.client, socket, sys
+port = sys.argv[1]
+client = http.client.HTTPConnection("127.0.0.1", 3128)
+for n in range(2):
+    client.request("GET", f"http://registry.test:{port}/hello?{n}")
+    print(client.getresponse().read().decode().strip())
+door = socket.create_connection(("127.0.0.1", 3128))
+line = f"GET http://registry.test:{port}/hello HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
+door.sendall((line + "GET /smuggled HTTP/1.1\\r\\nHost: inner.corp\\r\\n\\r\\n").encode())
+said = b""
+while piece := door.recv(1000):
+    said += piece
+print(said.count(b"HTTP/1.1"))
+"""
+
+
+async def test_a_connection_carries_one_request(make: Make, outside: Outside, tmp_path: Path) -> None:
+    """An ordinary client makes a new one for its next."""
+    provider = await make(NetworkRules("allowlist", hosts(outside.http)))
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        result = await sandbox.run(f"python3 - {outside.http} <<'END'\n{REUSE}\nEND", timeout=60)
+        assert result.output == "hello\nhello\n1\n"
+        assert [path for path, _ in outside.seen] == ["/hello?0", "/hello?1", "/hello"]
+        assert {headers["Host"] for _, headers in outside.seen} == {f"{HOST}:{outside.http}"}
+
+
 async def test_there_is_no_way_around_the_proxy(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("on"))
     with socket.create_server(("0.0.0.0", 0)) as server:  # noqa: S104  reachable on every address of this host

@@ -15,7 +15,10 @@ from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, FakeTelegram
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
-SERVE = "echo hi there > index.html; python3 -m http.server 8000 >log 2>&1 & sleep 1; curl -s http://localhost:8000/"
+SERVE = (
+    "echo hi there > index.html; python3 -m http.server 8000 >log 2>&1 & "
+    "until curl -s http://localhost:8000/; do sleep 0.1; done"
+)
 
 
 def results(model: FakeModel) -> str:

@@ -3,8 +3,8 @@
 A link is `/p/TOKEN/…`, or `TOKEN.` in front of a host name where `public_url` has a `*` there, which keeps the pages of
 different links apart in a browser as different origins. The token names the link and its end and is signed with a
 secret of this life of the service; what it stands for is known here only, and ends with the sandbox. Each connection
-carries one request: its head and that of the answer are rewritten, everything else passes through as it comes, a
-WebSocket too. Whoever has the link may look: it is as public as the place where it was posted.
+carries one request, and the WebSocket that it may become; `headers` says which headers pass. Whoever has the link may
+look: it is as public as the place where it was posted.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-HEAD = "0002"
+HEAD = "0003"
 SCHEMA = Path(__file__).parent / "schema.sql"
 VERSIONS = Path(__file__).parent / "migrations" / "versions"
 

@@ -86,9 +86,9 @@ class Line(logging.Formatter):
         if record.exc_info and record.exc_info[1]:
             fields |= {name: self.redact(text) for name, text in _error(record.exc_info[1]).items()}
         if self.json:
-            return orjson.dumps({name: value for name, value in fields.items() if value}).decode()
+            return orjson.dumps({name: value for name, value in fields.items() if value != ""}).decode()
         head = f"{fields.pop('time')} {fields.pop('level'):7} {fields.pop('from')}: {fields.pop('event')}"
-        tail = (f"{name}={_word(str(value))}" for name, value in fields.items() if value)
+        tail = (f"{name}={_word(str(value))}" for name, value in fields.items() if value != "")
         return " ".join([head, *tail]).translate(_TEXT_BREAKS)
 
 

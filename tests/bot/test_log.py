@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import orjson
@@ -47,7 +48,7 @@ def test_a_line_has_time_level_place_event_thread_and_run(
 
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_what_is_given_as_extra_is_in_the_line(
-    logger: logging.Logger, capsys: pytest.CaptureFixture[str], format: str
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str], format: Literal["text", "json"]
 ) -> None:
     setup(Log(format=format), [TOKEN])
     logger.info("sandbox.evicted", extra={"sandbox": "a b#1", "idle": 3.5, "why": f"url {TOKEN}", "event": "not this"})

@@ -7,7 +7,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from bench import channels, idle, latency, load, thread
+from bench import channels, idle, latency, load, old, thread
 from bench.harness import Row, World, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "load": load.run,
     "channels": channels.run,
     "thread": thread.run,
+    "old": old.run,
     "idle": idle.run,
 }
 

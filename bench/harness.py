@@ -93,13 +93,17 @@ class World:
         tty: bool = False,
         waiting: Sequence[Job] = (),
         profile: Path | None = None,
+        prepare: Callable[[Path], None] | None = None,
     ) -> AsyncIterator[Service]:
-        """A fresh service that polls already; the `waiting` jobs were sent before it started."""
+        """A fresh service that polls already; the `waiting` jobs were sent before it started, and `prepare` has
+        made its data folder."""
         await self.telegram("forget")
         await self.model("forget", keep_bodies=False)
         await self.send(waiting)
         with tempfile.TemporaryDirectory(prefix="fawn-bench-") as folder:
             setup = Setup(self.telegram.base_url, self.model.base_url, Path(folder), rates or {}, tty, profile)
+            if prepare:
+                await asyncio.to_thread(prepare, Path(folder) / "data")
             async with started(kind, setup) as service:
                 await self.listening(service)
                 yield service

@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -76,24 +77,35 @@ def parser() -> argparse.ArgumentParser:
 
 def _serve(arguments: argparse.Namespace, config: Config) -> int:
     from bot import log
-    from bot.migrate import NewerSchema
     from bot.store import DataLock, Locked
 
     connects = _connects(config, alone=arguments.alone)
     quiet = "console" in connects
-    log.setup(config.log, secrets(config), config.data_dir / "fawn.log" if quiet else None)
-    _raise_descriptor_limit()
-    config.data_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            config.data_dir.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(DataLock(config.data_dir))
+        except Locked as error:
+            print(f"fawn: {config.data_dir}: {error}", file=sys.stderr)
+            return TAKEN
+        except OSError as error:
+            print(f"fawn: data_dir cannot be used: {error}", file=sys.stderr)
+            return FAULT
+        log.setup(config.log, secrets(config), config.data_dir / "fawn.log" if quiet else None)
+        _raise_descriptor_limit()
+        return _guarded(config, connects, banner=quiet)
+
+
+def _guarded(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
+    """Run it, and tell in a sentence what only shows at the start."""
+    from bot.migrate import DatabaseFault
+
     try:
-        with DataLock(config.data_dir):
-            return _run(config, connects, banner=quiet)
-    except Locked as error:
-        print(f"fawn: {config.data_dir}: {error}", file=sys.stderr)
-        return TAKEN
+        return _run(config, connects, banner=banner)
     except (AgentFault, SandboxUnavailable) as error:
         print(f"fawn: {error}", file=sys.stderr)
         return CONFIG
-    except NewerSchema as error:
+    except DatabaseFault as error:
         print(f"fawn: {error}", file=sys.stderr)
         return FAULT
 

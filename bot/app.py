@@ -9,6 +9,7 @@ import importlib
 import logging
 import random
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +25,12 @@ from bot.access import Doors
 from bot.commands import Commands
 from bot.heard import StoredPast
 from bot.inbox import Arrived, Inbox
-from bot.migrate import migrate
+from bot.migrate import DatabaseFault, prepare
 from bot.outbox import Outbox
 from bot.retention import Retention
 from bot.sections import Access, Config
 from bot.status import Status
-from bot.store import Execute, Store
+from bot.store import Execute, Store, StoreError
 from bot.supervise import run_forever
 from bot.threads import Threads
 from bot.turns import Turns
@@ -78,17 +79,14 @@ class App:
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
 
-        The caller holds the lock on data_dir. Raises AgentFault and SandboxUnavailable for what only shows now.
+        The caller holds the lock on data_dir. Raises DatabaseFault, AgentFault and SandboxUnavailable for what only
+        shows now.
         """
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
         data_dir = self._config.data_dir
-        if backup := await asyncio.to_thread(migrate, data_dir / "fawn.db"):
-            log.info("store.migrated backup=%s", backup.name)
         async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(Store(data_dir / "fawn.db"))
-            checkpoints = await stack.enter_async_context(Store(data_dir / "checkpoints.db"))
-            await store.run(_begin)
+            store, checkpoints = await _open(data_dir, stack)
             doors = Doors(
                 {"console": Access(open=True)} | {entry.name: entry.access for entry in self._config.channels}
             )
@@ -276,6 +274,19 @@ class App:
             self._outbox.wake()
         if self._threads and kinds & set(inbox.WORK):
             self._threads.arrived(arrived.accepted)
+
+
+async def _open(data_dir: Path, stack: AsyncExitStack) -> tuple[Store, Store]:
+    """Both databases, at this version's schema. Raises DatabaseFault."""
+    if backup := await asyncio.to_thread(prepare, data_dir):
+        log.info("store.migrated backup=%s", backup.name)
+    try:
+        store = await stack.enter_async_context(Store(data_dir / "fawn.db"))
+        checkpoints = await stack.enter_async_context(Store(data_dir / "checkpoints.db"))
+        await store.run(_begin)
+    except (sqlite3.Error, StoreError) as error:
+        raise DatabaseFault.of(error) from error
+    return store, checkpoints
 
 
 def _begin(execute: Execute) -> None:

@@ -154,7 +154,8 @@ def _retry(call: Call) -> str:
 def _status(call: Call) -> str:
     rows = call.execute(
         "SELECT c.title, c.model, (SELECT count(*) FROM runs WHERE conversation=c.key) AS turns,"
-        " (SELECT started FROM runs WHERE conversation=c.key AND state='running') AS since"
+        " (SELECT started FROM runs WHERE conversation=c.key AND state='running'"
+        " AND state IN ('queued', 'running')) AS since"  # the words of the index `runs_open`
         " FROM conversations c WHERE c.key=:key",
         {"key": call.conversation},
     )

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -34,6 +35,7 @@ _ALIKE = (
     re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"),  # user and password of a URL
     re.compile(r"(?i)(?<=bearer )[\w.~+/=-]{8,}"),
 )
+_OWN = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "thread_address"}  # of every record
 _SHORTEST = 6  # a shorter "secret" would black out ordinary words
 _TEXT_BREAKS = {ord("\n"): "\\n", ord("\r"): "\\r"}
 
@@ -70,7 +72,7 @@ class Line(logging.Formatter):
         self.redact, self.json = redact, json
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "from": record.name,
@@ -78,12 +80,15 @@ class Line(logging.Formatter):
             "thread": self.redact(getattr(record, "thread_address", "") or thread_var.get()),
             "run": getattr(record, "run", "") or run_var.get(),
         }
+        for name in sorted(record.__dict__.keys() - _OWN - fields.keys()):  # what was given as `extra`
+            value = record.__dict__[name]
+            fields[name] = value if isinstance(value, int | float) else self.redact(str(value))
         if record.exc_info and record.exc_info[1]:
             fields |= {name: self.redact(text) for name, text in _error(record.exc_info[1]).items()}
         if self.json:
-            return orjson.dumps({name: value for name, value in fields.items() if value}).decode()
+            return orjson.dumps({name: value for name, value in fields.items() if value != ""}).decode()
         head = f"{fields.pop('time')} {fields.pop('level'):7} {fields.pop('from')}: {fields.pop('event')}"
-        tail = (f"{name}={_word(str(value))}" for name, value in fields.items() if value)
+        tail = (f"{name}={_word(str(value))}" for name, value in fields.items() if value != "")
         return " ".join([head, *tail]).translate(_TEXT_BREAKS)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bot.control import Answer, NotRunning, Operations, Unknown, call
-from bot.migrate import NewerSchema, migrate
+from bot.migrate import DatabaseFault, prepare
 from bot.store import DataLock, Locked, Store
 from sandbox.disk.loop_images import Images
 
@@ -34,7 +34,7 @@ async def run(data_dir: Path, group: str, action: str, words: Sequence[str]) -> 
             answer = await call(data_dir, operation, arguments)
         except NotRunning:
             answer = await _directly(data_dir, operation, arguments)
-    except (Locked, NewerSchema, Unknown) as error:
+    except (Locked, DatabaseFault, Unknown) as error:
         answer = {"error": str(error)}
     if "error" in answer:
         print(f"fawn: {answer['error']}", file=sys.stderr)
@@ -48,7 +48,7 @@ async def _directly(data_dir: Path, operation: str, arguments: dict[str, str]) -
     if not database.exists():
         raise Unknown(f"there is no service and no database in {data_dir}: is `data_dir` (or --config) right?")
     with DataLock(data_dir):
-        migrate(database)
+        prepare(data_dir)
         async with Store(database) as store:
             images = Images(data_dir / "threads", 0, make=False)
             return await Operations(store, data_dir, images).table()[operation](**arguments)

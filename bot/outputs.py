@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import shutil
@@ -16,6 +15,7 @@ from bot.store import Execute, Row
 from channels.base import OutFile
 from sandbox import base
 from sandbox.disk import safe_files
+from sandbox.disk.file_threads import file_work
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ async def collect(
     `seen` maps path to the stamp that was handed over already; `presented` comes first, in its order, with captions;
     `limit` is the largest file (bytes) the channel takes.
     """
-    return await asyncio.to_thread(_collect, folder / "outputs", spool, seen, presented, limit)
+    return await file_work(_collect, folder / "outputs", spool, seen, presented, limit)
 
 
 def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Collected:

@@ -15,6 +15,7 @@ from pathlib import Path
 from bot.store import Execute, Store, StoreError
 from bot.supervise import run_forever
 from bot.turns import folder
+from sandbox.disk.file_threads import file_work
 from sandbox.disk.loop_images import Images
 
 log = logging.getLogger(__name__)
@@ -88,10 +89,10 @@ class Retention:
     async def _sweep_spool(self) -> None:
         """Copies of files whose reply is out, or was dropped: a crash between the two left them."""
         spool = self._data_dir / "spool"
-        folders = await asyncio.to_thread(lambda: [path.name for path in spool.glob("[0-9]*")])
+        folders = await file_work(lambda: [path.name for path in spool.glob("[0-9]*")])
         needed = await self._store.run(_spooled) if folders else set()
         for name in set(folders) - needed:
-            await asyncio.to_thread(shutil.rmtree, spool / name, ignore_errors=True)
+            await file_work(shutil.rmtree, spool / name, ignore_errors=True)
 
 
 def _spooled(execute: Execute) -> set[str]:

@@ -1,7 +1,8 @@
 -- The tables; tests/bot/test_migrate.py holds them equal to what the migrations build. Times are unix seconds, addresses
 -- `str(Thread)`, payloads JSON. A message's way through them: `inbox` (stored once) → `conversations` (who may take it:
 -- the lease) → `runs` (a turn and its attempts) → `outbox` (what must become visible) → `posts` (what is visible, and
--- under which id).
+-- under which id). Finished rows stay for `keep_days`: a statement of a service at work never reads through them, so each
+-- finds its rows by an index, many by one of open rows alone (tests/e2e/test_statements.py looks at all of them).
 BEGIN;
 
 -- state: 0 new, 1 done, 2 withdrawn by its author, 3 dead (could not be read). `run` is set when a turn took the row,
@@ -24,6 +25,8 @@ CREATE TABLE inbox (
     UNIQUE ("key")
 );
 CREATE INDEX inbox_author ON inbox (author, received);
+CREATE INDEX inbox_commands ON inbox (id) WHERE state=0 AND kind='command';
+CREATE INDEX inbox_dead ON inbox (id) WHERE state=3;
 CREATE INDEX inbox_open ON inbox (conversation, id) WHERE state=0;
 CREATE INDEX inbox_received ON inbox (received);
 CREATE INDEX inbox_run ON inbox (run);
@@ -46,8 +49,10 @@ CREATE TABLE conversations (
     used FLOAT NOT NULL,
     PRIMARY KEY ("key")
 );
+CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
 CREATE INDEX conversations_ready ON conversations (ready) WHERE pending>0;
 CREATE INDEX conversations_thread ON conversations (thread);
+CREATE INDEX conversations_used ON conversations (used);
 
 -- Which conversation an address is in now; `/new` moves it on, a supergroup takes it along.
 CREATE TABLE addresses (
@@ -57,6 +62,7 @@ CREATE TABLE addresses (
     moved TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (thread)
 );
+CREATE INDEX addresses_conversation ON addresses (conversation);
 
 -- A turn. state: queued, running, done, waiting, stopped, failed. `id` is the first inbox row's.
 CREATE TABLE runs (
@@ -77,6 +83,8 @@ CREATE TABLE runs (
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
+CREATE INDEX runs_finished ON runs (finished);
+CREATE INDEX runs_open ON runs (conversation, id) WHERE state IN ('queued', 'running');
 
 -- kind: reply (the end of a run), file, ping (that a long run ended), say (a line of the bot's own). `person` is whom
 -- it is for. state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
@@ -96,7 +104,7 @@ CREATE TABLE outbox (
     person TEXT DEFAULT '' NOT NULL,
     UNIQUE ("key")
 );
-CREATE INDEX outbox_open ON outbox (thread, id) WHERE state<2;
+CREATE INDEX outbox_state ON outbox (state, created);
 
 -- The messages of a reply on its platform. sent=0: committed right before the call, outcome not known yet.
 CREATE TABLE posts (
@@ -109,6 +117,7 @@ CREATE TABLE posts (
     created FLOAT NOT NULL,
     PRIMARY KEY (reply, part)
 );
+CREATE INDEX posts_created ON posts (created);
 CREATE INDEX posts_message ON posts (message_id, thread);
 
 -- Tool calls with effects: started before, result after.
@@ -156,5 +165,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0002');
+INSERT INTO alembic_version VALUES ('0003');
 COMMIT;

@@ -16,7 +16,7 @@ what to do about it.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -241,8 +241,9 @@ class Channel(Protocol):
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
         """Upload one file into `thread` (index 0 of `posts`)."""
 
-    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
-        """The bytes of an attachment, in chunks. Raises Refused when it is over the platform's limit."""
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        """The bytes of an attachment as they come, in chunks of at most `channels.files.CHUNK`; whoever wants no more
+        closes it. Raises Refused when it is over the platform's limit."""
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         """What takes platform calls and must not delay the receipt, asked once before a turn takes the message: the

@@ -11,7 +11,7 @@ import getpass
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,7 +172,7 @@ class Console:
         await self._face.write(f"File: {clean(file.name)} ({measure(file.size)}) → {shown}{caption}")
         await posts.sent(0, str(path))
 
-    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         raise Refused("nothing can be attached in the terminal")
 
     async def enrich(self, message: Message, earlier: int) -> Message:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from agent.conversation import Attachment
 from channels.base import OutFile, Refused
+
+CHUNK = 1 << 16  # bytes
 
 
 def over(limit: int) -> Refused:
@@ -15,7 +17,9 @@ def over(limit: int) -> Refused:
     return Refused(f"exceeds the {limit >> 20} MB download limit")
 
 
-async def within(limit: int, attachment: Attachment, chunks: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+async def within(
+    limit: int, attachment: Attachment, chunks: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
     """The chunks of an attachment, whatever size was told of it. Raises Refused when they are more than `limit`."""
     if (attachment.size or 0) > limit:
         raise over(limit)

@@ -10,7 +10,7 @@ import asyncio
 import re
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, BinaryIO
 
 import aiohttp
@@ -18,6 +18,7 @@ import orjson
 
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
 from channels.discord import Settings
+from channels.files import CHUNK
 from channels.opening import trust
 from channels.pace import Budget
 from channels.writer import Missing
@@ -142,7 +143,7 @@ class Calls:
                 raise TryLater("what answers there is not Discord", 10.0) from None
         raise self._refusal(answer.status, answer.headers, payload, bucket)
 
-    async def download(self, url: str) -> AsyncIterator[bytes]:
+    async def download(self, url: str) -> AsyncGenerator[bytes, None]:
         """The bytes behind a URL, in chunks. Raises TryLater; Missing when the link has run out."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=ANSWER)
         try:
@@ -151,7 +152,7 @@ class Calls:
                     raise Missing("the file's link has run out")
                 if answer.status != 200:
                     raise TryLater(f"the file server answered {answer.status}")
-                async for chunk in answer.content.iter_chunked(1 << 16):
+                async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise TryLater(str(_told_apart(error))) from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, BinaryIO
 from weakref import WeakSet
@@ -179,7 +180,7 @@ class Discord:
         self._rooms.typed(answer["channel_id"])
         return str(answer["id"])
 
-    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return files.within(DOWNLOAD, attachment, self._download(attachment))
 
     async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -187,9 +188,10 @@ class Discord:
         got = False
         for fresh in (False, True):
             try:
-                async for chunk in self._calls.download(await self._link(where) if fresh else url):
-                    got = True
-                    yield chunk
+                async with aclosing(self._calls.download(await self._link(where) if fresh else url)) as chunks:
+                    async for chunk in chunks:
+                        got = True
+                        yield chunk
                 return
             except Missing:
                 if fresh or got:

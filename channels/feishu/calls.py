@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import aiohttp
@@ -15,6 +15,7 @@ import orjson
 
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
 from channels.feishu import Settings
+from channels.files import CHUNK
 from channels.opening import trust
 
 CONNECT = 10.0  # seconds to reach the server
@@ -158,7 +159,7 @@ class Calls:
         except (aiohttp.ClientError, OSError) as error:
             raise _told_apart(error) from None
 
-    async def download(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def download(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The bytes of a resource, in chunks."""
         headers = {"Authorization": f"Bearer {await self.token()}"}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=ANSWER)
@@ -169,7 +170,7 @@ class Calls:
                 if answer.status != 200:
                     _read(answer.status, await answer.read(), answer.headers)
                     raise TryLater(f"Feishu answered {answer.status}")
-                async for chunk in answer.content.iter_chunked(1 << 16):
+                async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise TryLater(str(_told_apart(error))) from None

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
@@ -264,7 +264,7 @@ class Feishu:
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
         await feishu_files.send(self._calls, Sender(self._calls, thread, posts.key), self._place(thread), file, posts)
 
-    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return feishu_files.fetch(self._calls, attachment)
 
     async def enrich(self, message: Message, earlier: int) -> Message:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import PurePath
 from typing import BinaryIO
 
@@ -70,7 +71,7 @@ async def _put(calls: Calls, file: OutFile, path: str, field: str, words: dict[s
         await asyncio.to_thread(handle.close)
 
 
-def fetch(calls: Calls, attachment: Attachment) -> AsyncIterator[bytes]:
+def fetch(calls: Calls, attachment: Attachment) -> AsyncGenerator[bytes, None]:
     """The bytes of an attachment."""
     return within(DOWNLOAD, attachment, _download(calls, attachment))
 
@@ -78,7 +79,9 @@ def fetch(calls: Calls, attachment: Attachment) -> AsyncIterator[bytes]:
 async def _download(calls: Calls, attachment: Attachment) -> AsyncGenerator[bytes, None]:
     message, key, kind = attachment.ref.split("/")
     try:
-        async for chunk in calls.download(f"im/v1/messages/{message}/resources/{key}", {"type": kind}):
-            yield chunk
+        path = f"im/v1/messages/{message}/resources/{key}"
+        async with aclosing(calls.download(path, {"type": kind})) as chunks:
+            async for chunk in chunks:
+                yield chunk
     except Said as error:
         raise (over(DOWNLOAD) if error.code == _TOO_BIG else Refused(f"cannot be fetched: {error}")) from None

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from agent.conversation import ANYWHERE, Secret, Thread
 from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
+from channels.files import CHUNK
 from channels.slack import Settings
 from channels.slack.gates import Gates
 from channels.writer import Missing
@@ -186,7 +187,7 @@ class Calls:
         finally:
             await asyncio.to_thread(handle.close)
 
-    async def download(self, url: str, mime: str) -> AsyncIterator[bytes]:
+    async def download(self, url: str, mime: str) -> AsyncGenerator[bytes, None]:
         """The bytes behind a file's URL. Who may not have it is sent to a page to log in: that page is not the file."""
         headers = {"Authorization": f"Bearer {self.web.token}"}
         try:
@@ -195,7 +196,7 @@ class Calls:
                     raise Refused("Slack asks to log in instead of giving the file: the app needs the scope files:read")
                 if answer.status != 200:
                     raise TryLater(f"Slack's file host answered {answer.status}", _after(answer.headers))
-                async for chunk in answer.content.iter_chunked(1 << 16):
+                async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise TryLater(str(told_apart(error))) from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from weakref import WeakSet
 
@@ -193,7 +194,7 @@ class Slack:
                 raise TryLater(str(error)) from None
         return file_id
 
-    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return files.within(SIZE, attachment, self._download(attachment))
 
     async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -208,8 +209,9 @@ class Slack:
         url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Refused("is not stored on Slack")
-        async for chunk in team.calls.download(url, file.get("mimetype") or ""):
-            yield chunk
+        async with aclosing(team.calls.download(url, file.get("mimetype") or "")) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     # ------------------------------------------------------------ parts
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import PurePath
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -156,7 +157,7 @@ class Telegram:
         self._typing.ended(thread)
         return str(message["message_id"])
 
-    def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+    def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return files.within(DOWNLOAD, attachment, self._download(attachment))
 
     async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -167,8 +168,9 @@ class Telegram:
                 raise files.over(DOWNLOAD) from None
             raise Refused("is no longer available on Telegram") from None
         try:
-            async for chunk in self._request.download(self._files + quote(path)):
-                yield chunk
+            async with aclosing(self._request.download(self._files + quote(path))) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         except TelegramError as error:
             told = translated(error)
             raise (TryLater(str(told)) if isinstance(told, Unknown) else told) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import aiohttp
@@ -11,6 +11,7 @@ import orjson
 from telegram.error import NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
 
+from channels.files import CHUNK
 from channels.opening import trust
 
 CONNECT = 10.0  # seconds to reach the server
@@ -110,14 +111,14 @@ class AiohttpRequest(BaseRequest):
             raise ServerFault(f"the server answered {status}")
         return status, payload
 
-    async def download(self, url: str) -> AsyncIterator[bytes]:
+    async def download(self, url: str) -> AsyncGenerator[bytes, None]:
         """The bytes behind a URL, in chunks. Raises NotSent, NoAnswer, ServerFault."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=ANSWER)
         try:
             async with self.session.get(url, timeout=timeout, proxy=self._proxy) as answer:
                 if answer.status != 200:
                     raise ServerFault(f"the file server answered {answer.status}")
-                async for chunk in answer.content.iter_chunked(1 << 16):
+                async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise told_apart(error) from None

@@ -28,6 +28,7 @@ from sandbox.base import (
     SandboxUnavailable,
 )
 from sandbox.disk import safe_files
+from sandbox.disk.file_threads import file_work
 from sandbox.inside import search
 
 NO_COMMANDS = "Commands cannot be run here: bubblewrap is not available. Only files can be read and written."
@@ -60,7 +61,7 @@ class FolderSandbox:
         """See `Sandbox.read`."""
         root, rel = self._place(path)
         with _said(path, rel):
-            return await asyncio.to_thread(safe_files.read_file, root, rel, limit, offset)
+            return await file_work(safe_files.read_file, root, rel, limit, offset)
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """See `Sandbox.write`."""
@@ -68,13 +69,13 @@ class FolderSandbox:
         if root == self._skills:
             raise FileFault(f"{path}: only files below {ROOT} can be written")
         with _said(path, rel):
-            await asyncio.to_thread(safe_files.append_file if append else safe_files.write_file, root, rel, data)
+            await file_work(safe_files.append_file if append else safe_files.write_file, root, rel, data)
 
     async def stat(self, path: str) -> Entry:
         """See `Sandbox.stat`; a link is refused."""
         root, rel = self._place(path)
         with _said(path, rel):
-            size, kind = await asyncio.to_thread(safe_files.look, root, rel)
+            size, kind = await file_work(safe_files.look, root, rel)
         return Entry(path, size, kind)
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
@@ -90,7 +91,7 @@ class FolderSandbox:
                 return search.entries(top, depth, limit)
 
         with _said(path, rel):
-            return [Entry(_below(path, rel), size, kind) for rel, size, kind in await asyncio.to_thread(look)]
+            return [Entry(_below(path, rel), size, kind) for rel, size, kind in await file_work(look)]
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
         """See `Sandbox.glob`; of all three folders at once, files are newest first within each."""
@@ -111,7 +112,7 @@ class FolderSandbox:
                 return os.dup(top)
 
         with _said(path, rel):
-            top = await asyncio.to_thread(handle)
+            top = await file_work(handle)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", search.__file__, str(top), json.dumps(arguments), pass_fds=(top,),
@@ -158,7 +159,7 @@ class Folders:
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         """See `SandboxProvider.acquire`."""
-        await asyncio.to_thread(safe_files.make_folders, folder)
+        await file_work(safe_files.make_folders, folder)
         yield FolderSandbox(folder, self._skills)
 
     async def reap(self, idle: float) -> list[str]:

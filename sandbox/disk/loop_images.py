@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.base import OUTPUTS, SandboxError, SandboxProvider, SandboxUnavailable
+from sandbox.disk.file_threads import mount_work
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Images:
         use = self._uses.setdefault(folder, _Use())
         use.users += 1
         try:
-            yield await asyncio.to_thread(self._mount, folder, writes)
+            yield await mount_work(self._mount, folder, writes)
         finally:
             use.users -= 1
             use.since = time.monotonic()
@@ -81,7 +82,7 @@ class Images:
 
     async def adopt(self) -> None:
         """Let go, in time, of what another life of this service left behind."""
-        for folder in await asyncio.to_thread(self._left):
+        for folder in await mount_work(self._left):
             self._uses.setdefault(folder, _Use())
 
     async def release(self, idle: float = LINGER, keep: Collection[Path] = ()) -> None:
@@ -96,13 +97,13 @@ class Images:
         if use is None:
             return
         since = use.since
-        if await asyncio.to_thread(_unmount, folder, use) and not use.users and use.since == since:
+        if await mount_work(_unmount, folder, use) and not use.users and use.since == since:
             self._uses.pop(folder, None)
 
     async def remove(self, folder: Path) -> None:
         """Delete `folder` with everything in it."""
         self._uses.pop(folder, None)
-        await asyncio.to_thread(_remove, folder)
+        await mount_work(_remove, folder)
 
     async def check(self, provider: SandboxProvider) -> None:
         """Let a machine work in an image. Raises SandboxUnavailable with the fix."""
@@ -117,7 +118,7 @@ class Images:
         try:
             async with probe.open(folder), provider.acquire(key, folder) as sandbox:
                 await sandbox.write(f"{OUTPUTS}/seen", b"seen")
-                seen = await asyncio.to_thread((folder / "outputs" / "seen").exists)
+                seen = await mount_work((folder / "outputs" / "seen").exists)
         except SandboxError as error:
             cause = error.__cause__
             reason = str(cause.strerror if isinstance(cause, OSError) else error).partition("\n")[0]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandbox.base import FOLDERS, FileFault, Gone, Result, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
+from sandbox.disk.file_threads import file_work
 from sandbox.disk.loop_images import Images
 from sandbox.network.proxy import Ends
 from sandbox.settings import NO_SPACE
@@ -135,7 +136,7 @@ class Disk:
         async with asyncio.TaskGroup() as group:
             while True:
                 await asyncio.sleep(self._tick)
-                await asyncio.to_thread(_look, list(self._known.values()))
+                await file_work(_look, list(self._known.values()))
                 for key, one in list(self._known.items()):
                     if one.machine and one.machine.gone and not one.note:
                         del self._known[key]
@@ -234,7 +235,7 @@ class Metered:
             one.commands.remove(running)
         note, one.note = one.note, ""
         if result.exit_code != 0 and _no_space(result.output):
-            note += f"[{await asyncio.to_thread(_room, one.folder)}]\n"
+            note += f"[{await file_work(_room, one.folder)}]\n"
         return replace(result, output=result.output + note) if note else result
 
     @asynccontextmanager
@@ -256,7 +257,7 @@ class Metered:
         except FileFault as fault:
             if not _no_space(str(fault)):
                 raise
-            raise FileFault(f"{fault}: {await asyncio.to_thread(_room, self._one.folder)}") from fault
+            raise FileFault(f"{fault}: {await file_work(_room, self._one.folder)}") from fault
 
 
 def _no_space(said: str) -> bool:

@@ -20,6 +20,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from sandbox.base import FOLDERS, FileFault
 from sandbox.inside import search
@@ -180,11 +181,11 @@ def append_file(root: Path, rel: str, data: bytes) -> None:
         write_file(root, rel, data)
 
 
-def copy_in(root: Path, rel: str, source: Path) -> int:
-    """Copy our own host file `source` to `rel`, like `write_file`; gives its bytes. Raises FileFault."""
+def copy_in(root: Path, rel: str, source: BinaryIO) -> int:
+    """Copy the rest of our own open file `source` to `rel`, like `write_file`; gives its bytes. Raises FileFault."""
     done = 0
-    with open(source, "rb") as file, _draft(root, rel) as fd, open(fd, "wb", closefd=False) as out:
-        while data := file.read(CHUNK):
+    with _draft(root, rel) as fd, open(fd, "wb", closefd=False) as out:
+        while data := source.read(CHUNK):
             done += out.write(data)
     return done
 

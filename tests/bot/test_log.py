@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import orjson
@@ -43,6 +44,20 @@ def test_a_line_has_time_level_place_event_thread_and_run(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("info    bot.somewhere: turn.done seconds=1.2 thread=telegram/bot/12/ run=7")
     assert line[:4].isdigit()
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_what_is_given_as_extra_is_in_the_line(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str], format: Literal["text", "json"]
+) -> None:
+    setup(Log(format=format), [TOKEN])
+    logger.info("sandbox.evicted", extra={"sandbox": "a b#1", "idle": 3.5, "why": f"url {TOKEN}", "event": "not this"})
+    (line,) = capsys.readouterr().err.splitlines()
+    if format == "json":
+        given = {"event": "sandbox.evicted", "sandbox": "a b#1", "idle": 3.5, "why": "url ***"}
+        assert orjson.loads(line).items() >= given.items()
+    else:
+        assert line.endswith('bot.somewhere: sandbox.evicted idle=3.5 sandbox="a b#1" why="url ***"')
 
 
 async def test_each_task_has_its_own_thread_and_run(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

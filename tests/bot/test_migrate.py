@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,32 @@ def test_case_89_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> No
     assert "more" not in schema(backup)
     assert "more" in schema(path)
     assert migrate.revision(path) == "9999"
+
+
+def test_case_89_a_migration_that_is_killed_anywhere_is_done_by_the_next_start(tmp_path: Path) -> None:
+    """Before every statement and every change of a file, in a process that really dies."""
+    program = [sys.executable, "-m", "tests.bot.killed_migration", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 40, "places to die"
+
+
+@pytest.mark.parametrize("name", ["fawn.db", "checkpoints.db"])
+def test_a_newer_or_damaged_database_is_told_in_a_sentence(tmp_path: Path, name: str) -> None:
+    migrate.prepare(tmp_path)
+    assert migrate.prepare(tmp_path) is None
+    (tmp_path / name).write_bytes(b"this is no database" * 1000)
+    with pytest.raises(migrate.DatabaseFault, match="file is not a database"):
+        migrate.prepare(tmp_path)
+
+
+def test_checkpoints_of_a_newer_version_are_refused_and_those_without_a_version_get_one(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE checkpoints(thread)")
+    migrate.prepare(tmp_path)
+    assert connection.execute("PRAGMA user_version").fetchall() == [(migrate.CHECKPOINTS,)]
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    with pytest.raises(migrate.NewerSchema, match=r"checkpoints\.db 99"):
+        migrate.prepare(tmp_path)

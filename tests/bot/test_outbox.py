@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -64,7 +64,7 @@ class Wall:
     async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
         await self.write(thread, file.name, posts)
 
-    async def fetch(self, attachment: Attachment) -> AsyncIterator[bytes]:
+    async def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         for chunk in (b"nothing", b"much"):
             yield chunk
 

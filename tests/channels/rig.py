@@ -73,6 +73,9 @@ class Wire(Protocol):
     def topics(self) -> set[int]:
         """The topics that the calls into chats were addressed to so far, 0 for none."""
 
+    def stall(self, count: int) -> None:
+        """From now on only the first `count` bytes of a file come, and then nothing more."""
+
     async def stop(self) -> None:
         """The platform goes away: nobody listens on its port."""
 

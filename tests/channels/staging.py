@@ -16,6 +16,7 @@ class Fake(Protocol):
     """The platform's server, as `tests.fakes` have it."""
 
     port: int
+    stall: float
 
     def fault(self, kind: Trouble, method: str = "*", **rule: Any) -> object: ...
 
@@ -48,6 +49,9 @@ class FakeWire:
 
     def count(self, call: Call) -> int:
         return sum(len(self._server.calls_of(method.strip("*"))) for method in self._methods[call])
+
+    def stall(self, count: int) -> None:
+        self._server.stall = count
 
     async def stop(self) -> None:
         await self._server.stop()

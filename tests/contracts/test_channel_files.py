@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from agent.conversation import Attachment, Final, Step, Text
 from channels.base import OutFile, Refused, TryLater, Unknown
+from channels.files import CHUNK
 from tests.channels.rigs import Memory, Rig, demanded, settled, until
 
 
@@ -81,6 +83,22 @@ async def test_an_upload_comes_back_in_chunks(rig: Rig) -> None:
     chunks = [chunk async for chunk in rig.channel.fetch(file)]
     assert b"".join(chunks) == data
     assert len(chunks) > 1
+
+
+@demanded("downloads", "wire")
+async def test_an_upload_is_given_while_it_comes(rig: Rig) -> None:
+    """Nobody holds all of it, and who has enough lets go of the connection."""
+    rig.send_file("long.bin", bytes(4 << 20))
+    message = await rig.box.next()
+    rig.wire.stall(1 << 20)
+    got = 0
+    async with aclosing(rig.channel.fetch(message.attachments[0])) as chunks:
+        async for chunk in chunks:
+            assert len(chunk) <= CHUNK
+            got += len(chunk)
+            if got == 1 << 20:
+                break
+    assert got == 1 << 20
 
 
 @demanded("downloads", "captions")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -48,7 +49,8 @@ class Forked:
         return await asyncio.shield(self._ended)
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and we are not told yet
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -68,7 +70,9 @@ def _nursery() -> str:
     scratch = tempfile.TemporaryDirectory(prefix="fawn-test-")
     address = f"{scratch.name}/nursery"
     command = [sys.executable, "-m", "tests.e2e.nursery", address]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(  # ctrl-C is for us: whoever started a service ends it
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
     assert process.stdin
     assert process.stdout
     atexit.register(scratch.cleanup)

@@ -54,6 +54,8 @@ async def test_case_22_a_document_over_the_limit_is_named_and_the_rest_works(
     asked = str(model.requests()[0].messages[-1]["content"])
     assert "huge.bin" in asked
     assert "20 MB" in asked
+    await service.quiet()
+    assert said(telegram, JANE) == ["the rest works", "I could not take huge.bin: exceeds the 20 MB download limit."]
     assert TOKEN.partition(":")[2] not in service.log()
 
 

@@ -89,6 +89,25 @@ async def test_case_89_a_newer_database_is_refused_an_older_one_is_saved_first(
     assert "newer version" in words
 
 
+async def test_a_database_or_folder_that_cannot_be_used_is_one_sentence(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = Service(tmp_path, telegram, model, {})
+    service.data.mkdir()
+    for name in ("fawn.db", "checkpoints.db"):
+        (service.data / name).write_bytes(b"this is no database" * 1000)
+        for command in (["run"], ["dead", "list"]):
+            code, words = await service.fawn(*command)
+            assert code == 1
+            assert words.startswith("fawn: the databases in data_dir cannot be used: file is not a database.")
+            assert words.count("\n") == 1
+        (service.data / name).unlink()
+    service.data.rename(tmp_path / "away")
+    service.data.write_text("a file")
+    code, words = await service.fawn("run")
+    assert (code, words) == (1, f"fawn: data_dir cannot be used: [Errno 17] File exists: '{service.data}'\n")
+
+
 async def test_status_and_check_tell_the_truth(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send("wake up")

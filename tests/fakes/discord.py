@@ -179,7 +179,7 @@ class FakeDiscord(People, LocalServer):
         data = self.files.get(request.match_info["file"])
         if data is None or request.query.get("hm") != str(self.links):
             return web.Response(status=404, text="This content is no longer available.")
-        return web.Response(body=data)
+        return await self.give(request, data, "application/octet-stream")
 
     # ------------------------------------------------------------ looking
 

@@ -19,7 +19,7 @@ import itertools
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -225,7 +225,7 @@ class FakeFeishu(LocalServer, People):
         body, files = await _body(request)
         if path == "auth/v3/tenant_access_token/internal":
             return await self._token(request, body)
-        name, run, text = self._match(request.method, path, body, files, dict(request.query))
+        name, run, text = self._match(request, path, body, files)
         place = self._place(path, body)
         call = Call(name, body, place, time.monotonic(), text)
         self.calls.append(call)
@@ -240,6 +240,8 @@ class FakeFeishu(LocalServer, People):
             if name in self.denied:
                 raise Refusal(99991672, NO_SCOPE)
             answer = run()
+            if isinstance(answer, Awaitable):
+                answer = await answer
         except Refusal as refusal:
             call.status = refusal.status
             headers = {"x-ogw-ratelimit-reset": "1"} if refusal.status == 429 else {}
@@ -253,12 +255,12 @@ class FakeFeishu(LocalServer, People):
         whole = answer if name == "bot" else {"data": answer}  # an old method: its answer has no `data`
         return web.json_response({"code": 0, "msg": "success", **whole})
 
-    def _match(
-        self, method: str, path: str, body: Json, files: Files, query: Json
-    ) -> tuple[str, Callable[[], Any], str]:
+    def _match(self, request: web.Request, path: str, body: Json, files: Files) -> tuple[str, Callable[[], Any], str]:
+        query = dict(request.query)
         if found := RESOURCE.fullmatch(path):
-            return "resource", lambda: self._resource(found["id"], found["key"], query), ""
+            return "resource", lambda: self._resource(request, found["id"], found["key"], query), ""
         text = str(body.get("content") or body.get("data") or body.get("card") or "")
+        method = request.method
         for verb, pattern, name, python in ROUTES:
             if verb == method and (known := re.fullmatch(pattern, path)):
                 whole = {"body": body, "files": files, "query": query, **known.groupdict()}
@@ -278,7 +280,7 @@ class FakeFeishu(LocalServer, People):
             return ""
         return said.root or (said.id if self.chats.get(said.chat) != "p2p" else said.chat)
 
-    def _resource(self, message_id: str, key: str, query: Json) -> web.Response:
+    def _resource(self, request: web.Request, message_id: str, key: str, query: Json) -> Awaitable[web.StreamResponse]:
         said = self.messages.get(message_id)
         if said is None or key not in orjson.dumps(said.content).decode() or key not in self.files:
             raise Refusal(234003, "File not in msg.")
@@ -287,8 +289,8 @@ class FakeFeishu(LocalServer, People):
         name, data = self.files[key]
         if len(data) > 100 << 20:
             raise Refusal(234037, "Downloaded file size exceeds limit.")
-        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
-        return web.Response(body=data, headers=headers, content_type="application/octet-stream")
+        disposition = f"attachment; filename*=UTF-8''{quote(name)}"
+        return self.give(request, data, "application/octet-stream", Content_Disposition=disposition)
 
     async def _token(self, request: web.Request, body: Json) -> web.StreamResponse:
         self.token_calls += 1

@@ -65,6 +65,7 @@ class LocalServer:
     def __init__(self, *, latency: float = 0.0, seed: int = 0) -> None:
         self.latency = latency  # seconds before every answer
         self.faults: list[Fault] = []
+        self.stall = float("inf")  # bytes after which no more of a file comes
         self.port = 0
         self._random = random.Random(seed)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -151,6 +152,18 @@ class LocalServer:
                 fault.times -= 1
             return fault
         return None
+
+    async def give(self, request: web.Request, data: bytes, mime: str, **headers: str) -> web.StreamResponse:
+        """A file, as a file server gives it: piece by piece, and only as fast as it is taken; no more than `stall`."""
+        answer = web.StreamResponse(headers={name.replace("_", "-"): value for name, value in headers.items()})
+        answer.content_type, answer.content_length = mime, len(data)
+        await answer.prepare(request)
+        for at in range(0, len(data), 1 << 16):
+            if at >= self.stall:
+                await asyncio.Event().wait()
+            await answer.write(data[at : at + (1 << 16)])
+        await answer.write_eof()
+        return answer
 
     async def suffer(self, fault: Fault, request: web.Request) -> web.StreamResponse | None:
         """Do what the rule says to the connection; None means: go on. `flood` and `error` are the subclass's."""

@@ -274,7 +274,7 @@ class FakeSlack(LocalServer, People):
                 return await _login(request)
             raise web.HTTPFound("/login")
         stored = self.files[file]
-        return web.Response(body=stored.data, content_type=stored.mime)
+        return await self.give(request, stored.data, stored.mime)
 
     # ------------------------------------------------------------ Socket Mode
 

@@ -335,7 +335,7 @@ class FakeTelegram(LocalServer, Methods):
                 return answer
         for file in self.files.values():
             if file.path == request.match_info["path"]:
-                return web.Response(body=file.data, content_type="application/octet-stream")
+                return await self.give(request, file.data, "application/octet-stream")
         return web.json_response({"ok": False, "error_code": 404, "description": "Not Found"}, status=404)
 
 

@@ -35,7 +35,8 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_copy_in_and_out(tmp_path: Path) -> None:
     (tmp_path / "ours").write_bytes(b"x" * 3_000_000)
     (tmp_path / "root").mkdir()
-    assert safe_files.copy_in(tmp_path / "root", "in/a.bin", tmp_path / "ours") == 3_000_000
+    with (tmp_path / "ours").open("rb") as ours:
+        assert safe_files.copy_in(tmp_path / "root", "in/a.bin", ours) == 3_000_000
     assert safe_files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out", 3_000_000) == 3_000_000
     assert (tmp_path / "out").read_bytes() == b"x" * 3_000_000
     with pytest.raises(FileFault, match=r"bigger than 1\.9 MB"):

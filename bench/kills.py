@@ -1,0 +1,124 @@
+"""`python -m bench.kills`: kill the service a thousand times while people talk on four platforms, and count.
+
+Runs by itself for about three quarters of an hour; prints how far it is; ctrl-C (or SIGTERM) ends it early, with the
+figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot be done is said
+and left out. `--kills 20` is a taste.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.e2e.kills import Havoc, Plan
+from tests.e2e.town import Town
+
+DISK_MB = 192
+TELL = 15.0  # seconds between two lines
+SETTINGS = {
+    "limits": {"attempts": 1_000_000, "flood_messages": 1_000_000, "earlier_messages": 0},
+    "context": {"trigger_messages": 40, "keep_messages": 10},
+}
+
+
+@contextmanager
+def disk(folder: Path) -> Iterator[bool]:
+    """A small file system at `folder`/data; gives whether it is one."""
+    data = folder / "data"
+    data.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=700", "fawn-kills", str(data)], check=False
+        ).returncode
+    ):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        subprocess.run(["umount", "--lazy", str(data)], check=True)
+
+
+def clock(folder: Path) -> Path | None:
+    """Build the clock that steps, for every process that is started from now on; the file with its step."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    library, step = folder / "clock.so", folder / "step"
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+    step.write_bytes(bytes(8))
+    os.environ |= {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(step)}  # the nursery inherits it
+    return step
+
+
+async def tell(havoc: Havoc, town: Town, kills: int) -> None:
+    """Where it is, now and then; the model's fake forgets what nobody asks for."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(TELL)
+        figures, seconds = havoc.figures, time.monotonic() - began
+        pace = figures.kills / seconds * 60
+        left = (kills - figures.kills) / pace if pace else float("inf")
+        print(
+            f"{seconds:6.0f} s  {figures.kills} kills ({pace:.0f} a minute, {left:.0f} minutes left),"
+            f" {figures.answered}/{figures.asked} answered, {len(figures.ended)} ended by themselves",
+            flush=True,
+        )
+        town.model.forget(keep_bodies=False)
+
+
+async def main(given: argparse.Namespace) -> int:
+    """The number of faults."""
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # clients that die are what this is about
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fawn-kills-")))
+        small, step = stack.enter_context(disk(folder)), clock(folder)
+        for missing, words in ((small, "full disks (not root)"), (step, "clock steps (no C compiler)")):
+            if not missing:
+                print(f"left out: {words}", flush=True)
+        plan = Plan(
+            given.kills,
+            talkers=given.talkers,
+            stops=given.kills // given.stops if given.stops else 0,
+            steps=given.kills // given.steps if given.steps and step else 0,
+            fulls=given.kills // given.fulls if given.fulls and small else 0,
+            clock=step,
+        )
+        async with Town.open(folder, **SETTINGS) as town:
+            havoc = Havoc(town, plan)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, havoc.stop.set)
+            began, telling = time.monotonic(), asyncio.create_task(tell(havoc, town, given.kills), name="tell")
+            figures = await havoc.run()
+            telling.cancel()
+            await town.stop()
+            if given.log:
+                shutil.copyfile(folder / "log", given.log)
+                shutil.copyfile(town.data / "fawn.db", given.log.with_suffix(".db"))
+        early = f" (stopped early: {given.kills} were asked for)" if havoc.stop.is_set() else ""
+        print(f"\n{time.monotonic() - began:.0f} s{early}: {figures}")
+        print("\n".join(figures.faults[:50]) or "no fault")
+        return len(figures.faults)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.kills", description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--talkers", type=int, default=3, help="people on each platform")
+    parser.add_argument("--steps", type=int, default=10, help="kills per step of the clock (0: none)")
+    parser.add_argument("--stops", type=int, default=100, help="kills per SIGSTOP of 35 s (0: none)")
+    parser.add_argument("--fulls", type=int, default=50, help="kills per full disk (0: none)")
+    parser.add_argument("--log", type=Path, help="where to keep the service's log")
+    raise SystemExit(min(1, asyncio.run(main(parser.parse_args()))))

@@ -1,0 +1,31 @@
+"""Threads for work on files, apart from the loop's own, which are left to what is short: whoever walks a large folder,
+or waits for a mount or a lock, holds up nobody who resolves a name or opens one file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_files = ThreadPoolExecutor(8, "files")
+_mounts = ThreadPoolExecutor(8, "mounts")  # these may wait long for each other: for a lock, for a file system's repair
+
+
+async def file_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `work` on files in a thread, as `asyncio.to_thread` does."""
+    return await _run(_files, work, *args, **kwargs)
+
+
+async def mount_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for what mounts, formats or locks a disk."""
+    return await _run(_mounts, work, *args, **kwargs)
+
+
+async def _run(threads: Executor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(work, *args, **kwargs))

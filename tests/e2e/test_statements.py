@@ -1,0 +1,140 @@
+"""No statement of a service at work reads all of a table that grows: each finds its rows through an index."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.service import Service, ask
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+
+# A row a person and a row a thread, all of which only retention reads, once an hour: an index would cost every message.
+SMALL = {"people", "heard", "alembic_version"}
+WRITES = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/outputs/a.txt", "content": "a"}}]}
+SETTINGS = {"limits": {"live_turns": 1}, "sandbox": {"provider": "none"}}
+AGES = {"inbox": "received", "outbox": "created", "posts": "created", "runs": "finished", "conversations": "used"}
+ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?", "options": ["a", "b"]}}]}
+
+
+class Traced(Service):
+    """The service, whose statements are in `statements` after a clean stop."""
+
+    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
+        with (self.folder / "log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *[sys.executable, "-m", "tests.e2e.traced", "statements", *arguments],
+                cwd=self.folder, env=self.environment(), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        return self.process
+
+    async def statements(self) -> set[str]:
+        """Stop it; what it asked of its databases."""
+        assert await self.stop() == 0
+        return set((self.folder / "statements").read_text().split("\0"))
+
+
+class _Anything(dict[str, Any]):
+    """A value for every parameter."""
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+def scans(database: Path, statement: str) -> list[str]:
+    """The steps of SQLite's plan that read a whole table, or a whole index that has an entry for each of its rows."""
+    connection = sqlite3.connect(database)
+    try:
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", _Anything()).fetchall()
+        names = "SELECT name FROM sqlite_master WHERE type='index' AND sql LIKE '% WHERE %'"
+        partial = {str(name) for (name,) in connection.execute(names)}
+    finally:
+        connection.close()
+    found = [re.match(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?( VIRTUAL)?", str(row[3])) for row in rows]
+    return [
+        each[0]
+        for each in found
+        if each and each[1] not in SMALL | {"CONSTANT"} and each[2] not in partial and not each[3]
+    ]
+
+
+async def converse(service: Service, telegram: FakeTelegram) -> None:
+    """What people and an operator do in a day."""
+
+    async def say(text: str, answer: str, **more: Any) -> None:
+        telegram.send(text, **more)
+        await telegram.wait(JANE, answer, seconds=30)
+
+    await say(ask(steps=[WRITES], text="written"), "written")
+    for command, answer in (("/help", "Write to me"), ("/status", "idle"), ("/notify on", "I ping"), ("/new", "New")):
+        await say(command, answer)
+    telegram.send_document("a.csv", b"1", caption=ask(text="got a.csv"))
+    await telegram.wait(JANE, "got a.csv", seconds=30)
+    await say(ask(steps=[ASKS], text="chosen"), "Which one?")
+    await say("b", "chosen")
+    await say("/retry", "Trying again")
+    telegram.send(ask(tokens=1000, tok_ms=50, word="long"))
+    await telegram.wait(JANE, "long1", seconds=30)
+    await say("also this", "noted")
+    await say("/stop", "Stopped")
+    telegram.send_sticker()
+    await telegram.wait(JANE, "I can't read", seconds=30)
+    await service.quiet()
+    assert (await service.fawn("status"))[0] == 0
+    assert (await service.fawn("dead", "list"))[0] == 0
+    assert (await service.fawn("pair", "list"))[0] == 0
+
+
+def age(database: Path) -> None:
+    """Make everything too old to be kept."""
+    connection = sqlite3.connect(database)
+    for table, time in AGES.items():
+        connection.execute(f"UPDATE {table} SET {time}=0")  # noqa: S608 — constants
+    connection.commit()
+    connection.close()
+
+
+async def test_every_statement_finds_its_rows_by_an_index(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = Traced(tmp_path, telegram, model, SETTINGS)
+    await service.start()
+    try:
+        await converse(service, telegram)
+        seen = await service.statements()
+        age(service.data / "fawn.db")
+        await service.start()
+        await until(lambda: not service.rows("SELECT 1 FROM conversations"), 20, "a store without old rows")
+        seen |= await service.statements()
+    finally:
+        await service.kill()
+    assert {"inbox", "outbox", "runs", "conversations", "ledger", "posts", "checkpoints"} <= {
+        word for statement in seen for word in re.findall(r"\w+", statement)
+    }
+    assert len(seen) > 50
+    databases = {True: service.data / "checkpoints.db", False: service.data / "fawn.db"}
+    plans = {
+        statement: scans(databases["checkpoint" in statement], statement)
+        for statement in seen
+        if not statement.startswith("CREATE")
+    }
+    assert not {statement: steps for statement, steps in plans.items() if steps}
+
+
+def test_a_scan_is_seen(tmp_path: Path) -> None:
+    """The measure itself."""
+    connection = sqlite3.connect(tmp_path / "a.db")
+    connection.executescript("CREATE TABLE t(a, b); CREATE INDEX t_b ON t(b); CREATE INDEX t_open ON t(b) WHERE a=0")
+    connection.close()
+    plans = {
+        "SELECT * FROM t WHERE a=:a": ["SCAN t"],
+        "SELECT x.b FROM t AS x ORDER BY b": ["SCAN x USING COVERING INDEX t_b"],
+        "SELECT b FROM t WHERE a=0": [],
+        "SELECT a FROM t WHERE b=:b": [],
+    }
+    assert {statement: scans(tmp_path / "a.db", statement) for statement in plans} == plans

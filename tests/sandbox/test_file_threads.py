@@ -1,0 +1,48 @@
+"""Whoever waits for a file holds up nobody who waits for something else."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import SandboxError
+from sandbox.disk.file_threads import file_work
+from sandbox.disk.loop_images import Images
+
+
+async def test_images_that_somebody_has_locked_stop_neither_names_nor_files(tmp_path: Path) -> None:
+    """What another process has locked, a repair that a killed service left running, may take minutes."""
+    images = Images(tmp_path, 16, make=False)
+
+    async def use(folder: Path) -> None:
+        async with images.open(folder):
+            pass
+
+    with ExitStack() as stack:
+        for number in range(40):
+            image = stack.enter_context((tmp_path / f"{number}.img").open("wb"))
+            fcntl.flock(image, fcntl.LOCK_EX)
+        uses = [asyncio.create_task(use(tmp_path / str(number))) for number in range(40)]
+        async with asyncio.timeout(20):
+            assert await file_work(len, "file")
+            assert await asyncio.to_thread(len, "thread")
+            assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+        assert not any(task.done() for task in uses)
+    for outcome in await asyncio.gather(*uses, return_exceptions=True):
+        assert isinstance(outcome, SandboxError), "no image is in these files"
+
+
+async def test_long_walks_stop_no_names() -> None:
+    walks = [asyncio.create_task(file_work(time.sleep, 0.5)) for _ in range(40)]
+    assert await asyncio.to_thread(len, "thread")
+    assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+    assert not any(task.done() for task in walks)
+    for task in walks:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await walks[-1]

@@ -23,14 +23,13 @@ from langchain_core.messages import (
     get_buffer_string,
 )
 from langchain_core.messages.utils import count_tokens_approximately
-from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
+from agent.ask import ask
 from agent.conversation import Notice
 from agent.failures import ModelFailure, judge
 from agent.policies.base import ModelCall, Request, Response
 from agent.policies.retry import Overflow
-from agent.policies.usage import tokens
 
 log = logging.getLogger(__name__)
 
@@ -117,13 +116,8 @@ class Summary:
         room = self._bounds.tokens * CHARS_PER_TOKEN
         if len(conversation) > room:
             conversation = f"{conversation[: room // 4]}\n[… left out …]\n{conversation[-room * 3 // 4 :]}"
-        model = self._model or request.model
-        message = await model.ainvoke(
-            [HumanMessage(PROMPT.format(conversation=conversation))],
-            {"tags": [TAG_NOSTREAM]},  # its words are for the model only
-        )
-        request.runtime.stream_writer(tokens(message))
-        return message.text.strip()
+        prompt = PROMPT.format(conversation=conversation)
+        return await ask(self._model or request.model, prompt, request.runtime.context.meter)
 
 
 def size(messages: Sequence[AnyMessage]) -> int:

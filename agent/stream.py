@@ -235,8 +235,8 @@ def _event(line: bytes, request: httpx2.Request) -> Chunk | None:
     if not data or data == b"[DONE]":
         return None
     try:
-        chunk = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        chunk = _load(data)
+    except ValueError as error:
         raise openai.APIConnectionError(message="The stream is not JSON.", request=request) from error
     if failure := chunk.get("error"):
         message = failure.get("message") if isinstance(failure, dict) else failure
@@ -247,6 +247,13 @@ def _event(line: bytes, request: httpx2.Request) -> Chunk | None:
             for index, call in enumerate(delta.get("tool_calls") or ()):
                 _complete(call, index)
     return chunk  # type: ignore[no-any-return]  # orjson.loads gives Any; the server's protocol says a JSON object
+
+
+def _load(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:  # half a surrogate pair, which is JSON all the same
+        return json.loads(data)
 
 
 def _complete(call: Chunk, index: int) -> None:

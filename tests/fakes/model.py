@@ -12,6 +12,7 @@ the request's body to an `Answer` (None: let the directive decide). As its own p
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -127,7 +128,7 @@ class FakeModel(LocalServer):
         entry.first = entry.end = time.monotonic()
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(script)}
         answer = {**self._head(body, "chat.completion"), "choices": [choice], "usage": usage}
-        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+        return web.Response(body=dump(answer), content_type="application/json")
 
     async def _stream(
         self, request: web.Request, body: Json, script: Answer, usage: Json, entry: Request
@@ -138,7 +139,7 @@ class FakeModel(LocalServer):
 
         def event(delta: Json, finish: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return b"data: " + orjson.dumps({**head, "choices": [choice]}) + b"\n\n"
+            return b"data: " + dump({**head, "choices": [choice]}) + b"\n\n"
 
         await stream.write(event({"role": "assistant", "content": ""}))
         pieces = [event({"content": word}) for word in script.words]
@@ -211,6 +212,14 @@ async def _paced(stream: web.StreamResponse, pieces: list[bytes], script: Answer
     if script.abort_at < 0:
         await stream.write_eof()
     return False
+
+
+def dump(value: Json) -> bytes:
+    """JSON as any server may write it: also with half a surrogate pair in a text."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value).encode()
 
 
 def _fragments(call: ToolCall) -> list[Json]:

@@ -187,7 +187,7 @@ async def test_case_65_nor_when_the_turn_is_given_up_or_stopped(enter: Open, mod
 
 
 def titled(body: dict[str, Any]) -> bool:
-    return body["model"] == "small"
+    return bool(body["model"] == "small")
 
 
 async def test_a_title_slower_than_its_turn_comes_all_the_same(enter: Open, model: FakeModel) -> None:
@@ -222,7 +222,7 @@ async def test_a_title_that_a_stop_cut_off_is_made_by_the_next_turn(enter: Open,
 
 
 async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, model: FakeModel) -> None:
-    """What was counted before a parked attempt stays, and a model that the conversation chose later is the one named."""
+    """What was counted before a parked attempt stays; the model that answers last is the one named."""
     answers = iter([Answer(calls=call_of("effect", text="a")), Answer("never", delay=60), Answer("fine")])
     model.script = lambda body: next(answers)
     async with enter() as room:

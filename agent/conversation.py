@@ -282,20 +282,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of model calls, added up."""
+    """Tokens of one turn, all model calls added."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
     calls: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input + other.input,
-            self.output + other.output,
-            self.cached + other.cached,
-            self.calls + other.calls,
-        )
 
 
 @dataclass(frozen=True, slots=True)

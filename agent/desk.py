@@ -7,7 +7,7 @@ what people write meanwhile. The bot implements them over the store; tests use s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from agent.conversation import File, Message, Usage
@@ -95,8 +95,8 @@ class Meter:
 
     def add(self, usage: Usage, model: str = "") -> None:
         """Count a call. Calls that the person did not choose the model of (summaries, titles) name none."""
-        self.total += usage
-        self._untaken += usage
+        self.total = _sum(self.total, usage)
+        self._untaken = _sum(self._untaken, usage)
         self.model = model or self.model
 
     def take(self) -> Usage:
@@ -106,7 +106,11 @@ class Meter:
 
     def put_back(self, usage: Usage) -> None:
         """What was taken could not be recorded."""
-        self._untaken += usage
+        self._untaken = _sum(self._untaken, usage)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
 class Steering(Protocol):

@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
@@ -49,6 +50,7 @@ IDENTIFIER = re.compile(
     r"|\b(?=[0-9a-f-]*\d)[0-9a-f]{8,}(?:-[0-9a-f]{4,})*\b|\b[A-Z][A-Z0-9]+-\d+\b"
 )
 MOST_IDENTIFIERS = 80
+LONGEST = 200  # characters of a word in which identifiers are looked for
 CHARS_PER_TOKEN = 4
 MARK = "summary"
 
@@ -154,9 +156,10 @@ def _of_this_turn(old: Sequence[AnyMessage]) -> list[AnyMessage]:
 
 def _exact(old: Iterable[BaseMessage], summary: str) -> str:
     """Identifiers of the old part that the summary lost, the latest first."""
-    found = [name.rstrip(".,") for message in old for name in IDENTIFIER.findall(message.text)]
-    lost = [name for name in dict.fromkeys(reversed(found)) if len(name) < 200 and name not in summary]
-    return ", ".join(lost[:MOST_IDENTIFIERS])
+    words = [word for message in old for word in message.text.split() if len(word) <= LONGEST]  # the pattern looks back
+    found = [name.rstrip(".,") for word in words for name in IDENTIFIER.findall(word)]
+    lost = (name for name in dict.fromkeys(reversed(found)) if name not in summary)
+    return ", ".join(islice(lost, MOST_IDENTIFIERS))
 
 
 def _rewritten(response: Response, before: Sequence[AnyMessage]) -> Response:

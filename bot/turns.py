@@ -242,6 +242,7 @@ class Turns:
         return RunResult(Ending("failed", clean=False), view.final())
 
     async def _least(self, job: Job, work: Work) -> RunResult:
+        work.account.meter.take()  # not even what it used: the log has that
         return RunResult(Ending("failed", clean=False), View(failed=FAULT).final())
 
     async def _record(self, live: Live, work: Work, end: RunResult) -> None:

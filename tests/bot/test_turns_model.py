@@ -21,10 +21,13 @@ from agent.conversation import Message
 from agent.models import ModelSettings
 from agent.turn import Agent
 from bot import lease
+from bot.access import Doors
+from bot.inbox import Arrived, Inbox
 from bot.migrate import migrate
 from bot.outbox import Outbox
-from bot.sections import Limits
+from bot.sections import Access, Limits
 from bot.store import Store
+from bot.threads import Threads
 from bot.turns import Turns
 from sandbox.disk.loop_images import Images
 from sandbox.docker.spec import DockerSettings
@@ -32,15 +35,26 @@ from sandbox.select import choose
 from tests.agent.test_entry import call, script
 from tests.agent.tools import TOOLS, idempotent
 from tests.bot.test_outbox import Wall
-from tests.bot.test_turns import HELLO, House
+from tests.bot.test_turns import HELLO
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
 
 
-class Room(House):
-    """A house whose agent a test looks into. `wall` counts what it was asked for."""
+class Room:
+    """The service on a folder: a store, the agent and its turns."""
 
-    agent: Agent
+    def __init__(self, store: Store, agent: Agent, turns: Turns) -> None:
+        self.store = store
+        self.agent = agent
+        self.threads = Threads(store, turns, Limits())
+        self.inbox = Inbox(store, Doors({"wall": Access(open=True)}), Limits(), self)
+
+    def woken(self, arrived: Arrived) -> None:
+        """`bot.inbox.Next`."""
+        self.threads.arrived(arrived.accepted)
+
+    async def states(self) -> list[str]:
+        return [state for (state,) in self.rows("SELECT state FROM runs ORDER BY id")]
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Look into the database from outside."""
@@ -92,8 +106,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             agent = await build_agent(models, Plan(retry_seconds=0.01, **plan), checkpoints, toolbox, commands=False)
             outbox = Outbox(store, lambda name: wall, Limits())
             turns = Turns(store, agent, provider, images, outbox, lambda name: wall, tmp_path, Limits())
-            room = Room(store, turns)
-            room.agent = agent
+            room = Room(store, agent, turns)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(room.threads.serve())]
             await asyncio.sleep(0)
             yield room

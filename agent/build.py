@@ -27,6 +27,7 @@ from agent.entry import Graph, State
 from agent.human import Humans
 from agent.models import DEMO, AgentFault, ModelSettings
 from agent.policies.base import Policies
+from agent.policies.cleaning import Cleaning
 from agent.policies.faults import Faults
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.limit import Limit
@@ -139,7 +140,8 @@ def _graph(
             Summary(summary, bounds),  # shortens before the call, and again when Retry reports an overflow
             Silence(),  # repeats a call that worked but said nothing
             Retry(settings.retries, first=plan.retry_seconds),
-            Accounting(),  # innermost: every try counts
+            Accounting(settings.name),  # every try counts
+            Cleaning(),  # innermost: all others see a clean answer
         ),
         tool=(
             LedgerPolicy(toolbox.idempotent),  # keeps what the model got

@@ -193,6 +193,12 @@ class Checkpoints(BaseCheckpointSaver[int]):
         held = self._held.get(at["thread"], Held())
         self._held[at["thread"]] = replace(held, writes=(*held.writes, (at["id"], work)))
 
+    async def flush(self, thread_id: str) -> None:
+        """Write what is held of a thread. After it nothing of the thread waits in memory."""
+        if held := self._held.get(thread_id):
+            await self._database.run(held.release)
+            self._held.pop(thread_id, None)  # only now: what could not be written is not lost
+
     async def adelete_thread(self, thread_id: str) -> None:
         """Forget everything of a thread."""
         self._held.pop(thread_id, None)

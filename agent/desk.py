@@ -7,10 +7,10 @@ what people write meanwhile. The bot implements them over the store; tests use s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from agent.conversation import File, Message
+from agent.conversation import File, Message, Usage
 from sandbox.base import Machine
 
 T = TypeVar("T")
@@ -85,6 +85,34 @@ class Ledger(Protocol):
         """Record the result."""
 
 
+@dataclass(slots=True)
+class Meter:
+    """What the model calls of a turn cost, counted as each one ends. `model` is the one that answered last."""
+
+    total: Usage = field(default_factory=Usage)
+    model: str = ""
+    _untaken: Usage = field(default_factory=Usage, init=False)
+
+    def add(self, usage: Usage, model: str = "") -> None:
+        """Count a call. Calls that the person did not choose the model of (summaries, titles) name none."""
+        self.total = _sum(self.total, usage)
+        self._untaken = _sum(self._untaken, usage)
+        self.model = model or self.model
+
+    def take(self) -> Usage:
+        """What was counted since this was last asked: whoever asks records it."""
+        taken, self._untaken = self._untaken, Usage()
+        return taken
+
+    def put_back(self, usage: Usage) -> None:
+        """What was taken could not be recorded."""
+        self._untaken = _sum(self._untaken, usage)
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
+
+
 class Steering(Protocol):
     """What people wrote into the conversation since the turn began."""
 
@@ -100,3 +128,5 @@ class Desk:
     ledger: Ledger
     steering: Steering
     presented: list[File] = field(default_factory=list)  # filled by present_files, in order
+    heard: list[Input] = field(default_factory=list)  # what steering took into this turn
+    meter: Meter = field(default_factory=Meter)

@@ -9,10 +9,10 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.conversation import Ask, Block, Notice, Step, Text, Usage
+from agent.clean import clean
+from agent.conversation import Ask, Block, Notice, Step, Text
 from agent.desk import Desk
 from agent.policies.base import TakeBack
-from agent.policies.usage import add
 
 ROOTS = ("/mnt/user-data/", "/mnt/")
 TELLING = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
@@ -24,7 +24,6 @@ class Flow:
     """What one turn has shown so far, and what its next event adds."""
 
     def __init__(self, desk: Desk, needs_sandbox: frozenset[str]) -> None:
-        self.usage = Usage()
         self.asks: list[Ask] = []
         self._desk = desk
         self._needs_sandbox = needs_sandbox
@@ -56,10 +55,10 @@ class Flow:
         for call in chunk.tool_call_chunks:
             if call["name"] in self._needs_sandbox:
                 self._desk.machine.warm()  # the name comes first; the machine starts while the arguments stream
-        if chunk.text:
+        if text := clean(str(chunk.text)):
             self._part = chunk.id or ""
-            self._texts[self._part] = self._texts.get(self._part, "") + chunk.text
-            yield Text(chunk.text, self._part)
+            self._texts[self._part] = self._texts.get(self._part, "") + text
+            yield Text(text, self._part)
 
     def _update(self, event: Mapping[str, Any]) -> Iterator[Block]:
         for node, update in event.items():
@@ -96,8 +95,6 @@ class Flow:
 
     def _custom(self, event: object) -> Iterator[Block]:
         match event:
-            case Usage():
-                self.usage = add(self.usage, event)
             case Notice():
                 yield event
             case TakeBack():

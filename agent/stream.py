@@ -25,6 +25,7 @@ import orjson
 from langchain_openai import ChatOpenAI
 
 from agent.models import ModelSettings
+from agent.reasoning import TEXTS, ThinkingOpenAI
 from agent.transport import PACE, Pace, Transport
 
 WINDOW: ContextVar[float] = ContextVar("window", default=0.2)
@@ -34,6 +35,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Chunk = dict[str, Any]
+MERGED = frozenset({"content", *TEXTS})  # deltas that are texts
 
 
 def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpenAI:
@@ -61,7 +63,7 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
         "max_retries": 0,
         "http_async_client": http,
     }
-    model = ChatOpenAI(**given)
+    model = ThinkingOpenAI(**given)
     model.async_client = CheapCompletions(model.root_async_client, settings.read_seconds)
     return model
 
@@ -85,7 +87,16 @@ class CheapCompletions:
         options = {option: payload.pop(name) for option, name in extra.items() if payload.get(name) is not None}
         body = {**payload, **options.pop("extra_json", {})}
         PACE.set(pace := Pace())
-        stream = await self._client.post(
+        try:
+            stream = await self._post(body, options)
+        except openai.BadRequestError as error:
+            if not _thoughtless(error, body["messages"]):
+                raise
+            stream = await self._post(body, options)
+        return Deltas(stream, WINDOW.get(), self._silence, pace)
+
+    async def _post(self, body: dict[str, Any], options: dict[str, Any]) -> openai.AsyncStream[object]:
+        return await self._client.post(
             "/chat/completions",
             cast_to=object,
             content=_dump(body),
@@ -93,7 +104,6 @@ class CheapCompletions:
             stream=True,
             stream_cls=openai.AsyncStream[object],
         )
-        return Deltas(stream, WINDOW.get(), self._silence, pace)
 
 
 class Deltas:
@@ -110,6 +120,7 @@ class Deltas:
         self._pace = pace
         self._ready: deque[Chunk] = deque()
         self._held: Chunk | None = None
+        self._kind = ""  # which text is held
         self._shown = 0.0  # when the last text went out
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -150,10 +161,16 @@ class Deltas:
         return self._ready.popleft()
 
     async def _read(self) -> None:
-        finished = False
+        finished = said = False
         try:
             async for chunk in _events(self._stream.response.aiter_bytes(), self._request):
-                finished = finished or any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+                if chunk is None:
+                    finished = finished or said  # some servers name no reason; without a word it is no answer
+                    continue
+                for choice in chunk.get("choices") or ():
+                    delta = choice.get("delta") or {}
+                    said = said or bool(delta.get("content") or delta.get("tool_calls"))
+                    finished = finished or bool(choice.get("finish_reason"))
                 self._take(chunk)
         except httpx2.TimeoutException as error:
             raise openai.APITimeoutError(request=self._request) from error
@@ -163,16 +180,18 @@ class Deltas:
             raise openai.APIConnectionError(message="The stream ended in the middle.", request=self._request)
 
     def _take(self, chunk: Chunk) -> None:
-        text = _plain_text(chunk)
-        if not text:  # a tool call, an end, usage: passes on, after the text before it
+        kind, text = _plain_text(chunk)
+        if kind != self._kind:  # a tool call, an end, usage passes on, after the text before it
             self._flush()
+            self._kind = kind
+        if not text:
             self._ready.append(chunk)
             self._wake.set()
             return
         if self._held is None:
             self._held = chunk
         else:
-            self._held["choices"][0]["delta"]["content"] += text
+            self._held["choices"][0]["delta"][kind] += text
         loop = asyncio.get_running_loop()
         if self._pace.seconds:  # looked at a window apart already: what came with one look goes on together
             self._timer = self._timer or loop.call_later(0, self._flush)
@@ -202,41 +221,57 @@ def _dump(body: dict[str, Any]) -> bytes:
         return json.dumps(body).encode()
 
 
-def _plain_text(chunk: Chunk) -> str:
-    """The text of a chunk that carries nothing but text, else "": only such chunks may be merged."""
+def _thoughtless(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
+    """Whether a server that thinks refuses tool calls without thoughts: another model's, which this mends."""
+    if "reasoning_content" not in str(error):
+        return False
+    missing = [m for m in messages if m.get("tool_calls") and "reasoning_content" not in m]
+    for message in missing:
+        message["reasoning_content"] = ""
+    return bool(missing)
+
+
+def _plain_text(chunk: Chunk) -> tuple[str, str]:
+    """Kind and text of a chunk that carries nothing but one text, else "": only such chunks may be merged."""
     choices: list[Chunk] = chunk.get("choices") or []
     if len(choices) != 1 or chunk.get("usage"):
-        return ""
+        return "", ""
     choice = choices[0]
-    delta = choice.get("delta") or {}
-    if choice.get("finish_reason") or choice.get("logprobs") or delta.keys() - {"content", "role"}:
-        return ""
-    return str(delta.get("content") or "")
+    delta = {name: value for name, value in (choice.get("delta") or {}).items() if value}
+    texts = delta.keys() - {"role"}
+    if choice.get("finish_reason") or choice.get("logprobs") or len(texts) != 1 or not texts & MERGED:
+        return "", ""
+    kind = texts.pop()
+    return kind, str(delta[kind])
 
 
-async def _events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk]:
-    """The JSON of each `data:` line. Lines, and the characters in them, may be cut anywhere between two parts."""
-    rest = b""
+async def _events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk | None]:
+    """The JSON of each `data:` line, None for the server's word that this was all. Lines, and the characters in them,
+    may be cut anywhere between two parts."""
+    rest: list[bytes] = []  # of a line that is not at its end, joined once
     async for part in parts:
-        lines = (rest + part).split(b"\n")
-        rest = lines.pop()
-        for line in lines:
-            if chunk := _event(line, request):
-                yield chunk
+        first, *lines = part.split(b"\n")
+        rest.append(first)
+        if lines:
+            lines, rest = [b"".join(rest), *lines[:-1]], lines[-1:]
+            for line in lines:
+                if data := _data(line):
+                    yield _event(data, request)
         await asyncio.sleep(0)  # while data is always there nothing else would let the loop go
-    if chunk := _event(rest, request):
-        yield chunk
+    if data := _data(b"".join(rest)):
+        yield _event(data, request)
 
 
-def _event(line: bytes, request: httpx2.Request) -> Chunk | None:
-    if not line.startswith(b"data:"):
-        return None
-    data = line[5:].strip()
-    if not data or data == b"[DONE]":
+def _data(line: bytes) -> bytes:
+    return line[5:].strip() if line.startswith(b"data:") else b""
+
+
+def _event(data: bytes, request: httpx2.Request) -> Chunk | None:
+    if data == b"[DONE]":
         return None
     try:
-        chunk = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        chunk = _load(data)
+    except ValueError as error:
         raise openai.APIConnectionError(message="The stream is not JSON.", request=request) from error
     if failure := chunk.get("error"):
         message = failure.get("message") if isinstance(failure, dict) else failure
@@ -247,6 +282,13 @@ def _event(line: bytes, request: httpx2.Request) -> Chunk | None:
             for index, call in enumerate(delta.get("tool_calls") or ()):
                 _complete(call, index)
     return chunk  # type: ignore[no-any-return]  # orjson.loads gives Any; the server's protocol says a JSON object
+
+
+def _load(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:  # half a surrogate pair, which is JSON all the same
+        return json.loads(data)
 
 
 def _complete(call: Chunk, index: int) -> None:

@@ -11,7 +11,7 @@ from langgraph.errors import GraphRecursionError
 
 from agent.checkpoints import Checkpoints
 from agent.conversation import Block, Done, Failed, Notice, Text
-from agent.desk import Desk, Input, Turn
+from agent.desk import Desk, Input, Meter, Turn
 from agent.entry import Finished, Graph, Stale, Work, enter
 from agent.failures import ModelFailure
 from agent.flow import Flow
@@ -59,6 +59,8 @@ class Agent:
             async with aclosing(self._work(turn, desk, flow)) as blocks:
                 async for block in blocks:
                     yield block
+            if flow.asks:  # the bot forgets the ledger now: what finished beside the question must be on the disk
+                await self._checkpoints.flush(turn.conversation)
         except ModelFailure as error:
             failed = error.failed
         except GraphRecursionError:
@@ -67,12 +69,13 @@ class Agent:
             log.exception("turn failed in %s", turn.conversation)
             failed = Failed("Something went wrong inside me.", "Try again; the operator finds the reason in the log.")
         if failed:
-            await self.repair(turn.conversation)  # the next turn may come without a look at the state
+            # The next turn may come without a look at the state.
+            await self.repair(turn.conversation, heard=desk.heard)
         for file in desk.presented:
             yield file
         if failed:
             yield failed
-        yield Done("failed" if failed else "waiting" if flow.asks else "done", flow.usage)
+        yield Done("failed" if failed else "waiting" if flow.asks else "done", desk.meter.total)
 
     async def _work(self, turn: Turn, desk: Desk, flow: Flow) -> AsyncGenerator[Block, None]:
         graph = self._graphs.get(turn.model or self.lead)
@@ -112,9 +115,14 @@ class Agent:
         """Delete what the agent remembers of a conversation."""
         await self._checkpoints.adelete_thread(conversation)
 
-    async def title(self, text: str) -> str:
-        """A title for a conversation that begins with `text`: one line, at most 60 characters."""
-        return await self._titles.title(text)
+    def title_at_once(self, text: str) -> str:
+        """The title of a conversation that begins with `text`: one line, at most 60 characters; "" when a model makes
+        it."""
+        return self._titles.at_once(text)
+
+    async def title(self, text: str, meter: Meter) -> str:
+        """The title that a model makes."""
+        return await self._titles.title(text, meter)
 
     async def close(self) -> None:
         """Close the connections to the models."""

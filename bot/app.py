@@ -151,6 +151,7 @@ class App:
             self._threads = self._status.threads = Threads(store, turns, config.limits)
             self._working.set()
             stack.push_async_callback(agent.close)
+            stack.push_async_callback(turns.titles.close)
             retention = Retention(store, config.data_dir, self._images, config.keep_days, agent.forget)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._threads.serve(), name="threads")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import orjson
@@ -50,6 +50,7 @@ class Job:
     answer: Answer | None
     model: str
     title: str
+    first: bool  # of its conversation: no run before it came to an end
     fresh: bool  # nothing unfinished can be in the checkpoint
     resumed: bool  # it was begun or queued before: more may have been written into it
     stop_by: str  # somebody stopped it before a restart
@@ -211,6 +212,7 @@ def _job(
         answer=answer,
         model=row["model"],
         title=row["title"],
+        first=row["used"] == row["created"],
         fresh=run["attempt"] <= 1 and row["state"] == "idle",
         resumed=posted is not None,
         stop_by=run["stop_by"],
@@ -280,12 +282,27 @@ def more(execute: Execute, job: Job, now: float, longest: float) -> tuple[list[M
     return list(_merge(taken)), len(taken) < len(rows)
 
 
+def steered(execute: Execute, job: Job) -> list[Message]:
+    """What `more` has taken into the run."""
+    rows = execute("SELECT * FROM inbox WHERE run=:run AND steered=1 AND state<2 ORDER BY id", {"run": job.run})
+    return list(_merge(rows))
+
+
+def add_usage(execute: Execute, run: int, usage: Usage, model: str = "") -> None:
+    """Add model calls to what a run used, and note which model answers it."""
+    if usage.calls:
+        execute(
+            "UPDATE runs SET input=input+:input, output=output+:output, cached=cached+:cached, calls=calls+:calls,"
+            " model=CASE :model WHEN '' THEN model ELSE :model END WHERE id=:run",
+            {**asdict(usage), "model": model, "run": run},
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a run ended."""
 
     state: str  # done, waiting, stopped, failed
-    usage: Usage
     asks: tuple[Ask, ...] = ()
     title: str = ""
     clean: bool = True  # the checkpoint holds nothing unfinished
@@ -313,17 +330,8 @@ def finish(execute: Execute, job: Job, ending: Ending, now: float) -> bool:
         raise LostLease(job.conversation)
     execute("UPDATE inbox SET state=1 WHERE run=:run AND state=0", {"run": job.run})
     execute(
-        "UPDATE runs SET state=:state, finished=:now, input=:input, output=:output, cached=:cached, calls=:calls"
-        " WHERE id=:run",
-        {
-            "state": ending.state,
-            "now": now,
-            "run": job.run,
-            "input": ending.usage.input,
-            "output": ending.usage.output,
-            "cached": ending.usage.cached,
-            "calls": ending.usage.calls,
-        },
+        "UPDATE runs SET state=:state, finished=:now WHERE id=:run",
+        {"state": ending.state, "now": now, "run": job.run},
     )
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": job.conversation})
     more = book.recount(execute, job.conversation)

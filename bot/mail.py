@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.conversation import Message, Step
-from agent.desk import Input, Replay
+from agent.desk import Input, Meter, Replay, T
 from bot import inbox, lease
 from bot.lease import Job
 from bot.sections import Limits
@@ -52,38 +53,69 @@ class Live:
             self.work.cancel()
 
 
+class Account:
+    """The store as a running turn uses it: what its model calls cost is recorded with whatever it commits next."""
+
+    def __init__(self, store: Store, run: int) -> None:
+        self._store = store
+        self._run = run
+        self.meter = Meter()
+
+    async def commit(self, work: Callable[[Execute], T]) -> T:
+        """`Store.run`, and the usage since the last commit in the same transaction."""
+        usage = self.meter.take()
+
+        def both(execute: Execute) -> T:
+            lease.add_usage(execute, self._run, usage, self.meter.model)
+            return work(execute)
+
+        try:
+            return await self._store.run(both)
+        except Exception:  # whatever undid it: the next commit takes it along
+            self.meter.put_back(usage)
+            raise
+
+
 class Mail:
     """`agent.desk.Steering` of one turn."""
 
-    def __init__(self, store: Store, live: Live, uploads: Uploads, channel: Channel | None, limits: Limits) -> None:
-        self._store = store
+    def __init__(self, account: Account, live: Live, uploads: Uploads, channel: Channel | None, limits: Limits) -> None:
+        self._account = account
         self._live = live
         self._uploads = uploads
         self._channel = channel
         self._longest_wait = inbox.longest_wait(limits)
-        self.taken: list[Input] = []  # into this run, so far
+        self._inputs: dict[str, Input] = {}
 
     async def unread(self) -> tuple[Input, ...]:
         """New messages of the conversation, taken into this run. No look at the store when nobody wrote."""
         if not self._live.mail:
             return ()
         self._live.mail = False
-        messages, waiting = await self._store.run(
+        messages, waiting = await self._account.commit(
             lambda execute: lease.more(execute, self._live.job, time.time(), self._longest_wait)
         )
         self._live.mail = self._live.mail or waiting
         for message in messages:
             self._live.reply.show(_noted(message, taken=True))
-        inputs = tuple([await self._uploads.input(self._channel, message) for message in messages])
-        self.taken += inputs
-        return inputs
+        return tuple([await self._input(message) for message in messages])
+
+    async def taken(self) -> tuple[Input, ...]:
+        """All that was taken into this run, also by an attempt that died."""
+        messages = await self._account.commit(lambda execute: lease.steered(execute, self._live.job))
+        return tuple([await self._input(message) for message in messages])
+
+    async def _input(self, message: Message) -> Input:
+        if message.key not in self._inputs:
+            self._inputs[message.key] = await self._uploads.input(self._channel, message)
+        return self._inputs[message.key]
 
 
 class StoredLedger:
     """`agent.desk.Ledger` of one conversation."""
 
-    def __init__(self, store: Store, conversation: str) -> None:
-        self._store = store
+    def __init__(self, account: Account, conversation: str) -> None:
+        self._account = account
         self._conversation = conversation
 
     async def begin(self, call: str) -> Replay | None:
@@ -100,13 +132,13 @@ class StoredLedger:
             rows = execute("SELECT result FROM ledger WHERE conversation=:conversation AND call=:call", values)
             return Replay(rows[0]["result"])
 
-        return await self._store.run(work)
+        return await self._account.commit(work)
 
     async def end(self, call: str, result: str) -> None:
         """Record what it gave."""
         values = {"conversation": self._conversation, "call": call, "result": result}
         sql = "UPDATE ledger SET result=:result WHERE conversation=:conversation AND call=:call"
-        await self._store.run(lambda execute: execute(sql, values))
+        await self._account.commit(lambda execute: execute(sql, values))
 
 
 def _noted(message: Message, *, taken: bool) -> Step:

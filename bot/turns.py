@@ -15,18 +15,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.conversation import Approve, Ask, Done, Failed, File, Final, Usage, View
+from agent.conversation import Approve, Ask, Done, Failed, File, Final, View
 from agent.desk import Desk, Input, Turn
 from bot import access, book, lease, outputs
 from bot.lease import Ending, Job, LostLease
 from bot.log import run_var, thread_var
-from bot.mail import Live, Mail, StoredLedger
+from bot.mail import Account, Live, Mail, StoredLedger
 from bot.outbox import Item, Outbox, enqueue, file_payload
 from bot.outputs import Collected
 from bot.posts import StoredPosts
 from bot.sections import Limits
 from bot.silent import Silent
 from bot.store import Execute, Store, StoreError
+from bot.titles import Titles
 from bot.uploads import Uploads
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
@@ -54,11 +55,13 @@ PINGS = {"done": "Done after", "waiting": "I need your answer to go on, after", 
 class Work:
     """What a turn has done so far: kept outside the task that does it, so that a stop finds it."""
 
+    account: Account
+    uploads: Uploads
+    mail: Mail
     view: View = field(default_factory=View)
     machine: LazyMachine | None = None
-    mail: Mail | None = None
     presented: list[File] = field(default_factory=list)
-    title: asyncio.Task[str] | None = None  # being made, for a conversation that has none
+    title: str = ""  # for a conversation that has none, where no model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
     clean: bool = False  # the agent came to its end by itself
 
@@ -87,6 +90,7 @@ class Turns:
         data_dir: Path,
         limits: Limits,
     ) -> None:
+        self.titles = Titles(store, agent)
         self._store = store
         self._agent = agent
         self._provider = provider
@@ -117,7 +121,7 @@ class Turns:
         thread_var.set(str(live.job.thread))
         run_var.set(str(live.job.run))
         log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
-        work = Work()
+        work = self._begin(live)
         live.working = True
         try:
             await self._work(live, work)
@@ -135,6 +139,11 @@ class Turns:
         live.working = False
         await asyncio.shield(self._end(live, work))
 
+    def _begin(self, live: Live) -> Work:
+        job, account = live.job, Account(self._store, live.job.run)
+        uploads = Uploads(self._store, self._images, job.conversation, self.folder(job.conversation), self._limits)
+        return Work(account, uploads, Mail(account, live, uploads, self._channel(job.thread.channel), self._limits))
+
     async def _work(self, live: Live, work: Work) -> None:
         job = live.job
         live.stopped_by = live.stopped_by or job.stop_by
@@ -147,21 +156,18 @@ class Turns:
             work.view.add(UNREADABLE)
             return
         channel = self._channel(job.thread.channel)
-        folder = self.folder(job.conversation)
-        uploads = Uploads(self._store, self._images, job.conversation, folder, self._limits)
-        work.machine = LazyMachine(self._provider, job.conversation, folder)
-        work.mail = Mail(self._store, live, uploads, channel, self._limits)
-        desk = Desk(work.machine, StoredLedger(self._store, job.conversation), work.mail, work.presented)
+        work.machine = LazyMachine(self._provider, job.conversation, self.folder(job.conversation))
+        ledger = StoredLedger(work.account, job.conversation)
+        desk = Desk(work.machine, ledger, work.mail, work.presented, meter=work.account.meter)
         turn = Turn(
             conversation=job.conversation,
-            inputs=await self._inputs(job, channel, uploads),
+            inputs=await self._inputs(job, channel, work.uploads),
             model=job.model,
             answer=job.answer,
             fresh=job.fresh,
             window=channel.window if channel else 0.2,
         )
-        if not job.title and job.messages:
-            work.title = asyncio.create_task(self._agent.title(job.messages[0].text), name=f"title {job.run}")
+        work.title = self.titles.begin(job)
         work.begun = True
         async with asyncio.timeout(self._limits.turn_seconds):
             async for block in self._agent.run(turn, desk):
@@ -172,8 +178,7 @@ class Turns:
 
     async def _inputs(self, job: Job, channel: Channel | None, uploads: Uploads) -> tuple[Input, ...]:
         """The messages; the first that calls the bot into a thread brings what stood there before."""
-        called_in = book.first(job.conversation) and not job.title
-        earlier = self._limits.earlier_messages if called_in else 0
+        earlier = self._limits.earlier_messages if job.first and book.first(job.conversation) else 0
         return tuple(
             [await uploads.input(channel, item, 0 if index else earlier) for index, item in enumerate(job.messages)]
         )
@@ -183,20 +188,18 @@ class Turns:
     async def _end(self, live: Live, work: Work) -> None:
         try:
             if live.parking:
-                await self._park(live.job)
+                await self._park(live.job, work)
                 await live.reply.close()
             else:
                 await self._repair(live, work)
                 await self._finish(live, work)
         finally:
-            if work.title:
-                work.title.cancel()  # if it is not there by now, the next turn makes one
             if work.machine:
                 await work.machine.aclose()
 
-    async def _park(self, job: Job) -> None:
+    async def _park(self, job: Job, work: Work) -> None:
         try:
-            await self._store.run(lambda execute: lease.park(execute, job))
+            await work.account.commit(lambda execute: lease.park(execute, job))
         except StoreError as error:  # a restart then counts this try; nothing else is lost
             log.warning("turn.not_parked reason=%s", error)
         log.info("turn.parked")
@@ -204,11 +207,11 @@ class Turns:
     async def _repair(self, live: Live, work: Work) -> None:
         """After a stop or a fault: leave the conversation valid, keep what was said."""
         if live.stopped_by:
-            work.view.add(Done("stopped", _usage(work.view)))
+            work.view.add(Done("stopped", work.account.meter.total))
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return
         try:
-            await self._agent.repair(live.job.conversation, work.view.text, work.mail.taken if work.mail else ())
+            await self._agent.repair(live.job.conversation, work.view.text, await work.mail.taken())
         except Exception:  # the next turn looks again (state "dirty"); this one must still end
             log.exception("turn.repair")
         else:
@@ -218,7 +221,7 @@ class Turns:
         """Record the end of the run: whole, or without files and as a failure, or as little as possible."""
         for prepare in (self._whole, self._without_files, self._least):
             try:
-                await self._record(live, await prepare(live.job, work))
+                await self._record(live, work, await prepare(live.job, work))
                 break
             except Exception:  # the boundary of an end: what cannot be recorded must not keep its conversation
                 log.exception("turn.not_recorded ending=%s", prepare.__name__.strip("_"))
@@ -228,21 +231,21 @@ class Turns:
         view = work.view
         ending = Ending(
             state=_state(view),
-            usage=_usage(view),
             asks=tuple(_ask(block) for block in view.asks),
-            title=work.title.result() if work.title and work.title.done() and not work.title.cancelled() else "",
+            title=work.title,
             clean=work.clean or not work.begun,
         )
         return RunResult(ending, _final(view, collected), collected, before)
 
     async def _without_files(self, job: Job, work: Work) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
-        return RunResult(Ending("failed", _usage(view), clean=False), view.final())
+        return RunResult(Ending("failed", clean=False), view.final())
 
     async def _least(self, job: Job, work: Work) -> RunResult:
-        return RunResult(Ending("failed", Usage(), clean=False), View(failed=FAULT).final())
+        work.account.meter.take()  # not even what it used: the log has that
+        return RunResult(Ending("failed", clean=False), View(failed=FAULT).final())
 
-    async def _record(self, live: Live, end: RunResult) -> None:
+    async def _record(self, live: Live, work: Work, end: RunResult) -> None:
         """The transaction that ends the run; tried until the store takes it, because the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
 
@@ -258,7 +261,7 @@ class Turns:
         self._outbox.adopt(job.run, live.reply)
         while True:
             try:
-                items = await self._store.run(record)
+                items = await work.account.commit(record)
                 break
             except LostLease:
                 log.error("turn.lost_lease")  # noqa: TRY400 — nothing to trace: another worker ends this run
@@ -268,13 +271,14 @@ class Turns:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         self._outbox.offer(items)
+        usage = work.account.meter.total
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
             ending.state,
             time.monotonic() - live.started,
-            ending.usage.input,
-            ending.usage.output,
-            ending.usage.calls,
+            usage.input,
+            usage.output,
+            usage.calls,
             len(collected.files),
         )
 
@@ -337,10 +341,6 @@ def _final(view: View, collected: Collected) -> Final:
 
 def _state(view: View) -> str:
     return "failed" if view.failed else view.done.state if view.done else "failed"
-
-
-def _usage(view: View) -> Usage:
-    return view.done.usage if view.done else Usage()
 
 
 def _ask(block: Ask | Approve) -> Ask:

@@ -13,7 +13,7 @@ Size = Callable[[str], int]
 # Only the borders of blocks are wanted: without the inline rules parsing costs a fraction.
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")
 _NEWLINE = re.compile(r"\r\n?")
-_FENCE = re.compile(r"(?P<lead>(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*)(?P<mark>`{3,}|~{3,})(?P<info>[^`]*)")
+_FENCE = re.compile(r"(?P<lead>(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*)(?P<mark>`{3,}+|~{3,}+)(?P<info>[^`]*)")
 _FENCED = frozenset({"fence", "bullet_list_open", "ordered_list_open", "blockquote_open"})
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,30 @@ def test_the_runtime_gets_the_versions_that_are_tested() -> None:
         return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text("utf-8"), re.MULTILINE))
 
     assert pins("requirements.lock") <= pins("requirements-dev.lock")
+
+
+def test_what_is_imported_is_declared_and_has_its_reason() -> None:
+    """A package that is only there because another one needs it goes, or changes, without notice."""
+    imported: dict[str, Path] = {}
+    for path in python(*SOURCES):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                modules = [node.module]
+            imported |= {module.partition(".")[0]: path for module in modules}
+    foreign = imported.keys() - sys.stdlib_module_names - {*SOURCES}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    declared = {plain(re.split(r"[><=;\[ ]", entry)[0]) for entry in project["dependencies"]}
+    owners = packages_distributions()
+    undeclared = {name: str(imported[name]) for name in foreign if not declared & {*map(plain, owners.get(name, ()))}}
+    assert undeclared == {}
+    reasons = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs/dependencies.md").read_text("utf-8"), re.MULTILINE)
+    assert declared - {plain(name) for names in reasons for name in names.split(", ")} == set()
+
+
+def plain(name: str) -> str:
+    """A distribution's name as registries compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_source_files_stay_readable() -> None:

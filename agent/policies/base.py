@@ -1,7 +1,7 @@
 """What a policy is, and the fold that makes many of them one middleware.
 
-A policy tells the person something by writing to the run's stream: a `Notice`, a `Usage` that is to be counted, or
-`TakeBack` when what was shown of the answer at hand no longer holds.
+A policy tells the person something by writing to the run's stream: a `Notice`, or `TakeBack` when what was shown of the
+answer at hand no longer holds.
 """
 
 from __future__ import annotations

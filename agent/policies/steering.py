@@ -18,7 +18,9 @@ class Steering:
 
     async def model(self, request: Request, call: ModelCall) -> Response:
         """Add what is unread to the request, and to the state before the answer."""
-        unread = await request.runtime.context.steering.unread()
+        desk = request.runtime.context
+        unread = await desk.steering.unread()
+        desk.heard += unread  # a call that fails brings nothing into the state: the repair does
         known = {message.id for message in request.messages}
         new = [self._humans.message(item) for item in unread if item.message.key not in known]
         if not new:

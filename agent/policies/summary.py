@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
@@ -23,14 +24,13 @@ from langchain_core.messages import (
     get_buffer_string,
 )
 from langchain_core.messages.utils import count_tokens_approximately
-from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
+from agent.ask import ask
 from agent.conversation import Notice
 from agent.failures import ModelFailure, judge
 from agent.policies.base import ModelCall, Request, Response
 from agent.policies.retry import Overflow
-from agent.policies.usage import tokens
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ IDENTIFIER = re.compile(
     r"|\b(?=[0-9a-f-]*\d)[0-9a-f]{8,}(?:-[0-9a-f]{4,})*\b|\b[A-Z][A-Z0-9]+-\d+\b"
 )
 MOST_IDENTIFIERS = 80
+LONGEST = 200  # characters of a word in which identifiers are looked for
 CHARS_PER_TOKEN = 4
 MARK = "summary"
 
@@ -117,13 +118,8 @@ class Summary:
         room = self._bounds.tokens * CHARS_PER_TOKEN
         if len(conversation) > room:
             conversation = f"{conversation[: room // 4]}\n[… left out …]\n{conversation[-room * 3 // 4 :]}"
-        model = self._model or request.model
-        message = await model.ainvoke(
-            [HumanMessage(PROMPT.format(conversation=conversation))],
-            {"tags": [TAG_NOSTREAM]},  # its words are for the model only
-        )
-        request.runtime.stream_writer(tokens(message))
-        return message.text.strip()
+        prompt = PROMPT.format(conversation=conversation)
+        return await ask(self._model or request.model, prompt, request.runtime.context.meter)
 
 
 def size(messages: Sequence[AnyMessage]) -> int:
@@ -160,9 +156,10 @@ def _of_this_turn(old: Sequence[AnyMessage]) -> list[AnyMessage]:
 
 def _exact(old: Iterable[BaseMessage], summary: str) -> str:
     """Identifiers of the old part that the summary lost, the latest first."""
-    found = [name.rstrip(".,") for message in old for name in IDENTIFIER.findall(message.text)]
-    lost = [name for name in dict.fromkeys(reversed(found)) if len(name) < 200 and name not in summary]
-    return ", ".join(lost[:MOST_IDENTIFIERS])
+    words = [word for message in old for word in message.text.split() if len(word) <= LONGEST]  # the pattern looks back
+    found = [name.rstrip(".,") for word in words for name in IDENTIFIER.findall(word)]
+    lost = (name for name in dict.fromkeys(reversed(found)) if name not in summary)
+    return ", ".join(islice(lost, MOST_IDENTIFIERS))
 
 
 def _rewritten(response: Response, before: Sequence[AnyMessage]) -> Response:

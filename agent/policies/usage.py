@@ -1,4 +1,4 @@
-"""Every model call is counted, the hidden ones too."""
+"""Every model call is counted when it ends, the hidden ones too."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from agent.policies.base import ModelCall, Request, Response, answer
 
 
 class Accounting:
-    """Writes the tokens of each answered call to the run's stream; innermost, so that tries count one by one."""
+    """Counts the tokens of each answered call on the turn's meter; below `Retry`, so that tries count one by one."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
 
     async def model(self, request: Request, call: ModelCall) -> Response:
         """Count the call."""
         response = await call(request)
-        request.runtime.stream_writer(tokens(answer(response)))
+        request.runtime.context.meter.add(tokens(answer(response)), self._model)
         return response
 
 
@@ -25,8 +28,3 @@ def tokens(message: AIMessage) -> Usage:
         return Usage(calls=1)
     cached = (told.get("input_token_details") or {}).get("cache_read") or 0
     return Usage(input=told["input_tokens"], output=told["output_tokens"], cached=cached, calls=1)
-
-
-def add(one: Usage, other: Usage) -> Usage:
-    """The sum of two."""
-    return Usage(one.input + other.input, one.output + other.output, one.cached + other.cached, one.calls + other.calls)

@@ -191,7 +191,7 @@ def _words(event: Event, me: Me) -> tuple[str, bool]:
     text = event.get("content") or ""
     own = rf"<@!?{me.id}>" + (rf"|<@&{me.role}>" if me.role else "")
     text, count = re.subn(own, "\0", text)
-    text = re.sub(r"(?m)^\0[ \t,:]*|[ \t]*\0", "", text)
+    text = re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text)
     for user in event.get("mentions") or ():
         name = (user.get("member") or {}).get("nick") or user.get("global_name") or user.get("username") or "somebody"
         text = text.replace(f"<@{user['id']}>", f"@{name}").replace(f"<@!{user['id']}>", f"@{name}")

@@ -9,6 +9,8 @@ from markdown_it.token import Token
 from wcwidth import wcswidth
 
 _TABLES = MarkdownIt("commonmark").enable("table")
+_BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # where tables are; a fraction of the work
+LONGEST = 2000  # characters of a line of a table; no message shows a longer one in columns
 _PIPE = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"(?P<code>(?P<mark>`+).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL)
 
@@ -20,11 +22,12 @@ def convert(text: str) -> str:
     lines = text.split("\n")
     tables = [
         token.map
-        for token in _TABLES.parse(text)
+        for token in _BLOCKS.parse(text)
         if token.type == "table_open" and token.level == 0 and token.map is not None
     ]
     for start, end in reversed(tables):
-        lines[start:end] = _aligned(lines[start:end])
+        if max(map(len, lines[start:end])) <= LONGEST:
+            lines[start:end] = _aligned(lines[start:end])
     return "\n".join(lines)
 
 

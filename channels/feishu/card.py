@@ -25,8 +25,8 @@ STEPS = 30  # the latest are shown
 SUMMARY = 80  # characters in the list of chats
 
 _PINGS = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
-_IMAGE = re.compile(r"(`+)(?:.*?[^`])?\1(?!`)|!(\[[^\]\n]*\]\([^)\n]*\))", re.DOTALL)
-_RULE = re.compile(r"[ >]*\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's head
+_MARK = re.compile(r"`+|!\[|\]\(?|[)\n]")  # what code and images begin and end with
+_RULE = re.compile(r"[ >]*+\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's head
 
 Json = dict[str, Any]
 
@@ -154,7 +154,35 @@ def _chunks(text: str) -> list[str]:
 def _tidy(text: str) -> str:
     """Markdown that a card takes: nobody pinged, images as links (a card with an image from elsewhere is refused)."""
     text = plain(text)
-    return _IMAGE.sub(lambda found: found[2] or found[0], text) if "![" in text else text
+    return _linked(text) if "![" in text else text
+
+
+def _linked(text: str) -> str:
+    """Images outside of code as links. In one pass over the marks: a pattern for all of it would look at the rest of
+    the text from every mark that is never closed."""
+    marks = list(_MARK.finditer(text))
+    runs: dict[str, list[int]] = {}  # of backticks, the last first: code ends with a run as long as its first
+    for index in reversed(range(len(marks))):
+        runs.setdefault(marks[index][0], []).append(index)
+    kept, done, index = [], 0, 0
+    start, target = -1, False  # of the image that is open, and whether it has come to its target
+    while index < len(marks):
+        kind, at = marks[index][0], marks[index].start()
+        index += 1
+        if kind[0] == "`":
+            while runs[kind] and runs[kind][-1] < index:
+                runs[kind].pop()
+            index = runs[kind][-1] + 1 if runs[kind] else index
+        elif kind == "![":
+            start = at if start < 0 else start
+        elif kind == "](" and start >= 0:
+            target = True
+        elif kind == ")" and target:
+            kept.append(text[done:start])
+            start, done, target = -1, start + 1, False
+        elif kind == "\n" or (kind == "]" and not target):
+            start, target = -1, False
+    return "".join([*kept, text[done:]])
 
 
 def _sections(text: str) -> list[str]:

@@ -88,7 +88,7 @@ class _Names:
         def named(found: re.Match[str]) -> str:
             return "@all" if found[0] == "@_all" else self._names.get(found[0], found[0]) or "\0"
 
-        return re.sub(r"(?m)^\0[ \t,:，：]*|[ \t]*\0", "", _KEY.sub(named, text)).strip()
+        return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", _KEY.sub(named, text)).strip()
 
 
 def _rich(raw: Any, number: str) -> tuple[str, tuple[Attachment, ...]]:

@@ -21,7 +21,7 @@ ASK = "ask:"  # a block with an answer's buttons is called so, and then the ques
 ABOUT = "What about this?"  # what the message shortcut asks
 
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "bot_message", "me_message"})
-_MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^>]*)?>")
+_MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^<>]*)?>")
 _TOKEN = re.compile(r"<([^<>]+)>")
 _ENTITIES = re.compile(r"&(lt|gt|amp);")
 
@@ -252,7 +252,7 @@ def words(text: str, me: Me) -> tuple[str, bool, bool]:
     """
     people = {found[1] for found in _MENTION.finditer(text)}
     text = _MENTION.sub(lambda found: "\0" if found[1] == me.user else found[0], text)
-    text = re.sub(r"(?m)^\0[ \t,:]*|[ \t]*\0", "", text)
+    text = re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text)
     text = _TOKEN.sub(_readable, text)
     text = _ENTITIES.sub(lambda found: {"lt": "<", "gt": ">", "amp": "&"}[found[1]], text)
     return text.strip(), me.user in people, bool(people - {me.user})

@@ -220,7 +220,7 @@ def _words(message: telegram.Message, me: Me) -> tuple[str, bool]:
         done += units[at:start] + new.encode("utf-16-le", "surrogatepass")
         at = end
     text = (done + units[at:]).decode("utf-16-le", "surrogatepass")
-    return re.sub(r"(?m)^\0[ \t,:]*|[ \t]*\0", "", text).strip(), "\0" in text
+    return re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text).strip(), "\0" in text
 
 
 def _mentions(entity: Entity, text: str, me: Me) -> bool:

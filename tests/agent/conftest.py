@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.tools import BaseTool
 
 from agent.build import Plan, build_agent
 from agent.conversation import Block, Done, Step, Text, View
@@ -77,10 +78,17 @@ class Workshop:
     def __init__(self, model: FakeModel, database: SqliteDatabase, folder: Path, stack: AsyncExitStack) -> None:
         self._model, self._database, self._folder, self._stack = model, database, folder, stack
 
-    async def __call__(self, *, settings: tuple[ModelSettings, ...] = (), retries: int = 3, **plan: Any) -> Bench:
+    async def __call__(
+        self,
+        *,
+        settings: tuple[ModelSettings, ...] = (),
+        retries: int = 3,
+        tools: Sequence[BaseTool] = (),
+        **plan: Any,
+    ) -> Bench:
         entry = ModelSettings("main", model="scripted", base_url=f"{self._model.base_url}/v1", retries=retries)
         wanted = Plan(**{"retry_seconds": 0.01, "zone": "Europe/Berlin", **plan})
-        agent = await build_agent(settings or (entry,), wanted, self._database, toolbox(), commands=True)
+        agent = await build_agent(settings or (entry,), wanted, self._database, toolbox(*tools), commands=True)
         self._stack.push_async_callback(agent.close)
         return Bench(agent, self._database, self._folder)
 

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from agent.build import Plan, build_agent, read_prompt
 from agent.classpath import load_model
 from agent.conversation import Secret
+from agent.desk import Meter
 from agent.models import AgentFault, ModelSettings
 from tests.agent.conftest import Workshop, view
 from tests.agent.database import SqliteDatabase
@@ -112,7 +113,7 @@ async def test_roles_choose_who_leads_and_who_summarizes(make: Workshop, model: 
     model.script = lambda body: used.append((body["model"], bool(body.get("tools"))))
     for number in range(3):
         assert view(await bench.run(say("hi", f"m{number}"))).final().text
-    assert await bench.agent.title("What is the capital of France?") == "A short title"
+    assert await bench.agent.title("What is the capital of France?", Meter()) == "A short title"
     assert set(used) == {("two-model", True), ("three-model", False), ("one-model", False)}
 
 

@@ -11,13 +11,20 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from langchain.agents import create_agent
+from langchain.tools import tool
+from langchain_core.messages import HumanMessage
 
 from agent.conversation import Block, Done, Failed, Notice, Text
-from agent.desk import Input
+from agent.desk import Desk, Input
 from agent.failures import judge
 from agent.models import ModelSettings
+from agent.policies.base import Policies
+from agent.policies.cleaning import Cleaning
 from agent.policies.loops import fingerprint
 from agent.policies.retry import Retry
+from agent.policies.usage import Accounting
+from agent.stream import chat_openai
 from tests.agent.conftest import Bench, Workshop, steps, texts, view
 from tests.agent.surroundings import say
 from tests.agent.test_entry import call, end, script
@@ -225,6 +232,31 @@ async def test_57_what_the_ledger_knows_is_not_done_again(bench: Bench) -> None:
     assert json.loads(result)["content"] == "did once"
     message = next(m for m in await bench.state() if m.type == "ai")
     assert key == f"{message.id}/{message.tool_calls[0]['id']}"
+
+
+# ---------------------------------------------------------------- usage
+
+
+async def test_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
+    """They are nobody's events: what counts them is the turn's own meter."""
+    settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
+    policies = Policies(model=(Accounting("inner"), Cleaning()), tool=())
+    chat = chat_openai(settings, {})
+    inner = create_agent(chat, [], middleware=[policies], context_schema=Desk)
+
+    @tool
+    async def task(text: str) -> str:
+        """Have somebody else do it."""
+        return str((await inner.ainvoke({"messages": [HumanMessage(text)]}))["messages"][-1].text)
+
+    bench = await make(tools=[task])
+    blocks = await bench.run(say(script([call("task", text="count me")], tokens=2)))
+    await chat.root_async_client.close()
+    assert "count me" in str(model.requests()[-1].messages)
+    done = blocks[-1]
+    assert isinstance(done, Done)
+    assert done.usage.calls == 3
+    assert done.usage.input == sum(request.bytes // 4 for request in model.requests())
 
 
 # ---------------------------------------------------------------- steering

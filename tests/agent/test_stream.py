@@ -162,6 +162,45 @@ async def test_tool_calls_without_index_or_id_are_completed() -> None:
     assert len({call["id"] for call in total.tool_calls}) == 2
 
 
+async def test_thoughts_are_merged_like_text_and_are_no_text() -> None:
+    """As DeepSeek streams: one kind of delta at a time, the other null."""
+    chunks = [delta(role="assistant", content=None, reasoning_content="")]
+    chunks += [delta(content=None, reasoning_content=f"t{number} ") for number in range(200)]
+    chunks += [delta(content=f"w{number} ", reasoning_content=None) for number in range(200)]
+    async with serving(sse(*chunks), STOP) as wire:
+        made = await stream(wire, window=0.2)
+    assert len(made) < 20
+    total = whole(made)
+    assert total.text == "".join(f"w{number} " for number in range(200))
+    [thoughts] = total.additional_kwargs["thoughts"].values()
+    assert thoughts == {"reasoning_content": "".join(f"t{number} " for number in range(200))}
+
+
+async def test_done_alone_ends_an_answer_that_said_something() -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    done = sse(b"[DONE]")
+    async with serving(sse(delta(content="all of it")), done) as wire:
+        assert whole(await stream(wire)).text == "all of it"
+    async with serving(sse(delta(tool_calls=[call])), done) as wire:
+        assert whole(await stream(wire)).tool_calls[0]["name"] == "ls"
+    for silent in (sse(delta(role="assistant", content="")), sse(delta(reasoning_content="hm")), b""):
+        async with serving(silent, done) as wire:
+            with pytest.raises(openai.APIConnectionError, match="in the middle"):
+                await stream(wire)
+
+
+async def test_half_a_surrogate_pair_is_json_all_the_same() -> None:
+    data = sse(b'{"choices": [{"index": 0, "delta": {"content": "a\\ud83d"}}]}', delta(content="b")) + STOP
+    async with serving(data) as wire:
+        assert whole(await stream(wire)).text == "a\ud83db"  # as it came: the agent's policy cleans it
+
+
+async def test_a_line_that_comes_in_many_pieces_is_joined_once() -> None:
+    data = sse(delta(content="x" * 300_000)) + STOP
+    async with serving(*[data[at : at + 1000] for at in range(0, len(data), 1000)]) as wire:
+        assert len(whole(await stream(wire)).text) == 300_000
+
+
 async def test_every_answer_has_an_id_of_its_own() -> None:
     data = sse(delta(content="x", id="constant")) + STOP
     async with serving(data) as wire:

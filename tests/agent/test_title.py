@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.desk import Meter
 from agent.title import Titles, first_words
 from tests.agent.conftest import Workshop
 from tests.fakes.model import Answer, FakeModel
@@ -28,17 +29,17 @@ def test_first_words_are_whole() -> None:
 async def test_a_model_s_title_is_cleaned(make: Workshop, model: FakeModel) -> None:
     bench = await make(title="main")
     model.script = lambda body: Answer('**"Report of\n the quarter."**')
-    assert await bench.agent.title("tell me about the report") == "Report of the quarter"
+    assert await bench.agent.title("tell me about the report", Meter()) == "Report of the quarter"
 
 
 async def test_without_an_answer_the_first_words_do(make: Workshop, model: FakeModel) -> None:
     bench = await make(title="main")
     for answer in (Answer(status=500), Answer("  ")):
         model.script = lambda body, answer=answer: answer
-        assert await bench.agent.title("tell me about the report") == "tell me about the report"
+        assert await bench.agent.title("tell me about the report", Meter()) == "tell me about the report"
     model.script = lambda body: Answer("late", delay=5)
     slow = Titles(bench.agent._titles._model, seconds=0.05)
-    assert await slow.title("tell me") == "tell me"
+    assert await slow.title("tell me", Meter()) == "tell me"
     asked = len(model.requests())
-    assert await Titles().title("tell me") == "tell me"
+    assert await Titles().title("tell me", Meter()) == "tell me"
     assert len(model.requests()) == asked

@@ -82,6 +82,6 @@ def idempotent(name: str, args: Mapping[str, Any]) -> bool:
     return name not in ("effect", "slow")
 
 
-def toolbox() -> Toolbox:
+def toolbox(*more: BaseTool) -> Toolbox:
     """All of them."""
-    return Toolbox(TOOLS, frozenset({"effect"}), idempotent)
+    return Toolbox([*TOOLS, *more], frozenset({"effect"}), idempotent)

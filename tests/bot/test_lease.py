@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Author, Final, Kind, Message, Thread, Usage
+from agent.conversation import Ask, Author, Final, Kind, Message, Thread
 from agent.desk import Answer
 from bot import book, lease
 from bot.access import Doors
@@ -23,7 +23,7 @@ from tests.bot.idle import Idle
 
 THREAD = Thread("telegram", "1", "42")
 JANE = Author("42", "Jane")
-DONE = Ending("done", Usage())
+DONE = Ending("done")
 LONGEST = longest_wait(Limits())
 
 
@@ -155,7 +155,7 @@ async def test_case_07_two_workspaces_with_equal_ids_are_two_conversations(store
 async def test_a_question_is_answered_by_one_click(store: Store, inbox: Inbox) -> None:
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)
-    ending = Ending("waiting", Usage(), (Ask("ask-1", "Which colour?", ("red", "blue")),))
+    ending = Ending("waiting", (Ask("ask-1", "Which colour?", ("red", "blue")),))
     await store.run(lambda execute: lease.finish(execute, job, ending, time.time()))
     clicks = [message(text, id, kind=Kind.CLICK, target="ask-1") for text, id in (("red", 2), ("blue", 3), ("red", 2))]
     elsewhere = message("red", 4, kind=Kind.CLICK, target="ask-2")
@@ -252,7 +252,7 @@ async def test_a_run_whose_message_is_damaged_later_still_has_an_end(store: Stor
     await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
     (job,) = await claim(store)
     assert job.messages == ()
-    await store.run(lambda execute: lease.finish(execute, job, Ending("failed", Usage()), time.time()))
+    await store.run(lambda execute: lease.finish(execute, job, Ending("failed"), time.time()))
     assert await claim(store) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from agent.conversation import Author, Message, Thread, Usage
+from agent.conversation import Author, Message, Thread
 from bot import book, lease
 from bot.access import Doors
 from bot.inbox import Inbox
@@ -31,7 +31,7 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
         (job,) = await store.run(lambda execute: lease.claim(execute, "me", time.time(), 10.0, 5))
-        await store.run(lambda execute: lease.finish(execute, job, Ending("done", Usage()), time.time()))
+        await store.run(lambda execute: lease.finish(execute, job, Ending("done"), time.time()))
         await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
         place = folder(tmp_path, job.conversation)
         (place / "workspace").mkdir(parents=True)

@@ -12,6 +12,7 @@ the request's body to an `Answer` (None: let the directive decide). As its own p
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class FakeModel(LocalServer):
         self.script = script
         self.api_key = api_key  # "": any
         self.keep_bodies = True
+        self.thinks = False  # a model that thinks aloud, and refuses tool calls without its thoughts
         self._log: list[Request] = []
         self._tries: dict[str, int] = {}
         self._seen: set[int] = set()  # prefixes of conversations, for the usage's cached tokens
@@ -64,6 +66,11 @@ class FakeModel(LocalServer):
         app.router.add_get("/v1/models", self._models)
 
     # ------------------------------------------------------------ for tests
+
+    @property
+    def thoughts(self) -> list[str]:
+        """What a model that thinks thinks of the request at hand."""
+        return [f"thought {self._answers}, ", *(f"step {number}, " for number in range(50)), "done"]
 
     def requests(self, id: str = "") -> list[Request]:
         """Every request so far ("" = all, else those of one directive), in order of arrival."""
@@ -94,7 +101,7 @@ class FakeModel(LocalServer):
         if self.keep_bodies:
             entry.messages, entry.tools = body["messages"], body.get("tools") or []
             entry.headers = dict(request.headers)
-        entry.rejected = rejected(body["messages"])
+        entry.rejected = rejected(body["messages"], self.thinks)
         if entry.rejected:
             return _refusal(entry, 400, entry.rejected)
         if fault := self.take_fault("chat"):
@@ -119,6 +126,8 @@ class FakeModel(LocalServer):
 
     def _whole(self, body: Json, script: Answer, usage: Json, entry: Request) -> web.Response:
         message: Json = {"role": "assistant", "content": script.text or None, "refusal": None}
+        if self.thinks:
+            message["reasoning_content"] = "".join(self.thoughts)
         if script.calls:
             message["tool_calls"] = [
                 {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -127,7 +136,7 @@ class FakeModel(LocalServer):
         entry.first = entry.end = time.monotonic()
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(script)}
         answer = {**self._head(body, "chat.completion"), "choices": [choice], "usage": usage}
-        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+        return web.Response(body=dump(answer), content_type="application/json")
 
     async def _stream(
         self, request: web.Request, body: Json, script: Answer, usage: Json, entry: Request
@@ -138,9 +147,11 @@ class FakeModel(LocalServer):
 
         def event(delta: Json, finish: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return b"data: " + orjson.dumps({**head, "choices": [choice]}) + b"\n\n"
+            return b"data: " + dump({**head, "choices": [choice]}) + b"\n\n"
 
         await stream.write(event({"role": "assistant", "content": ""}))
+        for thought in self.thoughts if self.thinks else ():
+            await stream.write(event({"content": None, "reasoning_content": thought}))
         pieces = [event({"content": word}) for word in script.words]
         if not await _paced(stream, pieces, script, entry):
             return cut(request) if script.abort_at >= 0 else stream
@@ -211,6 +222,14 @@ async def _paced(stream: web.StreamResponse, pieces: list[bytes], script: Answer
     if script.abort_at < 0:
         await stream.write_eof()
     return False
+
+
+def dump(value: Json) -> bytes:
+    """JSON as any server may write it: also with half a surrogate pair in a text."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(value).encode()
 
 
 def _fragments(call: ToolCall) -> list[Json]:

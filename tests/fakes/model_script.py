@@ -75,8 +75,19 @@ def words(tokens: int, word: str = "w") -> str:
     return " ".join(f"{word}{number}" for number in range(tokens))
 
 
-def rejected(messages: list[Json]) -> str:
-    """Why a real provider refuses this conversation ("" when it does not): every tool call needs its result next."""
+def rejected(messages: list[Json], thinks: bool = False) -> str:
+    """Why a real provider refuses this conversation ("" when it does not): every tool call needs its result next.
+
+    A model that thinks wants its thoughts back with every tool call, also of earlier turns; DeepSeek's guide to the
+    thinking mode (api-docs.deepseek.com/guides/thinking_mode): "For turns that do perform tool calls, the
+    reasoning_content must be fully passed back to the API in all subsequent requests", else 400 in the words below. An
+    empty one will do. Servers that do not know the field refuse it (Groq: "property … is unsupported").
+    """
+    for number, message in enumerate(messages):
+        if thinks and message.get("tool_calls") and "reasoning_content" not in message:
+            return "The `reasoning_content` in the thinking mode must be passed back to the API."
+        if not thinks and "reasoning_content" in message:
+            return f"'messages.{number}' : property 'reasoning_content' is unsupported"
     open_calls: set[str] = set()
     for message in messages:
         if message["role"] == "tool":

@@ -1,0 +1,46 @@
+"""What a model says is cleaned once, where it comes in: nothing behind may stumble over it.
+
+JSON may spell what no UTF-8 text can hold (half a surrogate pair: `"\\ud83d"`) and integers that neither the checkpoint
+nor SQL takes. Tool arguments are JSON inside JSON, so every parser in between lets them pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from langchain_core.messages import AIMessage
+
+T = TypeVar("T")
+
+FIELDS = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
+
+
+def clean_message(message: AIMessage) -> AIMessage:
+    """The message itself, with everything the model wrote in it cleaned."""
+    for name in FIELDS:
+        setattr(message, name, clean(getattr(message, name)))
+    return message
+
+
+def clean(value: T) -> T:
+    """The same JSON value with whole characters; integers over 64 bits become text, which tools read as a number."""
+    cleaned: Any = value
+    match cleaned:
+        case str():
+            cleaned = _whole(cleaned)
+        case dict():
+            cleaned = {clean(key): clean(item) for key, item in cleaned.items()}
+        case list():
+            cleaned = [clean(item) for item in cleaned]
+        case int() if not -(1 << 63) <= cleaned < 1 << 63:
+            cleaned = str(cleaned)
+    return cleaned  # type: ignore[no-any-return]  # of the same type, but for those integers
+
+
+def _whole(text: str) -> str:
+    """Halves that belong together become one character, a single half becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

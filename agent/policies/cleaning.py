@@ -1,0 +1,16 @@
+"""Whatever class of model answers, what it wrote can be stored, shown and sent."""
+
+from __future__ import annotations
+
+from agent.clean import clean_message
+from agent.policies.base import ModelCall, Request, Response, answer
+
+
+class Cleaning:
+    """Innermost of the model policies: all others see a clean answer."""
+
+    async def model(self, request: Request, call: ModelCall) -> Response:
+        """Clean the answer in place."""
+        response = await call(request)
+        clean_message(answer(response))
+        return response

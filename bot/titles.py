@@ -1,0 +1,62 @@
+"""Titles that a model makes, beside the turns: no reply waits for one, and the end of a turn does not end it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from agent.desk import Meter
+from bot import lease
+from bot.lease import Job
+from bot.store import Execute, Store, StoreError
+
+if TYPE_CHECKING:  # importing it takes the whole agent stack along
+    from agent.turn import Agent
+
+log = logging.getLogger(__name__)
+
+
+class Titles:
+    """Makes one title at a time for each conversation that has none, and records it when it comes."""
+
+    def __init__(self, store: Store, agent: Agent) -> None:
+        self._store = store
+        self._agent = agent
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, job: Job) -> str:
+        """The title that this run's end is to record; "" when there is one, or one is made from now on."""
+        if job.title or not job.messages or job.conversation in self._tasks:
+            return ""
+        text = job.messages[0].text
+        if title := self._agent.title_at_once(text):
+            return title
+        task = asyncio.create_task(self._make(job, text), name=f"title {job.run}")
+        self._tasks[job.conversation] = task
+        task.add_done_callback(lambda _: self._tasks.pop(job.conversation))
+        return ""
+
+    async def _make(self, job: Job, text: str) -> None:
+        meter = Meter()
+        title = await self._agent.title(text, meter)
+
+        def record(execute: Execute) -> None:
+            lease.add_usage(execute, job.run, meter.take())
+            execute(
+                "UPDATE conversations SET title=:title WHERE key=:key AND title=''",
+                {"title": title, "key": job.conversation},
+            )
+
+        try:
+            await self._store.run(record)
+        except StoreError as error:  # the next turn makes another
+            log.warning("title.not_recorded reason=%s", error)
+
+    async def close(self) -> None:
+        """Give up what is not made yet: the next turn of its conversation makes it anew."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

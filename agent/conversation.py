@@ -7,6 +7,7 @@ what is left of it in the chat when the turn is over.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -229,6 +230,14 @@ class Ask:
     options: tuple[str, ...] = ()
     free_text: bool = True
 
+    def choice(self, text: str) -> str | None:
+        """The option that `text` means: its words, or its number."""
+        text = text.strip()
+        if option := next((option for option in self.options if option.casefold() == text.casefold()), None):
+            return option
+        number = int(text) if text.isdecimal() else 0
+        return self.options[number - 1] if 1 <= number <= len(self.options) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Approve:
@@ -237,6 +246,10 @@ class Approve:
     id: str
     action: str
     detail: str = ""
+
+    def ask(self) -> Ask:
+        """The question that is put to the person."""
+        return Ask(self.id, f"{self.action}\n\n{self.detail}".strip(), ("Approve", "Deny"), free_text=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,15 +319,23 @@ Block = Text | Step | Plan | Ask | Approve | File | Table | Notice | Failed | Do
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What stays in the chat when a turn is over: Markdown `text`, and the open question if there is one.
+    """What stays in the chat when a turn is over: Markdown `text`, and the open questions. The text includes the
+    question when there is only one.
 
     `mention` is the platform user id of a person whom this message shall reach: shown as a native mention before the
     text (or nothing, where a direct message reaches them anyway).
     """
 
     text: str
-    ask: Ask | None = None
+    asks: tuple[Ask, ...] = ()
     mention: str = ""
+
+    def messages(self) -> list[tuple[str, Ask | None]]:
+        """Markdown and question of each message to send. Several questions get a numbered message each, so that each
+        keeps its own buttons when another one is answered."""
+        if len(self.asks) <= 1:
+            return [(self.text, self.asks[0] if self.asks else None)]
+        return [(self.text, None), *((f"**{n}.** {ask.question}", ask) for n, ask in enumerate(self.asks, 1))]
 
     def dump(self) -> bytes:
         """JSON for the outbox."""
@@ -325,9 +346,15 @@ class Final:
         """The inverse of `dump`, also of a newer version's. Raises Damaged."""
         with reading():
             raw: dict[str, Any] = orjson.loads(data)
-            return build(cls, raw, ask=build(Ask, raw["ask"]) if raw["ask"] else None)
+            return build(cls, raw, asks=load_asks(raw.get("asks", ())))
 
 
+def load_asks(raw: Iterable[dict[str, Any]]) -> tuple[Ask, ...]:
+    """Questions as they were dumped."""
+    return tuple(build(Ask, ask) for ask in raw)
+
+
+SEVERAL = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
 SILENCE = "I have nothing to add: the model gave no answer. Ask again, or put it differently."
 
 
@@ -382,13 +409,9 @@ class View:
 
     def final(self) -> Final:
         """What stays: the answer, or the question, or why there is none. Steps and plans are folded away."""
-        parts = [self.text.strip()]
-        ask: Ask | None = None
-        for block in self.asks:
-            if isinstance(block, Approve):
-                block = Ask(block.id, f"{block.action}\n\n{block.detail}".strip(), ("Approve", "Deny"), free_text=False)
-            parts.append(block.question)
-            ask = block
+        asks = tuple(block.ask() if isinstance(block, Approve) else block for block in self.asks)
+        questions = SEVERAL.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else ""
+        parts = [self.text.strip(), questions]
         if self.done and self.done.state == "stopped":
             parts.append("_Stopped._")
         if self.failed:
@@ -396,4 +419,4 @@ class View:
         text = "\n\n".join(part for part in parts if part)
         if not text:
             text = "" if self.files else SILENCE
-        return Final(text, ask)
+        return Final(text, asks)

@@ -46,10 +46,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person said to an open question. `id` is the interrupt's id ("" = the only one open)."""
+    """What a person said to an open question. `id` is the interrupt's id, `key` that of the message that says it."""
 
     id: str
     text: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,14 @@ class Turn:
     """One turn of one conversation.
 
     `conversation` is the checkpoint thread. `fresh` promises that nothing unfinished can be in the checkpoint (the
-    last turn ended cleanly and this is the first attempt), which saves a look at it. `answer` resumes an interrupt.
+    last turn ended cleanly and this is the first attempt), which saves a look at it. `answers` resume interrupts, as
+    many as were answered.
     """
 
     conversation: str
     inputs: tuple[Input, ...]
     model: str = ""  # "" = the configured lead model
-    answer: Answer | None = None
+    answers: tuple[Answer, ...] = ()
     fresh: bool = False
     window: float = 0.2  # seconds over which deltas may be merged
 

@@ -6,8 +6,8 @@ entered twice goes on where it was and never asks the model the same thing again
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
@@ -16,7 +16,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
-from agent.desk import Desk, Turn
+from agent.desk import Answer, Desk, Turn
+from agent.flow import question
 from agent.human import Humans, body
 from agent.repair import MARK, repair
 
@@ -38,10 +39,12 @@ class State(AgentState[Any]):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Run the graph with this input (None: go on where it stopped). `calls` are the tool calls that are under way."""
+    """Run the graph with this input (None: go on where it stopped). `calls` are the tool calls that are under way,
+    `answered` tells which questions were answered while others stay open."""
 
     input: dict[str, Any] | Command[Any] | None
     calls: Sequence[ToolCall] = ()
+    answered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ Entry = Work | Finished | Stale
 
 async def enter(graph: Graph, config: RunnableConfig, turn: Turn, humans: Humans) -> Entry:
     """What is to be done for this turn, given what the checkpoint holds."""
-    if turn.fresh and turn.answer is None:
+    if turn.fresh and not turn.answers:
         return Work({"messages": [humans.message(item) for item in turn.inputs]})
     state = await graph.aget_state(config)
     messages: list[AnyMessage] = state.values.get("messages", [])
@@ -71,14 +74,15 @@ async def enter(graph: Graph, config: RunnableConfig, turn: Turn, humans: Humans
     begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
     if begin >= 0 and (answer := _answer(messages[begin:])):
         return _over(messages, answer)
-    if state.interrupts and begin < 0 and (chosen := _asked(state, turn)):
-        return Work(_resume(chosen, turn), _calls(messages))
+    if state.interrupts and begin < 0 and (given := _given(state, turn)):
+        update = {"answered": [*keys]} if keys else None
+        return Work(Command(resume=given, update=update), _calls(messages), _answered(state, given))
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # never state.next: it leaves out tasks whose writes are saved
         return Work(None, _calls(messages))
     if answered and (answer := _answer(messages[-1:])):
         return _over(messages, answer)
-    if state.interrupts and turn.answer is not None:
+    if state.interrupts and turn.answers:
         return Stale(state.interrupts)
     if state.tasks:
         await repair(graph, config)
@@ -86,23 +90,33 @@ async def enter(graph: Graph, config: RunnableConfig, turn: Turn, humans: Humans
 
 
 def _new(turn: Turn, humans: Humans) -> list[HumanMessage]:
-    if not turn.inputs and turn.answer:  # a click that answers nothing any more, and brings no message
-        return [HumanMessage(turn.answer.text, id=f"answer:{turn.answer.id}")]
+    if not turn.inputs:  # clicks that answer nothing any more, and bring no message
+        return [HumanMessage(answer.text, id=f"answer:{answer.id}") for answer in turn.answers]
     return [humans.message(item) for item in turn.inputs]
 
 
-def _asked(state: StateSnapshot, turn: Turn) -> Interrupt | None:
-    """The open question this turn answers: the one it names, or the first one for free text."""
-    if turn.answer is None or not turn.answer.id:
-        return state.interrupts[0]
-    return next((open_ for open_ in state.interrupts if open_.id == turn.answer.id), None)
+def _given(state: StateSnapshot, turn: Turn) -> dict[str, str]:
+    """What this turn says to each question that it answers, by interrupt: the text with the quotes and files of its
+    message. What no answer names goes along with the last one; with no answer at all it is for the first question."""
+    open_ = [interrupt.id for interrupt in state.interrupts]
+    inputs = {item.message.key: item for item in turn.inputs}
+    given: dict[str, list[str]] = {}
+    for answer in turn.answers or (Answer(open_[0], "", ""),):
+        item = inputs.pop(answer.key, None)
+        if answer.id in open_:
+            said = body(replace(item, message=replace(item.message, text=answer.text))) if item else answer.text
+            given[answer.id] = [said]
+    if given:
+        given[next(reversed(given))] += [body(item) for item in inputs.values()]
+    return {name: "\n\n".join(filter(None, said)) for name, said in given.items()}
 
 
-def _resume(chosen: Interrupt, turn: Turn) -> Command[Any]:
-    words = "\n\n".join(filter(None, (body(item) for item in turn.inputs)))
-    text = words if turn.answer is None or any(item.uploads for item in turn.inputs) else turn.answer.text
-    keys = [item.message.key for item in turn.inputs]
-    return Command(resume={chosen.id: text}, update={"answered": keys} if keys else None)
+def _answered(state: StateSnapshot, given: Mapping[str, str]) -> str:
+    """One line for each answer, when other questions stay open."""
+    if len(given) == len(state.interrupts):
+        return ""
+    lines = [f"✓ {question(each).question} → {given[each.id]}" for each in state.interrupts if each.id in given]
+    return "\n".join([*lines, "", "Still open:"])
 
 
 def _over(messages: Sequence[AnyMessage], answer: AIMessage) -> Entry:

@@ -88,8 +88,7 @@ class Flow:
     def ask(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
         """The questions that are open."""
         for interrupt in interrupts:
-            value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
-            ask = Ask(interrupt.id, str(value.get("question", "")), tuple(map(str, value.get("options") or ())))
+            ask = question(interrupt)
             self.asks.append(ask)
             yield ask
 
@@ -109,6 +108,13 @@ class Flow:
         if step:
             lines = self._lines[call] = self._lines.get(call, 0) + text.count("\n")
             yield Step(call, step.title, "running", f"{lines} line{'' if lines == 1 else 's'} of output so far")
+
+
+def question(interrupt: Interrupt) -> Ask:
+    """What an interrupt asks the person."""
+    value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
+    options = tuple(map(str, value.get("options") or ()))
+    return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
 
 
 def title(name: str, args: Mapping[str, Any]) -> str:

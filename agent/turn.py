@@ -90,7 +90,9 @@ class Agent:
                 yield Notice("stale", "That question is answered already; this one is still open.")
                 for ask in flow.ask(open_):
                     yield ask
-            case Work(given, calls):
+            case Work(given, calls, answered):
+                if answered:
+                    yield Text(answered, "answered")
                 for step in flow.begin(calls):
                     yield step
                 events = graph.astream(

@@ -113,7 +113,7 @@ class Inbox:
                 arrived.said = True
             return self._pass(execute, event, "stranger", now)
         conversation = self._conversation(execute, event, now)
-        if event.kind is Kind.CLICK and not lease.open_question(execute, conversation, event.target):
+        if event.kind is Kind.CLICK and not lease.open_question(execute, conversation, event.target, now):
             return Receipt.DUPLICATE
         receipt = self._put_message(execute, event, conversation, now, arrived)
         if receipt is Receipt.ACCEPTED:

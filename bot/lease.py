@@ -12,13 +12,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import takewhile
 
 import orjson
 
-from agent.conversation import Ask, Kind, Message, Thread, Usage
+from agent.conversation import Ask, Message, Thread, Usage, load_asks
 from agent.desk import Answer
-from agent.stored import Damaged, build, reading
-from bot import book, posts
+from agent.stored import Damaged, reading
+from bot import book, posts, questions
 from bot.store import Execute, Row
 from channels.base import Posted
 
@@ -47,12 +48,12 @@ class Job:
     started: float  # unix time of the first try
     reply_to: str
     messages: tuple[Message, ...]
-    answer: Answer | None
+    answers: tuple[Answer, ...]
     model: str
     title: str
     first: bool  # of its conversation: no run before it came to an end
     fresh: bool  # nothing unfinished can be in the checkpoint
-    resumed: bool  # it was begun or queued before: more may have been written into it
+    resumed: bool  # more may have been written into it: it was begun or queued before, or it takes only answers
     stop_by: str  # somebody stopped it before a restart
     posted: tuple[Posted, ...]  # what is visible of its reply already
 
@@ -149,28 +150,32 @@ def _resume(execute: Execute, row: Row, now: float) -> Job | None:
         return None
     run = runs[0]
     taken = execute("SELECT * FROM inbox WHERE run=:run AND steered=0 ORDER BY id", {"run": run["id"]})
-    taken = _readable(execute, taken, now)
-    return _job(row, run, _merge(taken), _answer(row, taken), posts.known(execute, f"r{run['id']}"))
+    return _job(row, run, _readable(execute, taken, now), posts.known(execute, f"r{run['id']}"))
 
 
 def _take(execute: Execute, row: Row, state: str, now: float, longest: float) -> Job | None:
     """Make a new run of the messages that are ready."""
-    waiting = row["state"] == "waiting"
     rows = execute(
         f"SELECT * FROM inbox WHERE conversation=:key AND run IS NULL AND {book.OPEN} ORDER BY id LIMIT :most",  # noqa: S608 — constants
         {"key": row["key"], "most": MOST},
     )
-    taken: list[Row] = []
-    for inbox in _readable(execute, rows, now):
-        if not _is_ready(inbox, now, longest) or (waiting and taken and not inbox["bundle"]):
-            break  # nobody is overtaken; the answer to an open question goes alone, the rest follows while it works
-        if inbox["kind"] == Kind.CLICK and not _answers(row, inbox):
-            execute("UPDATE inbox SET state=1, error='question closed' WHERE id=:id", {"id": inbox["id"]})
-            continue
-        taken.append(inbox)
+    ready = list(takewhile(lambda inbox: _is_ready(inbox, now, longest), _readable(execute, rows, now)))
+    messages = _merged(ready)  # nobody is overtaken
+    bound = questions.bind(asks(row), messages.values())
+    for message, words in bound.refused:
+        book.say(execute, message.thread, words, key=f"refused:{message.key}", now=now, reply_to=message.id)
+    keys = {answer.key for answer in bound.answers} or {*bound.rest}  # answers go first, the rest follows at once
+    taken = []
+    for inbox in ready:
+        key = messages[_name(inbox)].key
+        if key in keys:
+            taken.append(inbox)
+        elif key not in bound.rest:
+            execute("UPDATE inbox SET state=1, error='answers nothing' WHERE id=:id", {"id": inbox["id"]})
     if not taken:
         return None
-    return start(execute, row, taken, state, now)
+    job = start(execute, row, taken, state, now)
+    return replace(job, resumed=bool(bound.answers))
 
 
 def start(execute: Execute, row: Row, taken: Sequence[Row], state: str, now: float) -> Job:
@@ -193,12 +198,11 @@ def start(execute: Execute, row: Row, taken: Sequence[Row], state: str, now: flo
     )
     for inbox in taken:
         execute("UPDATE inbox SET run=:run WHERE id=:id", {"run": taken[0]["id"], "id": inbox["id"]})
-    return _job(row, runs[0], _merge(taken), _answer(row, taken))
+    return _job(row, runs[0], taken)
 
 
-def _job(
-    row: Row, run: Row, messages: tuple[Message, ...], answer: Answer | None, posted: Sequence[Posted] | None = None
-) -> Job:
+def _job(row: Row, run: Row, taken: Sequence[Row], posted: Sequence[Posted] | None = None) -> Job:
+    messages = tuple(_merged(taken).values())
     return Job(
         conversation=row["key"],
         thread=Thread.parse(row["thread"]),
@@ -209,7 +213,7 @@ def _job(
         started=run["started"],
         reply_to=run["reply_to"],
         messages=messages,
-        answer=answer,
+        answers=tuple(questions.bind(asks(row), messages).answers),
         model=row["model"],
         title=row["title"],
         first=row["used"] == row["created"],
@@ -220,12 +224,17 @@ def _job(
     )
 
 
-def _merge(rows: Sequence[Row]) -> tuple[Message, ...]:
+def _name(row: Row) -> str:
+    """What pieces of one message have in common."""
+    return str(row["bundle"] or row["key"])
+
+
+def _merged(rows: Sequence[Row]) -> dict[str, Message]:
     """Pieces of one bundle are one message: texts joined, files together, the first piece's key."""
     merged: dict[str, Message] = {}
     for row in rows:
         message = Message.load(row["payload"])
-        name = row["bundle"] or message.key
+        name = _name(row)
         if name not in merged:
             merged[name] = message
             continue
@@ -237,33 +246,24 @@ def _merge(rows: Sequence[Row]) -> tuple[Message, ...]:
             attachments=whole.attachments + message.attachments,
             quotes=whole.quotes + message.quotes,
         )
-    return tuple(merged.values())
+    return merged
 
 
-def asks(row: Row) -> list[Ask]:
-    """The open questions of a conversation."""
+def asks(row: Row) -> tuple[Ask, ...]:
+    """The questions that a conversation waits for. Raises Damaged."""
     with reading():
-        return [build(Ask, ask) for ask in orjson.loads(row["asks"] or b"[]")]
+        return load_asks(orjson.loads(row["asks"])) if row["state"] == "waiting" and row["asks"] else ()
 
 
-def open_question(execute: Execute, key: str, ask: str) -> bool:
-    """Whether a conversation waits for the answer to `ask` and nobody has given one yet."""
-    rows = execute("SELECT state, asks, pending FROM conversations WHERE key=:key", {"key": key})
-    row = rows[0] if rows else None
-    return bool(row and row["state"] == "waiting" and not row["pending"] and any(ask == open.id for open in asks(row)))
-
-
-def _answers(row: Row, inbox: Row) -> bool:
-    target = Message.load(inbox["payload"]).target
-    return row["state"] == "waiting" and any(ask.id == target for ask in asks(row))
-
-
-def _answer(row: Row, taken: Sequence[Row]) -> Answer | None:
-    """What the first message says to the open question, if there is one."""
-    if row["state"] != "waiting" or not taken:
-        return None
-    first = _merge(taken)[0]
-    return Answer(first.target, first.text) if first.kind is Kind.CLICK else Answer("", first.text)
+def open_question(execute: Execute, key: str, ask: str, now: float) -> bool:
+    """Whether a conversation waits for the answer to `ask` and nobody has given one yet. Answers to other questions may
+    be on their way, or worked on."""
+    rows = execute("SELECT * FROM conversations WHERE key=:key", {"key": key})
+    if not rows or ask not in {each.id for each in asks(rows[0])}:
+        return False
+    said = execute(f"SELECT * FROM inbox WHERE conversation=:key AND {book.OPEN} ORDER BY id", {"key": key})  # noqa: S608 — constants
+    messages = _merged(_readable(execute, said, now))
+    return ask not in {answer.id for answer in questions.bind(asks(rows[0]), messages.values()).answers}
 
 
 def more(execute: Execute, job: Job, now: float, longest: float) -> tuple[list[Message], bool]:
@@ -279,7 +279,7 @@ def more(execute: Execute, job: Job, now: float, longest: float) -> tuple[list[M
             break
         taken.append(row)
         execute("UPDATE inbox SET run=:run, steered=1 WHERE id=:id", {"run": job.run, "id": row["id"]})
-    return list(_merge(taken)), len(taken) < len(rows)
+    return list(_merged(taken).values()), len(taken) < len(rows)
 
 
 def steered(execute: Execute, job: Job) -> list[Message]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.conversation import Approve, Ask, Done, Failed, File, Final, View
+from agent.conversation import Done, Failed, File, Final, View
 from agent.desk import Desk, Input, Turn
 from bot import access, book, lease, outputs
 from bot.lease import Ending, Job, LostLease
@@ -163,7 +163,7 @@ class Turns:
             conversation=job.conversation,
             inputs=await self._inputs(job, channel, work.uploads),
             model=job.model,
-            answer=job.answer,
+            answers=job.answers,
             fresh=job.fresh,
             window=channel.window if channel else 0.2,
         )
@@ -228,14 +228,14 @@ class Turns:
 
     async def _whole(self, job: Job, work: Work) -> RunResult:
         collected, before = await self._collect(job, work)
-        view = work.view
+        view, final = work.view, _final(work.view, collected)
         ending = Ending(
             state=_state(view),
-            asks=tuple(_ask(block) for block in view.asks),
+            asks=final.asks,
             title=work.title,
             clean=work.clean or not work.begun,
         )
-        return RunResult(ending, _final(view, collected), collected, before)
+        return RunResult(ending, final, collected, before)
 
     async def _without_files(self, job: Job, work: Work) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
@@ -341,7 +341,3 @@ def _final(view: View, collected: Collected) -> Final:
 
 def _state(view: View) -> str:
     return "failed" if view.failed else view.done.state if view.done else "failed"
-
-
-def _ask(block: Ask | Approve) -> Ask:
-    return block if isinstance(block, Ask) else Ask(block.id, block.action, ("Approve", "Deny"), free_text=False)

@@ -92,7 +92,7 @@ class Console:
         self._working: set[int] = set()  # replies that are growing
         self._waiting = False  # something was said and its reply has not begun
         self._stopping = False
-        self._ask: Ask | None = None
+        self._asks: tuple[Ask, ...] = ()
         self._ready = Readiness(Health.STARTING, time.time())
 
     # ------------------------------------------------------------ in
@@ -118,10 +118,10 @@ class Console:
     def _message(self, text: str) -> Message:
         command = command_text(text)
         kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
-        if self._ask and command is None and (option := chosen(self._ask, text)):
-            kind, target, text = Kind.CLICK, self._ask.id, option
-        if command in (None, "new"):  # any words answer the question, a new conversation leaves it behind
-            self._ask = None
+        if len(self._asks) == 1 and command is None and (option := self._asks[0].choice(text)):
+            kind, target, text = Kind.CLICK, self._asks[0].id, option
+        if command in (None, "new"):  # any words answer a question, a new conversation leaves it behind
+            self._asks = ()
         return self._event(kind, command if command is not None else text, target)
 
     def _event(self, kind: Kind, text: str, target: str = "") -> Message:
@@ -187,8 +187,8 @@ class Console:
         self._working.add(reply)
         self._waiting = False
 
-    def asked(self, ask: Ask) -> None:
-        self._ask = ask
+    def asked(self, asks: tuple[Ask, ...]) -> None:
+        self._asks = asks
 
     def ended(self, reply: int) -> None:
         if reply in self._working:
@@ -218,14 +218,15 @@ class ConsoleReply:
     async def finish(self, final: Final) -> None:
         """Print `final`, once: a reply that was printed before a crash is not printed again."""
         await self.close()
-        if final.ask:
-            self._console.asked(final.ask)
+        if final.asks:
+            self._console.asked(final.asks)
         known = first_post(self._posts)
         if known and known.id is not None:
             return
-        text = f"{REPEATED}\n\n{final.text}" if known else final.text
-        if final.ask:
-            text = "\n\n".join([text, *choices(final.ask)])
+        pieces = [REPEATED] if known else []
+        for words, ask in final.messages():
+            pieces += [words, *(choices(ask, alone=len(final.asks) == 1) if ask else ())]
+        text = "\n\n".join(pieces)
         if text.strip():
             await self._posts.sending(0)
             await self._console.face.write(text, markdown=True)
@@ -239,19 +240,12 @@ class ConsoleReply:
 # ---------------------------------------------------------------- questions and files
 
 
-def choices(ask: Ask) -> list[str]:
-    """How to answer, below a question: its options by number."""
-    if not ask.options:
-        return []
+def choices(ask: Ask, *, alone: bool) -> list[str]:
+    """How to answer, below a question: its options, by number when it stands alone."""
+    if not (ask.options and alone):
+        return ["\n".join(f"- {option}" for option in ask.options)] if ask.options else []
     hint = "Type a number, or answer in your own words." if ask.free_text else "Type a number."
     return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint]
-
-
-def chosen(ask: Ask, text: str) -> str | None:
-    """The option that `text` means: its number, or its words."""
-    if text.isdecimal() and 1 <= int(text) <= len(ask.options):
-        return ask.options[int(text) - 1]
-    return next((option for option in ask.options if option.casefold() == text.casefold()), None)
 
 
 def keep(file: OutFile, folder: Path) -> Path:

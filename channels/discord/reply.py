@@ -83,12 +83,11 @@ class Surface:
 
     def render_final(self, final: Final) -> list[Part]:
         """The answer; an open question's options are under its last message."""
-        hint = _hint(final.ask) if final.ask else ""
-        parts = [
-            Part(chunk) for chunk in split(convert(f"{final.text}\n\n{hint}" if hint else final.text), CHUNK, utf16)
-        ]
-        if parts and final.ask and final.ask.options:
-            parts[-1] = replace(parts[-1], ask=final.ask)
+        parts: list[Part] = []
+        for text, ask in final.messages():
+            hint = _hint(ask) if ask else ""
+            more = [Part(chunk) for chunk in split(convert(f"{text}\n\n{hint}" if hint else text), CHUNK, utf16)]
+            parts += [*more[:-1], *(replace(last, ask=ask) for last in more[-1:])]
         if parts and final.mention and self._thread.workspace != DIRECT:
             parts[0] = replace(parts[0], mention=final.mention)
         return parts

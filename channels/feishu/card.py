@@ -77,15 +77,16 @@ def render(view: View) -> list[Part]:
 def render_final(final: Final, *, direct: bool) -> list[Part]:
     """The answer; an open question's options are buttons under its last card. In a `direct` chat nobody is pinged: a
     message reaches them anyway."""
-    ask, hint = final.ask, ""
-    options = tuple(map(plain, ask.options)) if ask and len(ask.options) <= BUTTONS else ()
-    if ask and ask.options:
-        hint = words.hint(ask, fits=bool(options), label=LABEL)
-    parts = [Part(chunk, final=True) for chunk in _chunks(f"{final.text}\n\n{hint}" if hint else final.text)]
+    parts: list[Part] = []
+    for text, ask in final.messages():
+        options = tuple(map(plain, ask.options)) if ask and len(ask.options) <= BUTTONS else ()
+        hint = words.hint(ask, fits=bool(options), label=LABEL) if ask and ask.options else ""
+        more = [Part(chunk, final=True) for chunk in _chunks(f"{text}\n\n{hint}" if hint else text)]
+        if more and ask and options:
+            more[-1] = replace(more[-1], ask=ask.id, options=options)
+        parts += more
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
-    if parts and ask and options:
-        parts[-1] = replace(parts[-1], ask=ask.id, options=options)
     return parts
 
 

@@ -254,7 +254,7 @@ class Feishu:
         surface = Surface(self._calls, self._cards, thread, posts, to)
 
         def done(final: Final) -> None:
-            if to.startswith("om_") and not (final.ask or final.mention):
+            if to.startswith("om_") and not (final.asks or final.mention):
                 self._soon(self._react(to, DONE), f"done {to}")
 
         writer = Answer(surface, posts, self._place(thread), done)

@@ -98,13 +98,16 @@ class Surface:
 
     def render_final(self, final: Final) -> list[Part]:
         """The answer; an open question's options are under its last message. A ping says nothing of the work."""
-        said = "\n\n".join(piece for piece in (final.text, hint(final.ask)) if piece)
         ours = bool(self._thread.topic and self._asker and not final.mention)
-        parts = [Part(chunk, session="processing" if ours else "") for chunk in cut(said)]
+        parts: list[Part] = []
+        for text, ask in final.messages():
+            said = "\n\n".join(piece for piece in (text, hint(ask)) if piece)
+            more = [Part(chunk, session="processing" if ours else "") for chunk in cut(said)]
+            parts += [*more[:-1], *(replace(last, ask=ask) for last in more[-1:])]
         if parts:
             parts[0] = replace(parts[0], mention="" if self._private else final.mention)
-            status = ("suspended" if final.ask else "active") if ours else ""
-            parts[-1] = replace(parts[-1], ask=final.ask, session=status)
+            status = ("suspended" if final.asks else "active") if ours else ""
+            parts[-1] = replace(parts[-1], session=status)
         return parts
 
     def placeholder(self) -> None:

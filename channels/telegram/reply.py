@@ -65,12 +65,13 @@ class Surface:
 
     def render_final(self, final: Final) -> list[Part]:
         """The answer; an open question's options are buttons under its last message."""
-        buttons, hint = _buttons(final.ask) if final.ask else ((), "")
-        parts = [Part(chunk) for chunk in split(f"{final.text}\n\n{hint}" if hint else final.text, CHUNK, self._size)]
+        parts: list[Part] = []
+        for text, ask in final.messages():
+            buttons, hint = _buttons(ask) if ask else ((), "")
+            more = [Part(chunk) for chunk in split(f"{text}\n\n{hint}" if hint else text, CHUNK, self._size)]
+            parts += [*more[:-1], *(replace(last, buttons=buttons) for last in more[-1:])]
         if parts and self._group and final.mention.isdecimal():
             parts[0] = replace(parts[0], mention=final.mention)
-        if parts and buttons:
-            parts[-1] = replace(parts[-1], buttons=buttons)
         return parts
 
     def placeholder(self) -> Part:

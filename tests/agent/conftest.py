@@ -54,10 +54,10 @@ class Bench:
         return desk
 
     async def run(
-        self, *inputs: Input, conversation: str = "c", answer: Answer | None = None, **more: Any
+        self, *inputs: Input, conversation: str = "c", answers: tuple[Answer, ...] = (), **more: Any
     ) -> list[Block]:
         """All blocks of a turn."""
-        turn = Turn(conversation, inputs, answer=answer, window=0.0, **more)
+        turn = Turn(conversation, inputs, answers=answers, window=0.0, **more)
         return [block async for block in self.agent.run(turn, await self.desk(conversation))]
 
     async def state(self, conversation: str = "c") -> list[Any]:

@@ -32,8 +32,8 @@ async def desk(database: SqliteDatabase, tmp_path: Path) -> Desk:
     return await make_desk(database, tmp_path / "files")
 
 
-async def play(agent: Agent, desk: Desk, item: Input, answer: Answer | None = None) -> list[Block]:
-    return [block async for block in agent.run(Turn("c", (item,), answer=answer), desk)]
+async def play(agent: Agent, desk: Desk, item: Input, *answers: Answer) -> list[Block]:
+    return [block async for block in agent.run(Turn("c", (item,), answers=answers), desk)]
 
 
 def states(blocks: list[Block]) -> list[str]:
@@ -63,7 +63,7 @@ async def test_ask_waits_for_the_answer_and_uses_it(agent: Agent, desk: Desk) ->
     blocks = await play(agent, desk, say("ask me something"))
     [ask] = [block for block in blocks if isinstance(block, Ask)]
     assert len(ask.options) == 3
-    blocks = await play(agent, desk, say("A table", "m2"), Answer(ask.id, "A table"))
+    blocks = await play(agent, desk, say("A table", "m2"), Answer(ask.id, "A table", "m2"))
     assert "“A table”" in view(blocks).final().text
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.conversation import Ask, Block, Done, Notice, Text
-from agent.desk import Answer, Turn
+from agent.conversation import Ask, Block, Done, Notice, Quote, Text
+from agent.desk import Answer, Turn, Upload
 from tests.agent.conftest import Bench, Workshop, steps, view
 from tests.agent.surroundings import say
 from tests.fakes.model import FakeModel
@@ -80,7 +80,7 @@ async def test_35_a_question_waits_and_its_answer_goes_on(bench: Bench, model: F
     assert ("look: a", "done") in steps(blocks)
     assert not any("ask" in title for title, _ in steps(blocks))
     restarted = await make()
-    blocks = await restarted.run(say("y", "m2"), answer=Answer(ask.id, "y"))
+    blocks = await restarted.run(say("y", "m2"), answers=(Answer(ask.id, "y", "m2"),))
     assert end(blocks) == "done"
     results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
     assert results == ["seen a", "y"]
@@ -96,8 +96,8 @@ async def test_free_text_answers_the_open_question_with_its_files(bench: Bench, 
 
 async def test_an_answer_entered_twice_is_one_answer(bench: Bench, model: FakeModel) -> None:
     [ask] = asks(await bench.run(say(ASKING)))
-    first = await bench.run(say("x", "m2"), answer=Answer(ask.id, "x"))
-    again = await bench.run(say("x", "m2"), answer=Answer(ask.id, "x"))
+    first = await bench.run(say("x", "m2"), answers=(Answer(ask.id, "x", "m2"),))
+    again = await bench.run(say("x", "m2"), answers=(Answer(ask.id, "x", "m2"),))
     assert view(first).final() == view(again).final()
     assert len(model.requests()) == 2
 
@@ -105,19 +105,19 @@ async def test_an_answer_entered_twice_is_one_answer(bench: Bench, model: FakeMo
 async def test_two_questions_are_answered_by_id_one_by_one(bench: Bench, model: FakeModel) -> None:
     both = [call("ask_clarification", question=f"q{n}?") for n in (1, 2)]
     one, two = asks(await bench.run(say(script(both, tokens=3))))
-    blocks = await bench.run(say("to q2", "m2"), answer=Answer(two.id, "to q2"))
+    blocks = await bench.run(say("to q2", "m2"), answers=(Answer(two.id, "to q2", "m2"),))
     assert end(blocks) == "waiting"
     assert [ask.id for ask in asks(blocks)] == [one.id]
-    blocks = await bench.run(say("to q1", "m3"), answer=Answer("", "to q1"))
+    blocks = await bench.run(say("to q1", "m3"), answers=(Answer(one.id, "to q1", "m3"),))
     assert end(blocks) == "done"
     assert [m["content"] for m in model.requests()[-1].messages[-2:]] == ["to q1", "to q2"]
 
 
 async def test_a_late_click_does_not_answer_another_question(bench: Bench) -> None:
     [old] = asks(await bench.run(say(ASKING)))
-    await bench.run(say("x", "m2"), answer=Answer(old.id, "x"))
+    await bench.run(say("x", "m2"), answers=(Answer(old.id, "x", "m2"),))
     [new] = asks(await bench.run(say(ASKING, "m3")))
-    blocks = await bench.run(say("y", "m4"), answer=Answer(old.id, "y"))
+    blocks = await bench.run(say("y", "m4"), answers=(Answer(old.id, "y", "m4"),))
     assert [ask.id for ask in asks(blocks)] == [new.id]
     assert any(isinstance(block, Notice) for block in blocks)
     assert end(blocks) == "waiting"
@@ -125,10 +125,10 @@ async def test_a_late_click_does_not_answer_another_question(bench: Bench) -> No
 
 async def test_an_answer_to_nothing_is_a_message(bench: Bench, model: FakeModel) -> None:
     await bench.run(say("hello"))
-    blocks = await bench.run(say("yes", "m2"), answer=Answer("0" * 32, "yes"))
+    blocks = await bench.run(say("yes", "m2"), answers=(Answer("0" * 32, "yes", "m2"),))
     assert end(blocks) == "done"
     assert model.requests()[-1].messages[-1]["content"].endswith("· Jane]\nyes")
-    await bench.run(answer=Answer("1" * 32, "no"))
+    await bench.run(answers=(Answer("1" * 32, "no", ""),))
     assert model.requests()[-1].messages[-1]["content"] == "no"
 
 
@@ -213,3 +213,34 @@ async def test_the_failed_turn_itself_again_is_a_new_try(make: Workshop, model: 
     blocks = await bench.run(say(text))
     assert view(blocks).final().text == "now it works"
     assert [m.type for m in await bench.state()] == ["human", "ai"]
+
+
+async def test_an_answer_brings_its_quotes_and_files_and_what_came_with_it(bench: Bench, model: FakeModel) -> None:
+    [ask] = asks(await bench.run(say(ASKING)))
+    quoted = say("this one", "m2", quotes=(Quote("Ann", "use the blue one"),), uploads=[Upload("a.csv", "/mnt/a.csv")])
+    await bench.run(quoted, say("and quickly", "m3"), answers=(Answer(ask.id, "this one", "m2"),))
+    result = model.requests()[-1].messages[-1]["content"]
+    order = ["> use the blue one", "this one", "/mnt/a.csv", "and quickly"]
+    assert sorted(order, key=result.index) == order
+
+
+async def test_two_questions_are_answered_at_once(bench: Bench, model: FakeModel) -> None:
+    both = [call("ask_clarification", question=f"q{n}?") for n in (1, 2)]
+    one, two = asks(await bench.run(say(script(both, tokens=3))))
+    numbered = say("2: b\n1: a", "m2")
+    blocks = await bench.run(numbered, answers=(Answer(two.id, "b", "m2"), Answer(one.id, "a", "m2")))
+    assert end(blocks) == "done"
+    assert [m["content"] for m in model.requests()[-1].messages[-2:]] == ["a", "b"]
+
+
+async def test_the_reply_tells_what_was_answered_and_what_is_open(bench: Bench) -> None:
+    both = [call("ask_clarification", question=f"q{n}?") for n in (1, 2)]
+    blocks = await bench.run(say(script(both, tokens=3)))
+    one, two = asks(blocks)
+    final = view(blocks).final()
+    assert final.asks == (one, two)
+    assert [ask for _, ask in final.messages()] == [None, one, two]
+    blocks = await bench.run(say("b", "m2"), answers=(Answer(two.id, "b", "m2"),))
+    final = view(blocks).final()
+    assert final.text == "✓ q2? → b\n\nStill open:\n\nq1?"
+    assert final.asks == (one,)

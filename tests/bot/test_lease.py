@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Ask, Author, Final, Kind, Message, Thread
-from agent.desk import Answer
 from bot import book, lease
 from bot.access import Doors
 from bot.inbox import Inbox, longest_wait
@@ -162,7 +161,7 @@ async def test_a_question_is_answered_by_one_click(store: Store, inbox: Inbox) -
     receipts = [(await inbox.receive([click]))[0] for click in [elsewhere, *clicks]]
     assert receipts == [Receipt.DUPLICATE, Receipt.ACCEPTED, Receipt.DUPLICATE, Receipt.DUPLICATE]
     (answered,) = await claim(store)
-    assert answered.answer == Answer("ask-1", "red")
+    assert [(each.id, each.text) for each in answered.answers] == [("ask-1", "red")]
     await store.run(lambda execute: lease.finish(execute, answered, DONE, time.time()))
     assert await inbox.receive([message("blue", 5, kind=Kind.CLICK, target="ask-1")]) == [Receipt.DUPLICATE]
 
@@ -289,3 +288,66 @@ async def test_one_who_cannot_be_read_in_line_blocks_no_other(store: Store, inbo
     await damage(store, "UPDATE conversations SET thread='nowhere' WHERE thread LIKE '%/42/'")
     (job,) = await line_up(store, 3.0)
     assert [made.text for made in job.messages] == ["elsewhere"]
+
+
+COLOUR, SIZE = Ask("ask-1", "Which colour?", ("red", "blue")), Ask("ask-2", "Which size?", ("S", "L"))
+RUN = Ask("ask-3", "Run it?", ("Approve", "Deny"), free_text=False)
+
+
+async def asked(store: Store, inbox: Inbox, *asks: Ask) -> None:
+    """A conversation that waits for the answers to these."""
+    await inbox.receive([message("paint it", 1)])
+    (job,) = await claim(store)
+    await store.run(lambda execute: lease.finish(execute, job, Ending("waiting", asks), time.time()))
+
+
+def given(job: Job) -> list[tuple[str, str]]:
+    return [(answer.id, answer.text) for answer in job.answers]
+
+
+async def test_what_was_written_with_an_answer_is_read_while_it_works(store: Store, inbox: Inbox) -> None:
+    """The bot was away: "this one:" and a long paste in two pieces wait together."""
+    await asked(store, inbox, COLOUR)
+    await inbox.receive([message("this one:", 2), message("x" * 4096, 3, long=True), message("end", 4)])
+    (job,) = await claim(store, later=2)
+    assert given(job) == [("ask-1", "this one:")]
+    assert job.resumed  # it has mail
+    messages, waiting = await store.run(lambda execute: lease.more(execute, job, time.time() + 2, LONGEST))
+    assert [made.text for made in messages] == ["x" * 4096 + "end"]
+    assert not waiting
+    await store.run(lambda execute: lease.finish(execute, job, DONE, time.time()))
+    assert await claim(store) == []
+
+
+async def test_all_questions_that_are_answered_are_answered_at_once(store: Store, inbox: Inbox) -> None:
+    await asked(store, inbox, COLOUR, SIZE)
+    await inbox.receive([message("L", 2, kind=Kind.CLICK, target="ask-2"), message("green", 3)])
+    (job,) = await claim(store)
+    assert given(job) == [("ask-2", "L"), ("ask-1", "green")]
+    await store.run(lambda execute: lease.park(execute, job))
+    (again,) = await claim(store)
+    assert given(again) == given(job)
+
+
+async def test_a_click_is_kept_while_the_answer_to_another_question_is_worked_on(store: Store, inbox: Inbox) -> None:
+    await asked(store, inbox, COLOUR, SIZE)
+    await inbox.receive([message("red", 2, kind=Kind.CLICK, target="ask-1")])
+    (job,) = await claim(store)
+    clicks = [message("L", 3, kind=Kind.CLICK, target="ask-2"), message("blue", 4, kind=Kind.CLICK, target="ask-1")]
+    again = message("S", 5, kind=Kind.CLICK, target="ask-2")
+    assert await inbox.receive([*clicks, again]) == [Receipt.ACCEPTED, Receipt.DUPLICATE, Receipt.DUPLICATE]
+    assert await store.run(lambda execute: lease.finish(execute, job, Ending("waiting", (SIZE,)), time.time()))
+    (next_job,) = await claim(store)
+    assert given(next_job) == [("ask-2", "L")]
+
+
+async def test_a_question_without_free_text_says_so_and_stays_open(store: Store, inbox: Inbox) -> None:
+    await asked(store, inbox, RUN)
+    await inbox.receive([message("what would it do?", 2)])
+    assert await claim(store) == []
+    [said] = await store.run(lambda execute: execute("SELECT payload, reply_to FROM outbox", {}))
+    assert "Approve" in Final.load(said["payload"]).text
+    assert said["reply_to"] == "2"
+    assert await inbox.receive([message("Deny", 3, kind=Kind.CLICK, target="ask-3")]) == [Receipt.ACCEPTED]
+    (job,) = await claim(store)
+    assert given(job) == [("ask-3", "Deny")]

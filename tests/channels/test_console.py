@@ -158,7 +158,7 @@ def test_a_number_or_the_words_of_an_option_answer_the_question(log: Path) -> No
 
 
 async def test_a_number_still_answers_what_was_printed_before_a_crash(tmp_path: Path) -> None:
-    question = Final("Which colour?", Ask("q1", "Which colour?", ("Red", "Blue")))
+    question = Final("Which colour?", (Ask("q1", "Which colour?", ("Red", "Blue")),))
     async with ConsoleRig.start(tmp_path) as rig:
         posts = Memory()
         await rig.channel.reply(rig.thread(), posts).finish(question)
@@ -173,7 +173,7 @@ async def test_a_number_still_answers_what_was_printed_before_a_crash(tmp_path: 
 @pytest.mark.parametrize("answer", ["2", "neither"])
 async def test_a_number_after_the_answer_is_no_second_answer(tmp_path: Path, answer: str) -> None:
     async with ConsoleRig.start(tmp_path) as rig:
-        await rig.channel.reply(rig.thread(), Memory()).finish(Final("?", Ask("q1", "?", ("Red", "Blue"))))
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("?", (Ask("q1", "?", ("Red", "Blue")),)))
         await rig.say(answer)
         more = await rig.say("1")
         assert (more.kind, more.text) == (Kind.CHAT, "1")

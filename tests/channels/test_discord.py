@@ -247,7 +247,7 @@ async def test_edits_keep_to_the_bucket_and_the_final_need_not_wait(tmp_path: Pa
 
 @pytest.mark.parametrize("options", [("x" * 90, "y" * 120), tuple(f"choice {number}" for number in range(40))])
 async def test_many_or_long_options_are_menus(rig: DiscordRig, options: tuple[str, ...]) -> None:
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", options)))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", options),)))
     labels = rig.buttons()
     assert len(labels) == len(options)
     rig.press(labels[-1])
@@ -261,7 +261,7 @@ async def test_a_press_where_threads_are_not_possible_leaves_the_inbox_to_look(r
     message = await asked(rig, "which one?")
     posts = Memory()
     ask = Ask("ask-1", "Which?", ("a", "b"))
-    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Which?", ask))
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Which?", (ask,)))
     rig.server.press("a", CHANNEL)
     click = await rig.box.next(kind=Kind.CLICK)
     assert (click.thread.topic, click.reply_to, click.to_bot) == (ANYWHERE, posts.rows[0], True)
@@ -270,7 +270,7 @@ async def test_a_press_where_threads_are_not_possible_leaves_the_inbox_to_look(r
 async def test_who_may_not_answer_is_told_alone(rig: DiscordRig) -> None:
     rig.box.refuses = lambda message: message.author.id == MAX
     ask = Ask("ask-1", "Which?", ("a", "b"))
-    await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", ask))
+    await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (ask,)))
     token = rig.server.press("a", rig.room(3), user=MAX)
     await until(lambda: rig.server.interactions[token]["whispers"])
     assert "not yours" in rig.server.interactions[token]["whispers"][0]
@@ -278,7 +278,7 @@ async def test_who_may_not_answer_is_told_alone(rig: DiscordRig) -> None:
 
 
 async def test_only_the_press_that_counts_is_shown(rig: DiscordRig) -> None:
-    await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("a", "b"))))
+    await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     rig.press("a", 3)
     late = rig.server.press("b", rig.room(3), user=MAX)
     await until(lambda: rig.server.interactions[late]["whispers"])
@@ -288,7 +288,7 @@ async def test_only_the_press_that_counts_is_shown(rig: DiscordRig) -> None:
 
 
 async def test_a_slow_store_defers_a_press(rig: DiscordRig) -> None:
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("a", "b"))))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     await rig.leave()
     rig.box = Slow()
     await rig.back()

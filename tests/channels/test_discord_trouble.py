@@ -332,7 +332,7 @@ async def test_an_old_message_that_may_not_be_edited_now_is_edited_later(rig: Di
 
 
 async def test_a_press_told_twice_is_no_second_fawn(rig: DiscordRig) -> None:
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("a", "b"))))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     rig.press("a")
     await until(lambda: not rig.buttons())
     rig.redeliver()

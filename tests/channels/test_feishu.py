@@ -92,7 +92,7 @@ async def test_case_32_without_the_permission_for_cards_answers_are_plain_messag
         reply.show(Text(f"w{number} "))
         await asyncio.sleep(0.02)
     assert rig.visible()[0].startswith("w0")
-    await reply.finish(Final("**The** <at id=all></at> whole.", Ask("a", "?", ("red", "blue"))))
+    await reply.finish(Final("**The** <at id=all></at> whole.", (Ask("a", "?", ("red", "blue")),)))
     [shown] = rig.visible()
     assert shown.startswith("**The** <at id=all></at> whole.")
     assert "red" in shown
@@ -189,7 +189,7 @@ async def test_an_image_from_elsewhere_is_a_link_and_code_stays_as_it_is(rig: Fe
 async def test_case_35_a_question_is_answered_in_words_after_a_restart(rig: FeishuRig) -> None:
     asked = await rig.say("paint it", 7)
     question = Ask("ask-1", "Which colour?", ("red", "blue"))
-    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("Which colour?", question))
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("Which colour?", (question,)))
     assert "answer in words" in rig.visible(7)[0]
     assert "DONE" not in rig.server.reactions(asked.id)  # it waits
     await rig.leave()
@@ -199,7 +199,7 @@ async def test_case_35_a_question_is_answered_in_words_after_a_restart(rig: Feis
 
 
 async def test_a_press_is_answered_at_once_and_the_card_shows_the_choice(rig: FeishuRig) -> None:
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     before = time.monotonic()
     rig.press("red")
     await until(lambda: rig.server.answer(rig._event))
@@ -207,7 +207,7 @@ async def test_a_press_is_answered_at_once_and_the_card_shows_the_choice(rig: Fe
     assert rig.server.answer(rig._event) == {"toast": {"type": "success", "content": "✓ red"}}
     await until(lambda: rig.visible()[0].endswith("✓ red"))
     rig.box.refuses = lambda message: True
-    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Again?", Ask("ask-2", "Again?", ("no",))))
+    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Again?", (Ask("ask-2", "Again?", ("no",)),)))
     rig.press("no")
     await until(lambda: rig.server.answer(rig._event))
     toast = rig.server.answer(rig._event)
@@ -344,7 +344,7 @@ async def test_case_80_the_text_of_when_the_answer_begins_counts(rig: FeishuRig)
 
 async def test_a_click_is_of_the_person_who_clicked(rig: FeishuRig) -> None:
     await rig.channel.enrich(await rig.say("hello"), 0)
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     rig.press("red")
     click = await rig.channel.enrich(await rig.box.next(kind=Kind.CLICK), 0)
     assert (click.author.id, click.author.name, click.text) == (JANE, "Jane", "red")

@@ -91,7 +91,7 @@ async def test_a_thread_s_session_shows_work_and_its_end(rig: SlackRig) -> None:
 
 async def test_a_session_that_waits_for_an_answer_is_suspended(rig: SlackRig) -> None:
     message = await rig.say("paint it", 7)
-    await reply(rig, message).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
+    await reply(rig, message).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     sessions = rig.server.conversation(OPS).sessions
     await until(lambda: sessions == {rig.root(7): "suspended"})
     rig.press("red", 7)
@@ -157,7 +157,7 @@ async def test_a_thread_of_a_direct_chat_is_streamed(rig: SlackRig) -> None:
 async def test_many_options_are_a_list(rig: SlackRig) -> None:
     message = await rig.say("paint it", 7)
     options = tuple(f"colour {number}" for number in range(12))
-    await reply(rig, message).finish(Final("Which?", Ask("ask-1", "Which?", options)))
+    await reply(rig, message).finish(Final("Which?", (Ask("ask-1", "Which?", options),)))
     [call] = rig.server.calls_of("chat.postMessage")
     assert call.args["blocks"][-1]["elements"][0]["type"] == "static_select"
     rig.press("colour 11", 7)
@@ -172,7 +172,7 @@ async def test_buttons_stand_under_a_finished_stream(rig: SlackRig) -> None:
     await until(lambda: "paint it" in shown(rig).text)
     growing.show(Ask("ask-1", "Which colour?", ("red", "blue")))
     growing.show(Done("waiting"))
-    await growing.finish(Final("I can paint it.\n\nWhich colour?", Ask("ask-1", "Which colour?", ("red", "blue"))))
+    await growing.finish(Final("I can paint it.\n\nWhich colour?", (Ask("ask-1", "Which colour?", ("red", "blue")),)))
     assert methods(rig)[-1] == "stopStream"
     assert rig.buttons(7) == ["red", "blue"]
     rig.press("blue", 7)
@@ -183,7 +183,7 @@ async def test_buttons_stand_under_a_finished_stream(rig: SlackRig) -> None:
 
 async def test_who_may_not_press_is_told_alone(rig: SlackRig) -> None:
     message = await rig.say("paint it", 7)
-    await reply(rig, message).finish(Final("Which?", Ask("ask-1", "Which?", ("red", "blue"))))
+    await reply(rig, message).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     rig.box.refuses = lambda click: click.author.id == "U2"
     rig.server.click("red", shown(rig).ts, user="U2")
     await until(lambda: rig.server.calls_of("chat.postEphemeral"))
@@ -216,7 +216,7 @@ async def test_a_slash_command_is_answered_where_only_its_author_sees_it(rig: Sl
 async def test_a_question_to_one_person_is_answered_there(rig: SlackRig) -> None:
     rig.server.slash("model")
     command = await rig.box.next(kind=Kind.COMMAND)
-    await reply(rig, command).finish(Final("Which?", Ask("ask-1", "Which?", ("small", "large"))))
+    await reply(rig, command).finish(Final("Which?", (Ask("ask-1", "Which?", ("small", "large")),)))
     [asked] = rig.server.visible(OPS)
     rig.server.click("large", asked.ts)
     click = await rig.box.next(kind=Kind.CLICK)

@@ -160,7 +160,7 @@ async def test_an_image_is_a_photo_and_everything_else_a_document(rig: TelegramR
 
 async def test_a_click_that_is_not_taken_leaves_the_buttons(rig: TelegramRig) -> None:
     rig.box.refuses = lambda message: message.kind is Kind.CLICK
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Sure?", Ask("a", "Sure?", ("yes", "no"))))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Sure?", (Ask("a", "Sure?", ("yes", "no")),)))
     [shown] = rig.server.visible(42)
     query = rig.server.click(shown.buttons[0][1], shown.id)
     await until(lambda: rig.server.answers.get(query))
@@ -171,13 +171,13 @@ async def test_a_click_that_is_not_taken_leaves_the_buttons(rig: TelegramRig) ->
 
 async def test_many_and_long_options_stay_answerable(rig: TelegramRig) -> None:
     options = tuple(f"option {number} " + "x" * 150 * (number == 3) for number in range(20))
-    await rig.channel.reply(rig.thread(), Memory("r1")).finish(Final("Which?", Ask("a", "Which?", options)))
+    await rig.channel.reply(rig.thread(), Memory("r1")).finish(Final("Which?", (Ask("a", "Which?", options),)))
     [call] = rig.server.calls_of("sendMessage")
     rows = call.args["reply_markup"]["inline_keyboard"]
     assert len(rows) <= 8
     assert sum(map(len, rows)) == 20
     assert all(option.strip() in call.text for option in options)  # one was shortened: all are written out
-    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Which?", Ask("a" * 64, "Which?", ("yes", "no"))))
+    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Which?", (Ask("a" * 64, "Which?", ("yes", "no")),)))
     [_, shown] = rig.server.visible(42)
     assert not shown.buttons
     assert "1. yes" in shown.text

@@ -1,0 +1,74 @@
+"""Which open question a message answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from agent.conversation import Ask, Kind, Message
+from agent.desk import Answer
+
+REFUSED = (
+    "This question can only be answered with one of: {options}. Press a button, or send me one of these words."
+    " I have not read your message; send it again after that."
+)
+_NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
+
+
+@dataclass(slots=True)
+class Bound:
+    """The answers; messages that the open question does not take, and why; keys of those that find none open. Clicks
+    on questions that are closed are nowhere."""
+
+    answers: list[Answer] = field(default_factory=list)
+    refused: list[tuple[Message, str]] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)
+
+
+def bind(asks: Sequence[Ask], messages: Iterable[Message]) -> Bound:
+    """Let the messages answer the open questions `asks`, first come, first served."""
+    bound, unanswered = Bound(), {ask.id: ask for ask in asks}
+    for message in messages:
+        if message.kind is Kind.CLICK:
+            said = [(unanswered[message.target], message.text)] if message.target in unanswered else []
+        elif not unanswered:
+            said = []
+            bound.rest.append(message.key)
+        else:
+            meant = _meant(asks, unanswered, message.text)
+            said = [(ask, given) for ask, words in meant if (given := _given(ask, words)) is not None]
+            if len(said) < len(meant):
+                refusing = next(ask for ask, words in meant if _given(ask, words) is None)
+                options = ", ".join(f"**{option}**" for option in refusing.options)
+                bound.refused.append((message, REFUSED.format(options=options)))
+                said = []
+        for ask, text in said:
+            bound.answers.append(Answer(ask.id, text, message.key))
+            del unanswered[ask.id]
+    return bound
+
+
+def _meant(asks: Sequence[Ask], unanswered: dict[str, Ask], text: str) -> list[tuple[Ask, str]]:
+    """The questions that a text is for: those it numbers, the only one with such an option, the first that takes it,
+    else the first."""
+    numbered = _numbered(asks, text) if len(asks) > 1 else []
+    if numbered and all(ask.id in unanswered for ask, _ in numbered):
+        return numbered
+    named = [ask for ask in unanswered.values() if text.strip().casefold() in map(str.casefold, ask.options)]
+    taking = [ask for ask in unanswered.values() if _given(ask, text) is not None]
+    return [((named if len(named) == 1 else taking or [*unanswered.values()])[0], text)]
+
+
+def _numbered(asks: Sequence[Ask], text: str) -> list[tuple[Ask, str]]:
+    """ "2: yes", a line for each answer; empty when the text is none of this."""
+    before, *parts = _NUMBERED.split(text)
+    numbers = [int(number) for number in parts[::2]]
+    if before.strip() or len({*numbers}) < len(numbers) or not all(1 <= number <= len(asks) for number in numbers):
+        return []
+    return [(asks[number - 1], words.strip()) for number, words in zip(numbers, parts[1::2], strict=True)]
+
+
+def _given(ask: Ask, text: str) -> str | None:
+    """What `text` says to a question; None when that question does not take it."""
+    return text if ask.free_text or not ask.options else ask.choice(text)

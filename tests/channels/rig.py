@@ -147,7 +147,7 @@ class Rig(Protocol):
         """The labels under the bot's last message."""
 
     def press(self, label: str, topic: int = 0) -> None:
-        """A person presses one."""
+        """A person presses one, of the last message that has it."""
 
     def felt(self) -> bool:
         """The last press or native command was answered by the bot, as the platform wants it (the spinner is gone)."""

@@ -122,7 +122,9 @@ class SlackRig(FakeRig):
         return [label for label, *_ in self._shown(topic).buttons]
 
     def press(self, label: str, topic: int = 0) -> None:
-        self._pressed = self.server.click(label, self._shown(topic).ts, OPS if topic else DIRECT)
+        shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
+        ts = next(one.ts for one in reversed(shown) if label in [known for known, *_ in one.buttons])
+        self._pressed = self.server.click(label, ts, OPS if topic else DIRECT)
 
     def felt(self) -> bool:
         return not self._pressed or self.server.acked(self._pressed)

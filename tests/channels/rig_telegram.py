@@ -108,9 +108,9 @@ class TelegramRig(FakeRig):
         return [label for label, _ in self._shown(topic).buttons]
 
     def press(self, label: str, topic: int = 0) -> None:
-        shown = self._shown(topic)
-        data = next(data for known, data in shown.buttons if known == label)
-        self._query = self.server.click(data, shown.id, chat=self.chat(topic))
+        messages = reversed(self.server.visible(self.chat(topic), topic))
+        data, shown = next((data, one.id) for one in messages for known, data in one.buttons if known == label)
+        self._query = self.server.click(data, shown, chat=self.chat(topic))
 
     def felt(self) -> bool:
         return not self._query or self._query in self.server.answers

@@ -11,10 +11,11 @@ from tests.channels.rigs import Memory, Rig, deliver, demanded, settled, until
 COLOURS = Ask("ask-0123456789abcdef0123456789abcdef", "Which colour?", ("red", "a very dark shade of blue", "绿"))
 
 
-async def ask(rig: Rig, question: Ask | Approve = COLOURS, topic: int = 0) -> None:
-    """Put a question that waits."""
+async def ask(rig: Rig, *questions: Ask | Approve, topic: int = 0) -> None:
+    """Put questions that wait."""
     view = View()
-    view.add(question)
+    for question in questions or (COLOURS,):
+        view.add(question)
     view.add(Done("waiting"))
     await rig.channel.reply(rig.thread(topic), Memory()).finish(view.final())
 
@@ -114,7 +115,7 @@ async def test_an_option_too_long_for_a_button_comes_back_in_full(rig: Rig) -> N
 @demanded("buttons")
 async def test_a_long_text_has_its_buttons_at_the_end(rig: Rig) -> None:
     words = [f"word{number}" for number in range(rig.channel.limits.text // 4)]
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words), COLOURS))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words), (COLOURS,)))
     assert re.findall(r"word\d+", " ".join(rig.visible())) == words
     assert rig.buttons() == list(COLOURS.options)
     rig.press("red")
@@ -137,11 +138,27 @@ async def test_many_options_can_all_be_read(rig: Rig) -> None:
 @demanded("buttons")
 async def test_an_answered_question_has_no_buttons_any_more(rig: Rig) -> None:
     posts = Memory()
-    await rig.channel.reply(rig.thread(), posts).finish(Final("Which colour?", COLOURS))
+    await rig.channel.reply(rig.thread(), posts).finish(Final("Which colour?", (COLOURS,)))
     assert rig.buttons()
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Red it is."))
     assert rig.visible() == ["Red it is."]
     assert not rig.buttons()
+
+
+@demanded("buttons")
+async def test_several_questions_have_their_own_buttons(rig: Rig) -> None:
+    await ask(rig, COLOURS, Ask("ask-5", "Which size?", ("small", "large")))
+    seen = "\n".join(rig.visible())
+    assert seen.index("1.") < seen.index("Which colour?") < seen.index("2.") < seen.index("Which size?")
+    rig.press("large")
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text) == ("ask-5", "large")
+    await until(rig.felt)
+    await until(lambda: not rig.buttons())
+    rig.press("red")  # the other's are still there
+    click = await rig.box.next(2, kind=Kind.CLICK)
+    assert (click.target, click.text) == (COLOURS.id, "red")
+    await until(rig.felt)
 
 
 # ---------------------------------------------------------------- changes of mind

@@ -130,9 +130,10 @@ class People(Methods):
         return self.deliver(self.event("im.message.reaction.created_v1", event))
 
     def press(self, label: str, *, chat: str = DIRECT, root: str = "", person: str = JANE) -> str:
-        """A person presses a button of the bot's last card; gives the frame's id (see `answers`)."""
-        button = next(b for b in self.buttons(chat, root) if b["text"]["content"] == label)
-        shown = [said for said in self.bot_messages(chat, root) if said.card][-1]
+        """A person presses a button of the bot's last card that has it; gives the frame's id (see `answers`)."""
+        cards = [said for said in reversed(self.bot_messages(chat, root)) if said.card]
+        buttons = [(said, e) for said in cards for e in self.cards[said.card].elements() if e["tag"] == "button"]
+        shown, button = next((said, b) for said, b in buttons if b["text"]["content"] == label)
         event = {
             "operator": {"tenant_key": TENANT, "open_id": person, "union_id": f"on_{person}"},
             "token": f"c-{uuid.uuid4().hex}",

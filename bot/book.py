@@ -71,7 +71,7 @@ def move(execute: Execute, old: Thread, new: Thread) -> None:
         " ON CONFLICT(thread) DO UPDATE SET conversation=excluded.conversation, count=excluded.count",
         values,
     )
-    execute("UPDATE addresses SET moved=:new WHERE thread=:old", values)
+    execute("UPDATE posts SET thread=:new WHERE thread=:old", values)
     execute("UPDATE conversations SET thread=:new WHERE thread=:old", values)
     execute("UPDATE outbox SET thread=:new WHERE thread=:old AND state<2", values)
 

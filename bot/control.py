@@ -22,7 +22,7 @@ import orjson
 
 from agent.conversation import Final, Thread
 from agent.stored import Damaged
-from bot import access, book
+from bot import access, book, outbox
 from bot.store import Execute, Store
 from sandbox.base import SandboxError
 from sandbox.disk.loop_images import Images
@@ -71,18 +71,18 @@ class Operations:
 
     async def dead_requeue(self, id: str) -> Answer:
         """Deliver a dead reply again."""
-        return await self._dead_set(id, "UPDATE outbox SET state=0, error='' WHERE id=:id AND state=3 RETURNING id")
+        return await self._dead_set(id, outbox.requeue)
 
     async def dead_drop(self, id: str) -> Answer:
         """Forget a dead letter."""
         if id.startswith("in"):
-            return await self._dead_set(
-                id.removeprefix("in"), "UPDATE inbox SET state=2 WHERE id=:id AND state=3 RETURNING id"
-            )
-        return await self._dead_set(id, "UPDATE outbox SET state=4 WHERE id=:id AND state=3 RETURNING id")
+            sql = "UPDATE inbox SET state=2 WHERE id=:id AND state=3 RETURNING id"
+        else:
+            sql = "UPDATE outbox SET state=4 WHERE id=:id AND state=3 RETURNING id"
+        return await self._dead_set(id.removeprefix("in"), lambda execute, row: execute(sql, {"id": row}))
 
-    async def _dead_set(self, id: str, sql: str) -> Answer:
-        if not id.isdigit() or not await self._store.run(lambda execute: execute(sql, {"id": int(id)})):
+    async def _dead_set(self, id: str, change: Callable[[Execute, int], object]) -> Answer:
+        if not id.isdigit() or not await self._store.run(lambda execute: change(execute, int(id))):
             raise Unknown(f"there is no dead letter {id}: see `fawn dead list`")
         self._changed()
         return {"id": id}

@@ -14,7 +14,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-HEAD = "0003"
+HEAD = "0004"
 CHECKPOINTS = 1  # of the tables in agent/checkpoints.py, and of what is serialized into them
 SCHEMA = Path(__file__).parent / "schema.sql"
 VERSIONS = Path(__file__).parent / "migrations" / "versions"

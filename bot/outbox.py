@@ -1,19 +1,20 @@
 """Make what the outbox holds visible: one lane per address, in order, each row once.
 
 Rows are written in the transaction that ends a run; the lane delivers them through the reply that already streams
-(an edit) or a new one over what `posts` knows. Retries go by the type of error; a refusal ends the row and says so.
+(an edit) or a new one over what `posts` knows. Retries go by the type of error; a refusal ends the row and says so, and
+so does the end of patience. Later rows overtake one that has failed for a minute; it is tried again before each of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import orjson
@@ -24,11 +25,12 @@ from bot.lease import Job
 from bot.sections import Limits
 from bot.store import Execute, Row, Store, StoreError
 from bot.supervise import BackgroundTasks, run_forever
-from channels.base import Channel, ChannelError, Gone, OutFile, Refused, Reply, TryLater, Unknown
+from channels.base import Channel, ChannelError, Gone, OutFile, Refused, Reply, TryLater, Unconfirmed, Unknown
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 60.0  # the longest wait between two tries, unless the platform asks for more
+RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
 BATCH = 500  # rows taken in one look
 ACT = 2.0  # seconds between looks for rows that came without a wake-up
 
@@ -58,14 +60,40 @@ class Item:
         return f"r{self.run}" if self.kind == "reply" else f"o{self.id}"
 
 
+class Away(TryLater):
+    """The channel is not connected: nothing was tried."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A row in its lane. Times are monotonic."""
+
+    item: Item
+    attempts: int  # in all processes
+    failures: int = 0
+    failed: float = 0.0  # for the first time
+    due: float = 0.0  # to be tried again
+
+
+@dataclass(slots=True)
+class Lane:
+    """The rows of an address, in order."""
+
+    rows: list[Pending] = field(default_factory=list)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Outbox:
     """All lanes. `channel` finds a connected channel by name (None while it is away)."""
+
+    OVERTAKE_SECONDS = 60.0  # a row that fails for longer holds back no other
+    UNKNOWN_SECONDS = 5.0  # before a post of unknown outcome is repeated: few repeats are allowed
 
     def __init__(self, store: Store, channel: Callable[[str], Channel | None], limits: Limits) -> None:
         self._store = store
         self._channel = channel
         self._limits = limits
-        self._lanes: dict[Thread, deque[Item]] = {}
+        self._lanes: dict[Thread, Lane] = {}
         self._live: dict[int, Reply] = {}  # run → the reply that streams it
         self._wake = asyncio.Event()
         self._claiming = False
@@ -112,55 +140,71 @@ class Outbox:
 
     def _offer(self, item: Item) -> None:
         lane = self._lanes.get(item.thread)
-        if lane is not None:
-            lane.append(item)
-            return
-        self._lanes[item.thread] = deque([item])
-        self._tasks.start(self._run(item.thread), name=f"lane {item.thread}")
+        if lane is None:
+            lane = self._lanes[item.thread] = Lane()
+            self._tasks.start(self._run(item.thread, lane), name=f"lane {item.thread}")
+        lane.rows.append(Pending(item, item.attempts))
+        lane.more.set()
 
-    async def _run(self, thread: Thread) -> None:
+    async def _run(self, thread: Thread, lane: Lane) -> None:
         """Deliver a lane's rows in order; the lane ends in the same step that finds it empty."""
-        lane = self._lanes[thread]
         try:
-            while lane:
-                try:
-                    await self._deliver(lane[0])
-                except Exception as error:  # the boundary of one row, also of its burial
-                    log.exception("outbox.fault row=%d", lane[0].id)
-                    await self._end(lane[0], 3, repr(error))
-                lane.popleft()
+            while lane.rows:
+                lane.more.clear()
+                now, open_ = time.monotonic(), self._open(lane)
+                due = [number for number, row in enumerate(open_, 1) if row.due <= now]
+                for row in open_[: due[-1]] if due else ():  # the first goes first, so that an outage changes no order
+                    if await self._try(row):
+                        lane.rows.remove(row)
+                if lane.rows:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(max(0.0, self._due(lane) - time.monotonic())):
+                            await lane.more.wait()
         finally:
             del self._lanes[thread]
 
-    async def _deliver(self, item: Item) -> None:
-        """Until it is visible, or never will be."""
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                await self._show(item)
-            except Refused as error:
-                return await self._bury(item, error)
-            except (ChannelError, StoreError) as error:
-                await self._drop_live(item)
-                wait = min(PATIENCE, 0.5 * 2 ** min(attempt, 10)) * random.uniform(0.8, 1.2)  # noqa: S311 — jitter
-                if isinstance(error, TryLater):
-                    wait = max(error.after, min(wait, 5.0) if error.after else wait)
-                if isinstance(error, Unknown):
-                    wait = min(wait, 1.0)
-                log.warning("outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, attempt, wait, error)
-                await asyncio.sleep(wait)
-            except Exception as error:  # the boundary of one row: a fault of ours must not stop the lane
-                log.exception("outbox.fault row=%d", item.id)
-                return await self._bury(item, error)
-            else:
-                await self._drop_live(item)
-                return await self._end(item, 2, "")
+    def _open(self, lane: Lane) -> list[Pending]:
+        """The rows that have nobody before them but rows that fail for long."""
+        late = time.monotonic() - self.OVERTAKE_SECONDS
+        failing = list(itertools.takewhile(lambda row: row.failures and row.failed <= late, lane.rows))
+        return lane.rows[: len(failing) + 1]
+
+    def _due(self, lane: Lane) -> float:
+        """When something is to be done."""
+        open_ = self._open(lane)
+        due = min(row.due for row in open_)
+        return due if len(open_) == len(lane.rows) else min(due, open_[-1].failed + self.OVERTAKE_SECONDS)
+
+    async def _try(self, row: Pending) -> bool:
+        """Try once. True: it is visible, or never will be."""
+        try:
+            return await self._deliver(row)
+        except Exception as error:  # the boundary of one row, also of its burial
+            log.exception("outbox.fault row=%d", row.item.id)
+            await self._end(row.item, 3, repr(error))
+            return True
+
+    async def _deliver(self, row: Pending) -> bool:
+        item = row.item
+        try:
+            await self._show(item)
+        except Refused as error:
+            await self._bury(item, error)
+        except (ChannelError, StoreError) as error:
+            await self._drop_live(item)
+            return await self._put_off(row, error)
+        except Exception as error:  # the boundary of one row: a fault of ours must not stop the lane
+            log.exception("outbox.fault row=%d", item.id)
+            await self._bury(item, error)
+        else:
+            await self._drop_live(item)
+            await self._end(item, 2, "")
+        return True
 
     async def _show(self, item: Item) -> None:
         channel = self._channel(item.thread.channel)
         if channel is None:
-            raise TryLater("the channel is not connected", 0.5)
+            raise Away("the channel is not connected", 0.5)
         if item.kind == "file":
             file = _file(item)
             await channel.send_file(item.thread, file, await self._posts(item))
@@ -191,16 +235,40 @@ class Outbox:
         if item.kind == "reply" and item.run is not None and (reply := self._live.pop(item.run, None)):
             await reply.close()
 
+    async def _put_off(self, row: Pending, error: Exception) -> bool:
+        """It failed: note when it is tried again. True when that was too often, for too long."""
+        item, now = row.item, time.monotonic()
+        if isinstance(error, ChannelError) and not isinstance(error, Away):
+            row.attempts += 1
+            if row.attempts >= RETRY_LIMIT and time.time() - item.created >= RETRY_LIMIT_SECONDS:
+                await self._bury(item, error)
+                return True
+            await self._count(row, error)
+        row.failed = row.failed if row.failures else now
+        row.failures += 1
+        wait = min(PATIENCE, 0.5 * 2 ** min(row.failures, 10)) * random.uniform(0.8, 1.2)  # noqa: S311 — jitter
+        if isinstance(error, TryLater):
+            wait = max(error.after, min(wait, 5.0) if error.after else wait)
+        if isinstance(error, Unknown):
+            wait = max(wait, self.UNKNOWN_SECONDS)
+        row.due = now + wait
+        log.warning("outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, error)
+        return False
+
+    async def _count(self, row: Pending, error: ChannelError) -> None:
+        values = {"id": row.item.id, "attempts": row.attempts, "error": str(error)}
+        sql = "UPDATE outbox SET attempts=:attempts, error=:error WHERE id=:id"
+        try:
+            await self._store.run(lambda execute: execute(sql, values))
+        except StoreError as fault:  # then it is counted with the next try, unless the process ends before
+            log.error("outbox.uncounted row=%d reason=%s", row.item.id, fault)  # noqa: TRY400 — the reason is enough
+
     async def _bury(self, item: Item, error: Exception) -> None:
-        """Refused for good: the row is a dead letter; the chat is told once, unless it is gone."""
+        """It will not be delivered: the row is a dead letter; the chat is told once, unless it is gone."""
         await self._drop_live(item)
         log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
-        words = ""
-        if not isinstance(error, Gone) and item.kind == "file":
-            words = f"I could not send {_file(item).name}: {error}"
-        elif not isinstance(error, Gone) and item.kind == "reply":
-            words = "I have an answer, but this chat refused it. The operator can look with `fawn dead list`."
-        await self._end(item, 4 if isinstance(error, Gone) else 3, str(error) or type(error).__name__, words)
+        gone = isinstance(error, Gone)
+        await self._end(item, 4 if gone else 3, str(error) or type(error).__name__, "" if gone else _notice(item, error))
 
     async def _end(self, item: Item, state: int, error: str, words: str = "") -> None:
         now = time.time()
@@ -213,12 +281,12 @@ class Outbox:
             if words:
                 book.say(execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to)
 
-        while True:
+        for attempt in itertools.count(1):
             try:
                 await self._store.run(work)
                 break
             except StoreError as fault:  # shown already: if this cannot be recorded it would be shown again
-                log.error("outbox.unrecorded row=%d reason=%s", item.id, fault)  # noqa: TRY400 — the reason is enough
+                log.error("outbox.unrecorded row=%d attempt=%d wait=1.0 reason=%s", item.id, attempt, fault)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         if words:
             self.wake()
@@ -240,6 +308,32 @@ def _claim(execute: Execute) -> list[Item]:
             log.error("outbox.damaged row=%d reason=%r", row["id"], error)  # noqa: TRY400 — the reason is enough
             execute("UPDATE outbox SET state=3, error=:error WHERE id=:id", {"error": repr(error), "id": row["id"]})
     return items
+
+
+def _notice(item: Item, error: Exception) -> str:
+    """What the chat is told of a dead letter; nothing of the bot's own lines."""
+    if item.kind not in ("reply", "file"):
+        return ""
+    what = _file(item).name if item.kind == "file" else "my answer"
+    if isinstance(error, Unconfirmed):
+        return f"I sent {what}, but got no confirmation that it arrived. If you cannot see it, ask me for it again."
+    if item.kind == "file":
+        return f"I could not send {what}: {error}"
+    why = "this chat refused it" if isinstance(error, Refused) else f"I could not deliver it here: {error}"
+    return f"I have an answer, but {why}. The operator can look with `fawn dead list`."
+
+
+def requeue(execute: Execute, row: int) -> bool:
+    """Try a dead letter again, as if it were new; what may be visible of it is still marked as a repeat. False: there
+    is none."""
+    rows = execute(
+        "UPDATE outbox SET state=0, attempts=0, error='' WHERE id=:id AND state=3"
+        " RETURNING CASE kind WHEN 'reply' THEN 'r' || run ELSE 'o' || id END AS reply",
+        {"id": row},
+    )
+    for found in rows:
+        execute("UPDATE posts SET posts=1 WHERE reply=:reply", {"reply": found["reply"]})
+    return bool(rows)
 
 
 def _answer_of(execute: Execute, item: Item) -> str:

@@ -29,36 +29,43 @@ class StoredPosts:
 
     async def sending(self, index: int) -> None:
         """Committed right before a post."""
-        self._known[index] = Posted(index, None)
-        await self._write(index, "")
+        await self._write(Posted(index, None, self._unknown(index) + 1))
 
     async def sent(self, index: int, message_id: str) -> None:
         """Committed as soon as the platform told the id."""
-        self._known[index] = Posted(index, message_id)
-        await self._write(index, message_id)
+        await self._write(Posted(index, message_id))
 
     async def unsent(self, index: int) -> None:
-        """The platform did not take it: as if it had never been tried."""
+        """The platform did not take it: as if this post had never been tried."""
+        if (before := self._unknown(index) - 1) > 0:
+            return await self._write(Posted(index, None, before))
         self._known.pop(index, None)
         values = {"reply": self.key, "part": index}
         await self._store.run(lambda execute: execute("DELETE FROM posts WHERE reply=:reply AND part=:part", values))
 
-    async def _write(self, index: int, message_id: str) -> None:
+    def _unknown(self, index: int) -> int:
+        known = self._known.get(index)
+        return known.posts if known and known.id is None else 0
+
+    async def _write(self, posted: Posted) -> None:
+        self._known[posted.index] = posted
         values = {
             "reply": self.key,
-            "part": index,
+            "part": posted.index,
             "thread": str(self._thread),
             "conversation": self._conversation,
-            "id": message_id,
-            "sent": int(bool(message_id)),
+            "id": posted.id or "",
+            "sent": int(bool(posted.id)),
+            "posts": posted.posts,
             "now": time.time(),
         }
 
         def work(execute: Execute) -> None:
             execute(
-                "INSERT INTO posts(reply, part, thread, conversation, message_id, sent, created)"
-                " VALUES (:reply, :part, :thread, :conversation, :id, :sent, :now)"
-                " ON CONFLICT(reply, part) DO UPDATE SET message_id=excluded.message_id, sent=excluded.sent",
+                "INSERT INTO posts(reply, part, thread, conversation, message_id, sent, posts, created)"
+                " VALUES (:reply, :part, :thread, :conversation, :id, :sent, :posts, :now)"
+                " ON CONFLICT(reply, part) DO UPDATE SET message_id=excluded.message_id, sent=excluded.sent,"
+                " posts=excluded.posts",
                 values,
             )
 
@@ -67,5 +74,5 @@ class StoredPosts:
 
 def known(execute: Execute, key: str) -> list[Posted]:
     """What the store knows of a reply's messages."""
-    rows = execute("SELECT part, message_id, sent FROM posts WHERE reply=:key ORDER BY part", {"key": key})
-    return [Posted(row["part"], row["message_id"] if row["sent"] else None) for row in rows]
+    rows = execute("SELECT part, message_id, sent, posts FROM posts WHERE reply=:key ORDER BY part", {"key": key})
+    return [Posted(row["part"], row["message_id"] if row["sent"] else None, row["posts"]) for row in rows]

@@ -59,7 +59,6 @@ CREATE TABLE addresses (
     thread TEXT NOT NULL,
     conversation TEXT NOT NULL,
     count INTEGER DEFAULT '1' NOT NULL,
-    moved TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (thread)
 );
 CREATE INDEX addresses_conversation ON addresses (conversation);
@@ -106,7 +105,8 @@ CREATE TABLE outbox (
 );
 CREATE INDEX outbox_state ON outbox (state, created);
 
--- The messages of a reply on its platform. sent=0: committed right before the call, outcome not known yet.
+-- The messages of a reply on its platform. sent=0: committed right before the call, outcome not known yet; `posts` of
+-- such calls went out.
 CREATE TABLE posts (
     reply TEXT NOT NULL,
     part INTEGER NOT NULL,
@@ -115,6 +115,7 @@ CREATE TABLE posts (
     message_id TEXT DEFAULT '' NOT NULL,
     sent INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
+    posts INTEGER DEFAULT '1' NOT NULL,
     PRIMARY KEY (reply, part)
 );
 CREATE INDEX posts_created ON posts (created);
@@ -161,9 +162,18 @@ CREATE TABLE heard (
     PRIMARY KEY (channel, workspace, chat, topic)
 );
 
+-- Absences of which something is still to be read: what was heard before `since` is complete, whatever `heard` says.
+CREATE TABLE gaps (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    channel TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    since FLOAT NOT NULL
+);
+CREATE INDEX gaps_place ON gaps (channel, workspace);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0003');
+INSERT INTO alembic_version VALUES ('0004');
 COMMIT;

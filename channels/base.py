@@ -10,6 +10,7 @@ what to do about it.
     ├── TryLater     the platform asked to wait, or could not be reached: nothing was shown, try again after a while
     ├── Unknown      the call went out and no answer came: it may or may not be visible
     └── Refused      the platform said no, for good
+        ├── Unconfirmed  it was posted as often as it may be, and no answer ever came
         └── Gone     …because the chat is gone or the bot was blocked: nothing will ever be shown there
 """
 
@@ -45,6 +46,10 @@ class Refused(ChannelError):
     """The platform refused this call for good."""
 
 
+class Unconfirmed(Refused):
+    """Every post of it had an unknown outcome: it may be visible, and is not posted again."""
+
+
 class Gone(Refused):
     """The chat does not exist any more, or the bot was blocked or removed: stop trying."""
 
@@ -77,19 +82,20 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """One message of a reply: `id` is the platform's message id, None when a post went out with unknown outcome."""
+    """One message of a reply: `id` is the platform's message id, None when `posts` went out with unknown outcome."""
 
     index: int
     id: str | None
+    posts: int = 1
 
 
 class Posts(Protocol):
     """The memory of a reply's messages, kept in the store so that a restart edits instead of posting again.
 
     Before every post that carries content: `await sending(i)`; as soon as its id is known: `await sent(i, id)`; when
-    the platform did not take it (TryLater, Refused): `await unsent(i)`. After a crash between the first two, `known`
-    has an entry with id None: post it again, marked as a possible repeat (or with the same `key` where posts are
-    idempotent). Edits need none of this.
+    the platform did not take this post (TryLater, Refused): `await unsent(i)`. After a crash between the first two,
+    `known` has an entry with id None, which counts such posts: post it again, marked as a possible repeat (or with the
+    same `key` where posts are idempotent), until they are too many (Unconfirmed). Edits need none of this.
     """
 
     key: str  # stable for the life of the reply, at most 20 characters of [a-z0-9-]: an idempotency key's stem

@@ -8,10 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.conversation import Block, Done, Final, View
-from channels.base import ChannelError, Posts, Refused, TryLater, Unknown, first_post
+from channels.base import ChannelError, Posts, Refused, TryLater, Unconfirmed, Unknown, first_post
 from channels.pace import Place, Priority
 
 log = logging.getLogger(__name__)
+
+MOST_POSTS = 2  # of one message, when the outcome of each is unknown: people may see all of them
+MOST_REPEATS = 5  # …where the platform knows a repeat: it does so for some minutes only
+UNCONFIRMED = "it was posted {n} times and no answer came"
 
 P = TypeVar("P")  # a part: what one message shows; equal parts look the same
 C = TypeVar("C", contravariant=True)
@@ -244,11 +248,14 @@ class Writer(Generic[P]):
 
     async def _post(self, index: int, part: P, content: bool) -> None:
         """Post, with the store told before and after. Cancelled, it waits a little for the id it is about to get."""
-        unknown = any(post.index == index and post.id is None for post in self._posts.known)
+        unknown = sum(post.posts for post in self._posts.known if post.index == index and post.id is None)
         if unknown and isinstance(self._surface, Seeking) and (found := await self._surface.seek(index)):
             await self._posts.sent(index, found)
             self._ids[index] = found
             return await self._edit(index, part)
+        most = MOST_REPEATS if self._place.idempotent else MOST_POSTS
+        if unknown >= (most if self._ending else most - 1):  # a stream leaves one for the final
+            raise Unconfirmed(UNCONFIRMED.format(n=unknown))
         if unknown and not self._place.idempotent:
             self._marked.add(index)
         sent = asyncio.create_task(self._send(index, part, content), name=f"post {self._posts.key} {index}")
@@ -265,7 +272,7 @@ class Writer(Generic[P]):
         try:
             message_id = await self._surface.post(self._surface.repeat(part) if index in self._marked else part, index)
         except (TryLater, Refused):
-            if content and index not in self._marked:
+            if content:
                 await self._posts.unsent(index)
             raise
         await self._posts.sent(index, message_id)
@@ -282,15 +289,16 @@ class Writer(Generic[P]):
         self._shown.pop(index, None)
 
 
-async def post_once(posts: Posts, post: Callable[[], Awaitable[str]]) -> None:
-    """Make the one post of a file, with the store told before and after. One whose outcome was unknown before stays so
-    until it is known. Raises ChannelError."""
+async def post_once(posts: Posts, post: Callable[[], Awaitable[str]], most: int = MOST_POSTS) -> None:
+    """Make the one post of a file, with the store told before and after; at most so many while the outcome stays
+    unknown. Raises ChannelError."""
     known = first_post(posts)
+    if known and known.posts >= most:
+        raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
     await posts.sending(0)
     try:
         message_id = await post()
     except (TryLater, Refused):
-        if not known:
-            await posts.unsent(0)
+        await posts.unsent(0)
         raise
     await posts.sent(0, message_id)

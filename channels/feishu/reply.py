@@ -93,10 +93,6 @@ class Surface:
     async def post(self, part: Part, index: int) -> str:
         try:
             message_id = await self._post(part, index)
-        except TryLater as error:
-            if index in self._unknown:  # not taken this time, but perhaps before: that must not be forgotten
-                raise Unknown(str(error)) from None
-            raise
         except Unknown:
             self._unknown.add(index)
             raise

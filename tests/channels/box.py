@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,25 +15,36 @@ from tests.fakes.server import until
 log = logging.getLogger(__name__)
 
 
+class Rows(dict[int, str | None]):
+    """Message ids by part, None where the outcome is unknown: of so many posts."""
+
+    def __init__(self, rows: Mapping[int, str | None]) -> None:
+        super().__init__(rows)
+        self.posts = dict.fromkeys(rows, 1)
+
+
 class Memory:
     """`channels.base.Posts` in memory. A second one over the same `rows` is what a restarted process sees."""
 
     def __init__(self, key: str = "r1", rows: dict[int, str | None] | None = None) -> None:
         self.key = key
-        self.rows: dict[int, str | None] = {} if rows is None else rows
+        self.rows = rows if isinstance(rows, Rows) else Rows(rows or {})
 
     @property
     def known(self) -> Sequence[Posted]:
-        return [Posted(index, self.rows[index]) for index in sorted(self.rows)]
+        return [Posted(index, self.rows[index], self.rows.posts[index]) for index in sorted(self.rows)]
 
     async def sending(self, index: int) -> None:
-        self.rows[index] = None
+        before = self.rows.posts[index] if self.rows.get(index, "") is None else 0
+        self.rows[index], self.rows.posts[index] = None, before + 1
 
     async def sent(self, index: int, message_id: str) -> None:
-        self.rows[index] = message_id
+        self.rows[index], self.rows.posts[index] = message_id, 1
 
     async def unsent(self, index: int) -> None:
-        del self.rows[index]
+        self.rows.posts[index] -= 1
+        if not self.rows.posts[index]:
+            del self.rows[index]
 
 
 @dataclass

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from agent.conversation import ANYWHERE, Message
 from bot.sections import CatchUp
-from bot.store import Execute, Store
-from channels.base import Heard
+from bot.store import Execute, Store, StoreError
+from channels.base import Gap, Heard, NotStored
+
+T = TypeVar("T")
 
 OVERLAP = 60.0  # seconds read again: events that came together need not have been stored in their order
 THREADS = 7 * 86400.0  # seconds after which nobody goes on in a thread
@@ -43,17 +46,38 @@ class StoredPast:
         self.hours = settings.hours
         self.most = settings.messages
 
-    async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
-        """Chats, and threads that were used within a week."""
-        values = {"channel": channel, "workspace": workspace, "since": time.time() - THREADS}
-        rows = await self._store.run(
-            lambda execute: execute(
-                "SELECT chat, topic, time FROM heard WHERE channel=:channel AND workspace=:workspace"
-                " AND (topic='' OR time>:since)",
-                values,
+    async def open_gap(self, channel: str, workspace: str) -> Gap:
+        """Keep its begin in a row: what live events move until it is closed does not count. Gives chats, and threads
+        that were used within a week."""
+        place = {"channel": channel, "workspace": workspace}
+
+        def work(execute: Execute) -> Gap:
+            rows = execute(
+                "SELECT chat, topic, time FROM heard WHERE channel=:channel AND workspace=:workspace", place
             )
-        )
-        return [Heard(row["chat"], row["topic"], row["time"] - OVERLAP) for row in rows]
+            if not rows:
+                return Gap()
+            left = execute("DELETE FROM gaps WHERE channel=:channel AND workspace=:workspace RETURNING since", place)
+            since = min([max(row["time"] for row in rows), *(row["since"] for row in left)])
+            [gap] = execute(
+                "INSERT INTO gaps(channel, workspace, since) VALUES (:channel, :workspace, :since) RETURNING id",
+                {**place, "since": since},
+            )
+            used = [row for row in rows if not row["topic"] or row["time"] > time.time() - THREADS]
+            heard = [Heard(row["chat"], row["topic"], min(row["time"], since) - OVERLAP) for row in used]
+            return Gap(heard, gap["id"])
+
+        return await self._run(work)
+
+    async def close_gap(self, gap: Gap) -> None:
+        """Nothing to do for one that became part of a later one."""
+        await self._run(lambda execute: execute("DELETE FROM gaps WHERE id=:id", {"id": gap.id}))
+
+    async def _run(self, work: Callable[[Execute], T]) -> T:
+        try:
+            return await self._store.run(work)
+        except StoreError as error:
+            raise NotStored(str(error)) from error
 
     async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
         """Those of these messages that are kept as posts."""

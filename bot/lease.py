@@ -285,7 +285,7 @@ def more(execute: Execute, job: Job, now: float, longest: float) -> tuple[list[M
 def steered(execute: Execute, job: Job) -> list[Message]:
     """What `more` has taken into the run."""
     rows = execute("SELECT * FROM inbox WHERE run=:run AND steered=1 AND state<2 ORDER BY id", {"run": job.run})
-    return list(_merge(rows))
+    return list(_merged(rows).values())
 
 
 def add_usage(execute: Execute, run: int, usage: Usage, model: str = "") -> None:

@@ -194,18 +194,32 @@ class Heard:
     time: float
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An absence: every chat with its latest event before it ("" as topic) and every thread in use lately; nothing at a
+    first start."""
+
+    heard: Sequence[Heard] = ()
+    id: int = 0
+
+
 class Past(Protocol):
     """What was heard before, for platforms that keep no events for a bot that is away.
 
-    A channel reads what came in between (not older than `hours`, at most `most` messages a chat) through the platform's
-    history, oldest first, and offers it to `receive` like any event: the inbox knows what it has already.
+    A channel opens a gap before the first event moves its chats on. It reads what came in between (not older than
+    `hours`, at most `most` messages a chat) through the platform's history, oldest first, and offers it to `receive`
+    like any event: the inbox knows what it has already. It closes the gap when all of that is stored; one that a crash
+    left open is part of the next.
     """
 
     hours: float  # 0: do not catch up
     most: int
 
-    async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
-        """Every chat with its latest event ("" as topic) and every thread in use lately; nothing at a first start."""
+    async def open_gap(self, channel: str, workspace: str) -> Gap:
+        """Keep where to read on from. Raises NotStored."""
+
+    async def close_gap(self, gap: Gap) -> None:
+        """All of it is read and stored. Raises NotStored."""
 
     async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
         """Which of these messages of the bot are posts of this service, and not of another one on the same token."""
@@ -217,8 +231,11 @@ class NoPast:
     hours = 0.0
     most = 0
 
-    async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
-        return ()
+    async def open_gap(self, channel: str, workspace: str) -> Gap:
+        return Gap()
+
+    async def close_gap(self, gap: Gap) -> None:
+        return
 
     async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
         return set()

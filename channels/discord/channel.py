@@ -38,7 +38,7 @@ from channels.discord.reply import LIMIT, NO_PREVIEWS, LiveWriter, Surface, nonc
 from channels.discord.rivals import STANDBY, Rivals
 from channels.discord.rooms import Rooms
 from channels.pace import Budget, Place, Priority, Rates
-from channels.writer import Missing, post_once
+from channels.writer import MOST_REPEATS, Missing, post_once
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class Discord:
         place = self._place(thread)
         await place.take(Priority.FINAL)
         try:
-            await post_once(posts, lambda: self._upload(thread, file, posts.key))
+            await post_once(posts, lambda: self._upload(thread, file, posts.key), MOST_REPEATS)
         except TryLater as error:
             place.close(error.after)
             raise

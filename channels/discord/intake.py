@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from agent.conversation import Kind, Message, Thread, Unreadable
-from channels.base import ChannelError, NotStored, Past, Receipt, Receive
+from channels.base import ChannelError, NotStored, Past, Receipt, Receive, TryLater
 from channels.discord import events
 from channels.discord.calls import Calls
 from channels.discord.interactions import Interactions
@@ -230,9 +230,15 @@ class Intake:
         guild = "" if workspace == DIRECT else workspace
         again = True
         while again:
-            async for channel, found in missed(self._calls, self._places, self._rivals, self._past, workspace):
-                log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
-                await self._offer(self._messages(found, await self._places.address(channel, guild)), live=False)
+            try:
+                gap = await self._past.open_gap(NAME, workspace)
+                read = missed(self._calls, self._places, self._rivals, self._past, workspace, gap.heard)
+                async for channel, found in read:
+                    log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
+                    await self._offer(self._messages(found, await self._places.address(channel, guild)), live=False)
+                await self._past.close_gap(gap)
+            except (TryLater, NotStored) as error:  # the next catch-up begins where this one did
+                log.warning("discord.not_caught_up workspace=%s reason=%s", workspace, error)
             again = workspace in self._again
             self._again.discard(workspace)
         while came := self._gates[workspace]:

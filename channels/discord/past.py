@@ -24,10 +24,11 @@ Json = dict[str, Any]  # the shape is Discord's
 
 
 async def missed(
-    calls: Calls, places: Places, rivals: Rivals, past: Past, workspace: str
+    calls: Calls, places: Places, rivals: Rivals, past: Past, workspace: str, heard: Sequence[Heard]
 ) -> AsyncIterator[tuple[str, list[Json]]]:
-    """(channel or thread, its messages since it was heard, oldest first) of a server, or of the direct chats."""
-    heard = await past.heard(NAME, workspace)
+    """(channel or thread, its messages since it was heard, oldest first) of a server, or of the direct chats. Raises
+    TryLater in the end when some could not be read."""
+    unread: TryLater | None = None
     oldest = time.time() - past.hours * 3600
     for channel, since in _since(heard, places, workspace, oldest) if heard else ():
         after = snowflake(max(since, oldest) + 0.001)
@@ -41,6 +42,9 @@ async def missed(
             log.info("discord.no_history channel=%s reason=%s", channel, error)
         except TryLater as error:
             log.warning("discord.no_history channel=%s reason=%s", channel, error)
+            unread = error
+    if unread:
+        raise unread
 
 
 def _since(heard: Sequence[Heard], places: Places, workspace: str, oldest: float) -> list[tuple[str, float]]:

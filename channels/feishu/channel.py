@@ -19,7 +19,7 @@ from channels.base import (
     ChannelError,
     CommandInfo,
     Health,
-    Heard,
+    Gap,
     Limits,
     NotStored,
     OutFile,
@@ -109,9 +109,9 @@ class Feishu:
         async def take(raw: bytes) -> object:
             return await self._take(raw, me, receive)
 
-        places = await past.heard(NAME, me.app) if past.hours else ()  # before the first event moves them on
+        gap = await past.open_gap(NAME, me.app) if past.hours else Gap()  # before the first event moves it on
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._catch_up(receive, past, me, places), name="feishu history")
+            group.create_task(self._catch_up(receive, past, me, gap), name="feishu history")
             await self._link.run(take)
 
     async def _hello(self) -> Me:
@@ -133,9 +133,9 @@ class Feishu:
             self._since = min(self._since, time.time() - away - KEPT)
             self._missed.set()
 
-    async def _catch_up(self, receive: Receive, past: Past, me: Me, first: Sequence[Heard]) -> None:
+    async def _catch_up(self, receive: Receive, past: Past, me: Me, first: Gap) -> None:
         """Read back what was missed: first what came before the start, later what got lost on the way."""
-        places: Sequence[Heard] | None = first
+        gap: Gap | None = first
 
         async def offer(events: Sequence[Message | Unreadable]) -> list[Receipt]:
             receipts = await receive(events)
@@ -148,16 +148,17 @@ class Feishu:
             self._missed.clear()
             since, self._since = self._since, math.inf
             try:
-                if places is None:
-                    heard = await past.heard(NAME, me.app) if past.hours else ()
-                    places = [replace(place, time=min(place.time, since)) for place in heard]
-                await self._history.catch_up(offer, places, past, me)
+                if gap is None:
+                    gap = await past.open_gap(NAME, me.app) if past.hours else Gap()
+                    gap = replace(gap, heard=[replace(place, time=min(place.time, since)) for place in gap.heard])
+                await self._history.catch_up(offer, gap.heard, past, me)
+                await past.close_gap(gap)
             except (ChannelError, NotStored) as error:
                 log.warning("feishu.catch_up_failed reason=%s", error)
                 await asyncio.sleep(SLOWEST)
                 self._missed.set()
             else:
-                places = None
+                gap = None
 
     async def _take(self, raw: bytes, me: Me, receive: Receive) -> object:
         """Store one event; gives the answer to a click. Raises NotStored."""

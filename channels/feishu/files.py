@@ -17,7 +17,7 @@ from channels.feishu.card import plain
 from channels.feishu.reply import Sender
 from channels.files import check, over, plain_name, within
 from channels.pace import Place, Priority
-from channels.writer import post_once
+from channels.writer import MOST_REPEATS, post_once
 
 UPLOAD = 30 << 20  # bytes (open.feishu.cn/document/server-docs/im-v1/file/create)
 IMAGE = 10 << 20  # bytes (…/image/create)
@@ -41,7 +41,7 @@ async def send(calls: Calls, sender: Sender, place: Place, file: OutFile, posts:
 
     await place.take(Priority.FINAL)
     try:
-        await post_once(posts, post)
+        await post_once(posts, post, MOST_REPEATS)
     except TryLater as error:
         place.close(error.after)
         raise

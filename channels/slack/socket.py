@@ -18,7 +18,7 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from agent.conversation import Kind, Message, Unreadable
-from channels.base import ChannelError, Health, Heard, NotStored, Past, Readiness, Receive, Refused
+from channels.base import ChannelError, Gap, Health, NotStored, Past, Readiness, Receive, Refused
 from channels.slack import Settings
 from channels.slack.calls import SDK, Calls, Json, Rejected
 from channels.slack.events import NAME, read, teams
@@ -87,7 +87,7 @@ class Socket:
         )
         self._vitals = Vitals(NAME, log)
         self._failures = 0
-        self._absences: asyncio.Queue[list[tuple[Team, Sequence[Heard]]]] = asyncio.Queue(1)  # to catch up with
+        self._absences: asyncio.Queue[list[tuple[Team, Gap]]] = asyncio.Queue(1)  # to catch up with
         self._receive: Receive | None = None
         self._side: asyncio.TaskGroup | None = None
         self._stalled: dict[str, tuple[Team, Message | Unreadable, Json]] = {}  # offered, and could not be stored
@@ -112,17 +112,18 @@ class Socket:
             side.create_task(self._offer_again(), name="slack stalled")
             side.create_task(self._catch_up(past), name="slack catch-up")
             while True:
-                heard: list[tuple[Team, Sequence[Heard]]] = []
+                gaps: list[tuple[Team, Gap]] = []
                 try:
                     for team in await self._reached():
-                        heard.append((team, await past.heard(NAME, (await team.hello()).team)))
+                        gaps.append((team, await past.open_gap(NAME, (await team.hello()).team)))
                     line = await self._open()
                 except (ChannelError, TimeoutError) as error:
                     await asyncio.sleep(self._trouble(error))
                     continue
                 self._vitals.became(Health.READY)
-                if not self._absences.full():  # one that waits reaches further back
-                    self._absences.put_nowait(heard)
+                if self._absences.full():  # one that waits is part of this one
+                    self._absences.get_nowait()
+                self._absences.put_nowait(gaps)
                 began = time.monotonic()
                 await self._stay(line)
                 self._vitals.became(Health.DOWN, "The connection to Slack broke off.")
@@ -258,22 +259,26 @@ class Socket:
     async def _catch_up(self, past: Past) -> None:
         """After every absence, one after the other: this needs no socket, and outlives it."""
         while True:
-            for team, heard in await self._absences.get():
-                count = 0
+            for team, gap in await self._absences.get():
+                count, stored = 0, True
                 try:
-                    async for message in missed(team, heard, past):
-                        await self._offer(team, message)
+                    async for message in missed(team, gap.heard, past):
+                        stored = await self._offer(team, message) and stored
                         count += 1
-                except ChannelError as error:
+                    if stored:
+                        await past.close_gap(gap)
+                except (ChannelError, NotStored) as error:
                     log.warning("slack.not_caught_up reason=%s", error)
                 log.info("slack.caught_up workspace=%s messages=%d", team.me.team if team.me else "", count)
 
-    async def _offer(self, team: Team, message: Message) -> None:
-        """Store what the history told, later if it cannot be done now."""
+    async def _offer(self, team: Team, message: Message) -> bool:
+        """Store what the history told, later if it cannot be done now (False)."""
         try:
             await self._store(team, message, {})
         except NotStored:
             self._stalled[message.key] = (team, message, {})
+            return False
+        return True
 
     def _soon(self, call: Awaitable[object], name: str) -> None:
         """Make a call that nothing depends on."""

@@ -20,7 +20,7 @@ from bot.migrate import migrate
 from bot.posts import StoredPosts
 from bot.sections import Access, CatchUp, Limits
 from bot.store import Store
-from channels.base import Receipt
+from channels.base import Gap, Receipt
 from tests.bot.idle import Idle
 
 THREAD = Thread("telegram", "1", "42")
@@ -159,7 +159,7 @@ async def test_what_a_stranger_wrote_is_not_answered_later(store: Store) -> None
 
 async def test_what_was_heard_is_known_after_a_restart(store: Store) -> None:
     past = StoredPast(store, CatchUp())
-    assert await past.heard("telegram", "1") == []
+    assert await past.open_gap("telegram", "1") == Gap()
     now = time.time()
     chat, thread = Thread("telegram", "1", "C1"), Thread("telegram", "1", "C1", "17.5")
     stranger = inbox(store, Access(pairing=False))
@@ -168,8 +168,37 @@ async def test_what_was_heard_is_known_after_a_restart(store: Store) -> None:
     )
     await stranger.receive([replace(HELLO, key="k3", thread=chat, time=now - 50)])
     await stranger.receive([replace(HELLO, key="k4", thread=Thread("telegram", "2", "C1"), time=now)])
-    heard = {(h.chat, h.topic): h.time for h in await past.heard("telegram", "1")}
+    heard = {(h.chat, h.topic): h.time for h in (await past.open_gap("telegram", "1")).heard}
     assert heard == {("C1", ""): now - OVERLAP, ("C1", "17.5"): now - OVERLAP}
+
+
+async def test_a_gap_stays_open_until_it_is_read(tmp_path: Path) -> None:
+    """A process ends in the middle of a catch-up; live events had gone on meanwhile."""
+    migrate(tmp_path / "fawn.db")
+    now = time.time()
+    chats = [Thread("telegram", "T1", name) for name in ("C1", "C2")]
+
+    def at(when: float, thread: Thread) -> Message:
+        return replace(HELLO, key=f"{thread} {when}", thread=thread, time=when)
+
+    async def heard(store: Store) -> tuple[Gap, list[float]]:
+        gap = await StoredPast(store, CatchUp()).open_gap("telegram", "T1")
+        return gap, [place.time + OVERLAP for place in sorted(gap.heard, key=lambda place: place.chat)]
+
+    async with Store(tmp_path / "fawn.db") as store:
+        await inbox(store).receive([at(now - 900, chats[0]), at(now - 800, chats[1])])
+        assert (await heard(store))[1] == [now - 900, now - 800]
+        await inbox(store).receive([at(now - 10, chat) for chat in chats])
+    async with Store(tmp_path / "fawn.db") as store:
+        older, times = await heard(store)
+        assert times == [now - 800, now - 800]
+        newer, times = await heard(store)  # the connection broke again before it was read
+        assert times == [now - 800, now - 800]
+        await StoredPast(store, CatchUp()).close_gap(older)  # a late reader of what is part of the newer one now
+        newest, times = await heard(store)
+        assert times == [now - 800, now - 800]
+        await StoredPast(store, CatchUp()).close_gap(newest)
+        assert (await heard(store))[1] == [now - 10, now - 10]
 
 
 async def test_posts_are_known_as_ours(store: Store) -> None:

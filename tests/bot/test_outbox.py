@@ -12,13 +12,14 @@ import pytest
 
 from agent.conversation import Attachment, Block, Final, Message, Thread
 from bot import book
-from bot.lease import take_over
+from bot.lease import Job, take_over
 from bot.migrate import migrate
-from bot.outbox import Outbox, file_payload
+from bot.outbox import RETRY_LIMIT, Outbox, enqueue, file_payload, requeue
 from bot.sections import Limits
 from bot.store import Store
 from channels.base import (
     NO_PAST,
+    Channel,
     ChannelError,
     CommandInfo,
     Gone,
@@ -36,12 +37,14 @@ from channels.base import (
 from channels.base import (
     Limits as Allowed,
 )
+from tests.channels.rig_telegram import TelegramRig
+from tests.fakes.server import until
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
 
 
 class Wall:
-    """A channel that writes on a wall. `faults` are raised by the next posts in a chat."""
+    """A channel that writes on a wall. `faults` are raised by the next posts in a chat, `always` by those of a text."""
 
     name = "wall"
     limits = Allowed(text=1000, upload=1000, download=1000)
@@ -50,7 +53,8 @@ class Wall:
     def __init__(self) -> None:
         self.shown: list[tuple[str, str]] = []
         self.faults: dict[str, list[ChannelError]] = {}
-        self.tries = 0
+        self.always: dict[str, ChannelError] = {}
+        self.tried: list[str] = []
 
     async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
         await asyncio.Event().wait()
@@ -75,10 +79,14 @@ class Wall:
         return
 
     async def write(self, thread: Thread, text: str, posts: Posts) -> None:
-        self.tries += 1
+        self.tried.append(text)
+        faults = self.faults.get(thread.chat)
+        fault = faults.pop(0) if faults else self.always.get(text)
         await posts.sending(0)
-        if faults := self.faults.get(thread.chat):
-            raise faults.pop(0)
+        if fault:
+            if not isinstance(fault, Unknown):
+                await posts.unsent(0)
+            raise fault
         self.shown.append((thread.chat, text))
         await posts.sent(0, str(len(self.shown)))
 
@@ -98,6 +106,11 @@ class Chalk:
         return
 
 
+class Hasty(Outbox):
+    OVERTAKE_SECONDS = 0.3
+    UNKNOWN_SECONDS = 0.1
+
+
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
     migrate(tmp_path / "fawn.db")
@@ -106,8 +119,8 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def serving(store: Store, wall: Wall | None, limits: Limits | None = None) -> AsyncIterator[Outbox]:
-    outbox = Outbox(store, lambda name: wall, limits or Limits())
+async def serving(store: Store, channel: Channel | None, limits: Limits | None = None) -> AsyncIterator[Outbox]:
+    outbox = Hasty(store, lambda name: channel, limits or Limits())
     async with asyncio.TaskGroup() as group:
         task = group.create_task(outbox.serve(), name="outbox")
         yield outbox
@@ -154,7 +167,7 @@ async def test_case_62_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store
         await outbox.idle()
     assert wall.shown == [("here", "next")]
     assert await states(store) == [3, 2]
-    assert wall.tries == 2
+    assert len(wall.tried) == 2
 
 
 async def test_case_84_a_chat_that_is_gone_is_left_alone(store: Store) -> None:
@@ -163,7 +176,7 @@ async def test_case_84_a_chat_that_is_gone_is_left_alone(store: Store) -> None:
     await say(store, HERE, "nobody reads this")
     async with serving(store, wall) as outbox:
         await outbox.idle()
-    assert (wall.shown, wall.tries, await states(store)) == ([], 1, [4])
+    assert (wall.shown, len(wall.tried), await states(store)) == ([], 1, [4])
 
 
 async def test_case_63_an_unknown_outcome_is_tried_again_knowing_it(store: Store) -> None:
@@ -233,3 +246,108 @@ async def test_a_copy_that_cannot_be_removed_ends_nothing(store: Store, tmp_path
         await outbox.idle()
     assert wall.shown == [("here", "report.txt"), ("here", "next")]
     assert await states(store) == [2, 2]
+async def test_a_row_that_always_fails_is_overtaken_and_still_tried(store: Store) -> None:
+    wall = Wall()
+    wall.always["never"] = TryLater("the server answered 502", 0.1)
+    for text in ("never", "one", "two"):
+        await say(store, HERE, text)
+    async with serving(store, wall) as outbox:
+        await until(lambda: len(wall.shown) == 2, what="the later rows")
+        await say(store, HERE, "three")
+        outbox.wake()
+        await until(lambda: len(wall.shown) == 3, what="a row that came later")
+        del wall.always["never"]
+        await outbox.idle()
+    assert [text for _, text in wall.shown] == ["one", "two", "three", "never"]
+
+
+async def test_after_an_outage_answers_come_in_their_order(store: Store) -> None:
+    wall = Wall()
+    texts = ("first", "second", "third")
+    for text in texts:
+        wall.always[text] = TryLater("cannot reach the server", 0.2)
+        await say(store, HERE, text)
+    async with serving(store, wall) as outbox:
+        await until(lambda: wall.tried[-1:] == ["third"], what="a try of all of them")
+        wall.always.clear()
+        await outbox.idle()
+    assert [text for _, text in wall.shown] == [*texts]
+
+
+async def test_a_row_is_given_up_after_so_many_tries_and_a_day(store: Store) -> None:
+    wall = Wall()
+    for age, attempts in ((2 * 86400.0, RETRY_LIMIT - 2), (2 * 86400.0, 0), (0.0, RETRY_LIMIT)):
+        await say(store, Thread("wall", "1", f"{age} {attempts}"), "hello", age)
+    await store.run(lambda execute: execute("UPDATE outbox SET attempts=:n WHERE id=1", {"n": RETRY_LIMIT - 2}))
+    await store.run(lambda execute: execute("UPDATE outbox SET attempts=:n WHERE id=3", {"n": RETRY_LIMIT}))
+    for late in (True, False):
+        wall.always[_late("hello", 48) if late else "hello"] = TryLater("the server answered 502", 0.1)
+    async with serving(store, wall):
+        await until(lambda: len(wall.tried) >= 6, what="some tries")
+    rows = await store.run(lambda execute: execute("SELECT state, attempts FROM outbox ORDER BY id", {}))
+    assert rows[0]["state"] == 3
+    assert [row["state"] for row in rows[1:]] == [1, 1]
+    assert 1 <= rows[1]["attempts"] < 10  # counted in the row, for the next process
+
+
+def _late(text: str, hours: int) -> str:
+    return f"_(I could not deliver this for {hours} hours.)_\n\n{text}"
+
+
+async def test_a_channel_that_is_away_uses_up_no_try(store: Store) -> None:
+    await say(store, HERE, "kept")
+    async with serving(store, None):
+        await asyncio.sleep(0.1)
+    [row] = await store.run(lambda execute: execute("SELECT attempts FROM outbox", {}))
+    assert row["attempts"] == 0
+
+
+# ---------------------------------------------------------------- a proxy that gives up waiting
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[TelegramRig]:
+    async with TelegramRig.start(tmp_path / "rig") as made:
+        yield made
+
+
+async def enqueued(store: Store, thread: Thread, kind: str, payload: bytes) -> None:
+    job = Job(f"{thread}#1", thread, 1, 7, 1, "42", 0.0, "", (), (), "", "", True, False, "", ())  # fmt: skip
+    await store.run(lambda execute: book.begin(execute, thread, 0.0))
+    await store.run(lambda execute: enqueue(execute, job, kind, f"run:7:{kind}", payload, time.time()))
+    await store.run(take_over)
+
+
+async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Store, rig: TelegramRig) -> None:
+    await enqueued(store, rig.thread(), "reply", Final("The answer.").dump())
+    rig.wire.fault("error", "post", code=504, after=True, times=2)
+    async with serving(store, rig.channel) as outbox:
+        await outbox.idle()
+        assert await states(store) == [3, 2]
+        first, second, notice = rig.visible()
+        assert first == "The answer."
+        assert second.endswith("repeat: The answer.")
+        assert "no confirmation" in notice
+        [row] = await store.run(lambda execute: execute("SELECT error, attempts FROM outbox WHERE id=1", {}))
+        assert "2 times" in row["error"]
+        assert await store.run(lambda execute: requeue(execute, 1))
+        outbox.wake()
+        await outbox.idle()
+    assert rig.visible()[3:] == [second]  # once more, because somebody asked for it
+    assert await states(store) == [2, 2]
+
+
+async def test_so_is_a_file_and_a_restart_forgets_no_post(store: Store, rig: TelegramRig, tmp_path: Path) -> None:
+    (tmp_path / "copy").write_bytes(b"a,b\n")
+    file = OutFile(tmp_path / "copy", "a.csv", 4, "Here")
+    await enqueued(store, rig.thread(), "file", file_payload(file))
+    rig.wire.fault("error", "upload", code=504, after=True, times=-1)
+    async with serving(store, rig.channel):
+        await until(lambda: len(rig.visible()) == 1, what="the first")
+    await store.run(take_over)
+    async with serving(store, rig.channel) as outbox:
+        await outbox.idle()
+    assert await states(store) == [3, 2]
+    assert [("a.csv" in text) for text in rig.visible()] == [True, True, True]
+    assert "no confirmation" in rig.visible()[2]
+    assert rig.wire.count("upload") == 2

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from agent.conversation import Kind, Message, Unreadable
-from channels.base import Channel, ChannelError, Heard, NotStored, Posted, Receipt
+from channels.base import Channel, ChannelError, Gap, Heard, NotStored, Posted, Receipt
 from tests.fakes.server import until
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class Memory:
 class Box:
     """An inbox: keeps each key once, and one click for a question.
 
-    `broken` makes it refuse to store, `refuses` gives IGNORED for such messages.
+    `broken` makes it refuse to store, `stalls` a message, `refuses` gives IGNORED for such messages.
 
     It is also the `Past` of what it has: each chat with its latest event, each thread with its latest.
     """
@@ -59,9 +60,12 @@ class Box:
     events: list[Message | Unreadable] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     broken: bool = False
+    stalls: Callable[[Message], bool] = lambda message: False
+    stalled: int = 0
     offered: int = 0
     refuses: Callable[[Message], bool] = lambda message: False
     posts: set[str] = field(default_factory=set)  # ids that `ours` knows
+    gaps: dict[str, tuple[float, int]] = field(default_factory=dict)  # workspace → since when it is open, and its id
     hours: float = 24.0
     most: int = 200
 
@@ -69,6 +73,9 @@ class Box:
         await asyncio.sleep(0)
         self.offered += 1
         if self.broken:
+            raise NotStored("disk full")
+        if any(isinstance(event, Message) and self.stalls(event) for event in batch):
+            self.stalled += 1
             raise NotStored("disk full")
         receipts = []
         for event in batch:
@@ -88,13 +95,18 @@ class Box:
         """A question is answered by one click."""
         return any(message.kind is Kind.CLICK and message.target == ask for message in self.messages)
 
-    async def heard(self, channel: str, workspace: str) -> Sequence[Heard]:
+    async def open_gap(self, channel: str, workspace: str) -> Gap:
+        since, number = self.gaps.get(workspace, (math.inf, 0))
         latest: dict[tuple[str, str], float] = {}
         for message in self.messages:
             if (message.thread.channel, message.thread.workspace) == (channel, workspace):
                 for place in ((message.thread.chat, ""), (message.thread.chat, message.thread.topic)):
                     latest[place] = max(message.time, latest.get(place, 0.0))
-        return [Heard(chat, topic, time) for (chat, topic), time in latest.items()]
+        self.gaps[workspace] = since, number = min(since, max(latest.values(), default=math.inf)), number + 1
+        return Gap([Heard(chat, topic, min(time, since)) for (chat, topic), time in latest.items()], number)
+
+    async def close_gap(self, gap: Gap) -> None:
+        self.gaps = {place: known for place, known in self.gaps.items() if known[1] != gap.id}
 
     async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
         return self.posts.intersection(messages)

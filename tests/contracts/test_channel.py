@@ -6,6 +6,7 @@ What goes out is in the neighbours `test_channel_*.py`.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 import subprocess
 import sys
 import time
@@ -177,6 +178,25 @@ async def absent(rig: Rig) -> None:
     direct = [message for message in new if message.text in missed[:2]]
     assert [message.text for message in direct] == ["missed 1", "missed 2"]
     assert {message.thread for message in direct} == {first.thread}
+
+
+@demanded("catch_up", "topics")
+async def test_a_process_that_ends_while_it_catches_up_loses_nothing(rig: Rig) -> None:
+    await rig.say("before", 5)
+    await rig.leave()
+    rig.mutter("missed", 5, mention=True)
+    rig.box.stalls = lambda message: message.text == "missed"
+    await rig.back()
+    await until(lambda: rig.box.stalled, what="the catch-up to be under way")
+    rig.mutter("live", 5, mention=True)
+    with suppress(TimeoutError):  # some channels hold back what comes meanwhile
+        await until(lambda: any(message.text == "live" for message in rig.box.messages), seconds=1.0)
+    await rig.leave()
+    rig.box.stalls = lambda message: False
+    await rig.back()
+    await until(lambda: len(rig.box.messages) >= 3, what="the rest")
+    assert sorted(message.text for message in rig.box.messages) == ["before", "live", "missed"]
+    await until(lambda: not rig.box.gaps, what="the end of the catch-up")
 
 
 @pytest.mark.parametrize("hours", [0.0, 1e-6], ids=["off", "too old"])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Attachment, Final, Step, Text
-from channels.base import OutFile, Refused, TryLater, Unknown
+from channels.base import OutFile, Refused, TryLater, Unconfirmed, Unknown
 from channels.files import CHUNK
+from tests.channels.rig import Call
 from tests.channels.rigs import Memory, Rig, demanded, settled, until
 
 
@@ -69,6 +70,23 @@ async def test_a_file_taken_without_an_answer_shows_once(rig: Rig, tmp_path: Pat
         except (Unknown, TryLater):
             await asyncio.sleep(0.1)
     assert len([text for text in rig.visible() if "报告 1.csv" in text]) == 1
+
+
+@demanded("uploads", "wire")
+async def test_a_file_that_is_never_confirmed_is_not_sent_without_end(rig: Rig, tmp_path: Path) -> None:
+    posts = Memory()
+    visible: Call = "post" if rig.name == "feishu" else "upload"  # there a message shows what was uploaded before
+    rig.wire.fault("error", visible, code=504, after=True, times=-1)
+    for _ in range(20):
+        try:
+            await rig.channel.send_file(rig.thread(), table(tmp_path), Memory(rows=posts.rows))
+        except (Unknown, TryLater):
+            await asyncio.sleep(0)
+        except Unconfirmed:
+            break
+        else:
+            break
+    assert 1 <= len([text for text in rig.visible() if "报告 1.csv" in text]) <= (1 if "once" in rig.can else 2)
 
 
 @demanded("downloads")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
 from agent.conversation import Final, Kind, Text
-from channels.base import Gone, Health, Refused, TryLater
+from channels.base import Gone, Health, Refused, TryLater, Unconfirmed
 from tests.channels.rigs import Memory, Rig, deliver, demanded, ready, settled, until
 
 # ---------------------------------------------------------------- calls
@@ -69,6 +70,39 @@ async def test_case_63_a_post_accepted_without_an_answer(rig: Rig) -> None:
     assert first == "Here."
     assert second.endswith("Here.")
     assert second != "Here."
+
+
+@demanded("wire")
+async def test_case_63_a_post_that_is_never_confirmed_is_not_posted_without_end(rig: Rig) -> None:
+    rig.wire.fault("error", "post", code=504, after=True, times=-1)
+    posts = Memory()
+    with suppress(Unconfirmed):  # where the platform lets us look, it is found
+        await deliver(rig, Final("Here."), posts)
+        assert "once" in rig.can
+    first, *repeats = rig.visible()
+    assert first == "Here."
+    if "once" in rig.can:
+        assert repeats == []
+    else:
+        [repeat] = repeats
+        assert repeat.endswith("Here.") and repeat != "Here."
+        with pytest.raises(Unconfirmed):  # a restart forgets nothing of it
+            await deliver(rig, Final("Here."), Memory(rows=posts.rows))
+        assert rig.wire.count("post") == 2
+
+
+@demanded("wire", "edits")
+async def test_a_stream_that_is_not_confirmed_leaves_a_post_for_the_final(rig: Rig) -> None:
+    posts = Memory()
+    rig.wire.fault("error", "post", code=504, after=True)
+    reply = rig.channel.reply(rig.thread(), posts)
+    for number in range(5):
+        reply.show(Text(f"piece {number} "))
+        await asyncio.sleep(0.3)
+    await reply.close()
+    await deliver(rig, Final("The whole."), posts)
+    assert len(rig.visible()) == (1 if "once" in rig.can else 2)
+    assert rig.visible()[-1].endswith("The whole.")
 
 
 @demanded("wire", "once")

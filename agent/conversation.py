@@ -387,7 +387,8 @@ class View:
             case Ask() | Approve():
                 self.asks.append(block)
             case File():
-                self.files.append(block)
+                if block not in self.files:  # a call may be told of again after a crash
+                    self.files.append(block)
             case Table():
                 self.texts[f"table{len(self.texts)}"] = block.markdown()
             case Notice():

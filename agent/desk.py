@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from agent.conversation import File, Message, Usage
+from agent.conversation import Message, Usage
 from sandbox.base import Machine
 
 T = TypeVar("T")
@@ -129,6 +129,5 @@ class Desk:
     machine: Machine
     ledger: Ledger
     steering: Steering
-    presented: list[File] = field(default_factory=list)  # filled by present_files, in order
     heard: list[Input] = field(default_factory=list)  # what steering took into this turn
     meter: Meter = field(default_factory=Meter)

@@ -16,8 +16,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
+from agent.conversation import File
 from agent.desk import Answer, Desk, Turn
-from agent.flow import question
+from agent.flow import presented, question
 from agent.human import Humans, body
 from agent.repair import MARK, repair
 
@@ -40,18 +41,20 @@ class State(AgentState[Any]):
 @dataclass(frozen=True, slots=True)
 class Work:
     """Run the graph with this input (None: go on where it stopped). `calls` are the tool calls that are under way,
-    `answered` tells which questions were answered while others stay open."""
+    `files` were handed over before, `answered` tells which questions were answered while others stay open."""
 
     input: dict[str, Any] | Command[Any] | None
     calls: Sequence[ToolCall] = ()
+    files: Sequence[File] = ()
     answered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """There is nothing to do: this turn was over before, with this answer."""
+    """There is nothing to do: this turn was over before, with this answer and these files."""
 
     answer: AIMessage
+    files: Sequence[File] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,10 @@ async def enter(graph: Graph, config: RunnableConfig, turn: Turn, humans: Humans
         return _over(messages, answer)
     if state.interrupts and begin < 0 and (given := _given(state, turn)):
         update = {"answered": [*keys]} if keys else None
-        return Work(Command(resume=given, update=update), _calls(messages), _answered(state, given))
+        return Work(Command(resume=given, update=update), _calls(messages), answered=_answered(state, given))
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # never state.next: it leaves out tasks whose writes are saved
-        return Work(None, _calls(messages))
+        return Work(None, _calls(messages), _files(messages[max(begin, 0) :]))
     if answered and (answer := _answer(messages[-1:])):
         return _over(messages, answer)
     if state.interrupts and turn.answers:
@@ -119,12 +122,18 @@ def _answered(state: StateSnapshot, given: Mapping[str, str]) -> str:
     return "\n".join([*lines, "", "Still open:"])
 
 
+def _files(messages: Sequence[AnyMessage]) -> list[File]:
+    """What the latest turn in these messages handed over."""
+    earlier = [number for number, message in enumerate(messages[:-1], 1) if _answer([message])]
+    return list(presented(messages[earlier[-1] if earlier else 0 :]))
+
+
 def _over(messages: Sequence[AnyMessage], answer: AIMessage) -> Entry:
     """The turn was over, only its record was lost: what people wrote since is the next turn's. An answer that was cut
     off is worth a new try."""
     if answer is messages[-1] and answer.additional_kwargs.get(MARK):
         return Work({"messages": [RemoveMessage(id=str(answer.id))]})
-    return Finished(answer)
+    return Finished(answer, _files(messages[: messages.index(answer) + 1]))
 
 
 def _answer(messages: Sequence[AnyMessage]) -> AIMessage | None:

@@ -3,14 +3,14 @@ summary, or a word of the system."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
 from agent.clean import clean
-from agent.conversation import Ask, Block, Notice, Step, Text
+from agent.conversation import Ask, Block, File, Notice, Step, Text
 from agent.desk import Desk
 from agent.policies.base import TakeBack
 
@@ -78,7 +78,8 @@ class Flow:
             self._texts[part] = text
         yield from self.begin(message.tool_calls)
 
-    def _ended(self, messages: Sequence[Any]) -> Iterator[Step]:
+    def _ended(self, messages: Sequence[Any]) -> Iterator[Block]:
+        yield from presented(messages)
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in HIDDEN:
                 known = self._steps.get(message.tool_call_id)
@@ -108,6 +109,13 @@ class Flow:
         if step:
             lines = self._lines[call] = self._lines.get(call, 0) + text.count("\n")
             yield Step(call, step.title, "running", f"{lines} line{'' if lines == 1 else 's'} of output so far")
+
+
+def presented(messages: Iterable[Any]) -> Iterator[File]:
+    """The files that tools handed over, in order."""
+    for message in messages:
+        if isinstance(message, ToolMessage) and isinstance(message.artifact, dict):
+            yield from (File(file["path"], file["caption"]) for file in message.artifact.get("presented", ()))
 
 
 def question(interrupt: Interrupt) -> Ask:

@@ -71,8 +71,6 @@ class Agent:
         if failed:
             # The next turn may come without a look at the state.
             await self.repair(turn.conversation, heard=desk.heard)
-        for file in desk.presented:
-            yield file
         if failed:
             yield failed
         yield Done("failed" if failed else "waiting" if flow.asks else "done", desk.meter.total)
@@ -84,13 +82,17 @@ class Agent:
             graph = self._graphs[self.lead]
         config = _config(turn.conversation)
         match await enter(graph, config, turn, self._humans):
-            case Finished(answer):
+            case Finished(answer, files):
+                for file in files:
+                    yield file
                 yield Text(answer.text, answer.id or "")
             case Stale(open_):
                 yield Notice("stale", "That question is answered already; this one is still open.")
                 for ask in flow.ask(open_):
                     yield ask
-            case Work(given, calls, answered):
+            case Work(given, calls, files, answered):
+                for file in files:
+                    yield file
                 if answered:
                     yield Text(answered, "answered")
                 for step in flow.begin(calls):

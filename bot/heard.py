@@ -52,9 +52,7 @@ class StoredPast:
         place = {"channel": channel, "workspace": workspace}
 
         def work(execute: Execute) -> Gap:
-            rows = execute(
-                "SELECT chat, topic, time FROM heard WHERE channel=:channel AND workspace=:workspace", place
-            )
+            rows = execute("SELECT chat, topic, time FROM heard WHERE channel=:channel AND workspace=:workspace", place)
             if not rows:
                 return Gap()
             left = execute("DELETE FROM gaps WHERE channel=:channel AND workspace=:workspace RETURNING since", place)

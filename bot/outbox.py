@@ -2,7 +2,7 @@
 
 Rows are written in the transaction that ends a run; the lane delivers them through the reply that already streams
 (an edit) or a new one over what `posts` knows. Retries go by the type of error; a refusal ends the row and says so, and
-so does the end of patience. Later rows overtake one that has failed for a minute; it is tried again before each of them.
+so does the end of patience. Later rows overtake one that has failed for a minute; it is still tried before them.
 """
 
 from __future__ import annotations
@@ -268,7 +268,9 @@ class Outbox:
         await self._drop_live(item)
         log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
         gone = isinstance(error, Gone)
-        await self._end(item, 4 if gone else 3, str(error) or type(error).__name__, "" if gone else _notice(item, error))
+        await self._end(
+            item, 4 if gone else 3, str(error) or type(error).__name__, "" if gone else _notice(item, error)
+        )
 
     async def _end(self, item: Item, state: int, error: str, words: str = "") -> None:
         now = time.time()

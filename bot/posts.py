@@ -38,7 +38,8 @@ class StoredPosts:
     async def unsent(self, index: int) -> None:
         """The platform did not take it: as if this post had never been tried."""
         if (before := self._unknown(index) - 1) > 0:
-            return await self._write(Posted(index, None, before))
+            await self._write(Posted(index, None, before))
+            return
         self._known.pop(index, None)
         values = {"reply": self.key, "part": index}
         await self._store.run(lambda execute: execute("DELETE FROM posts WHERE reply=:reply AND part=:part", values))

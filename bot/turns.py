@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.conversation import Done, Failed, File, Final, View
+from agent.conversation import Done, Failed, Final, View
 from agent.desk import Desk, Input, Turn
 from bot import access, book, lease, outputs
 from bot.lease import Ending, Job, LostLease
@@ -60,7 +60,6 @@ class Work:
     mail: Mail
     view: View = field(default_factory=View)
     machine: LazyMachine | None = None
-    presented: list[File] = field(default_factory=list)
     title: str = ""  # for a conversation that has none, where no model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
     clean: bool = False  # the agent came to its end by itself
@@ -158,7 +157,7 @@ class Turns:
         channel = self._channel(job.thread.channel)
         work.machine = LazyMachine(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        desk = Desk(work.machine, ledger, work.mail, work.presented, meter=work.account.meter)
+        desk = Desk(work.machine, ledger, work.mail, meter=work.account.meter)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._inputs(job, channel, work.uploads),
@@ -300,7 +299,7 @@ class Turns:
 
     async def _collect(self, job: Job, work: Work) -> tuple[Collected, dict[str, str]]:
         """What is new in outputs/, and the stamps known before."""
-        if not (work.presented or job.attempt > 1 or (work.machine and work.machine.used)):
+        if not (work.view.files or job.attempt > 1 or (work.machine and work.machine.used)):
             return Collected(stamps={}), {}
         before = await self._seen(job)
         channel = self._channel(job.thread.channel)
@@ -309,7 +308,7 @@ class Turns:
         folder = self.folder(job.conversation)
         try:
             async with self._images.open(folder, writes=False):
-                collected = await outputs.collect(folder, spool, before, work.presented, limit)
+                collected = await outputs.collect(folder, spool, before, work.view.files, limit)
         except (OSError, SandboxError) as error:
             log.exception("turn.outputs")
             reason = error.strerror if isinstance(error, OSError) else error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, ParamSpec, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from langchain.tools import ToolException, ToolRuntime
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
@@ -19,14 +19,16 @@ from agent.desk import Desk
 from sandbox.base import WORKSPACE, SandboxError
 
 P = ParamSpec("P")
+T = TypeVar("T", str, tuple[str, dict[str, Any]])
 Runtime = ToolRuntime[Desk, Any]  # the second is the graph's state, which no tool looks at
 
 
-def offer(function: Callable[P, Awaitable[str]]) -> BaseTool:
-    """The tool. What a sandbox refuses becomes the tool's result, with status "error"."""
+def offer(function: Callable[P, Awaitable[T]]) -> BaseTool:
+    """The tool. It gives its result, or a pair: the result, and what is kept with it that the model does not see. What
+    a sandbox refuses becomes the tool's result, with status "error"."""
 
     @functools.wraps(function)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> str:
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await function(*args, **kwargs)
         except SandboxError as error:
@@ -43,6 +45,7 @@ def offer(function: Callable[P, Awaitable[str]]) -> BaseTool:
         name=function.__name__,
         description=inspect.getdoc(function) or "",
         coroutine=call,
+        response_format="content" if hints["return"] is str else "content_and_artifact",
         args_schema=create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields),
     )
     tool.handle_tool_error = True

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agent.conversation import File
 from agent.tools.offer import Runtime, absolute, offer
 from sandbox.base import OUTPUTS, Sandbox, SandboxError
 
@@ -22,21 +21,20 @@ class Present(BaseModel):
 async def present_files(
     files: Annotated[list[Present], "The files in the order to send them."],
     runtime: Runtime,
-) -> str:
+) -> tuple[str, dict[str, Any]]:
     """Send files to the person in this order, with captions, when you are done. Files you leave in
     /mnt/user-data/outputs are sent in any case; use this for order and captions."""
     sandbox = await runtime.context.machine.get()
-    presented = runtime.context.presented
     said: list[str] = []
+    presented: list[dict[str, str]] = []  # goes with the result into the checkpoint: see `agent.flow.presented`
     for file in files:
         path, problem = await _look(sandbox, absolute(file.path))
         if problem:
             said.append(f"{file.path} will not be sent: {problem}.")
             continue
         said.append(f"{path} will be sent.")
-        if File(path, file.caption) not in presented:  # the call may run again after a crash
-            presented.append(File(path, file.caption))
-    return "\n".join(said) or "No file was named."
+        presented.append({"path": path, "caption": file.caption})
+    return "\n".join(said) or "No file was named.", {"presented": presented}
 
 
 async def _look(sandbox: Sandbox, path: str) -> tuple[str, str]:

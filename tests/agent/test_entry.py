@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.conversation import Ask, Block, Done, Notice, Quote, Text
+from agent.conversation import Ask, Block, Done, File, Notice, Quote, Text
 from agent.desk import Answer, Turn, Upload
 from tests.agent.conftest import Bench, Workshop, steps, view
 from tests.agent.surroundings import say
@@ -244,3 +244,25 @@ async def test_the_reply_tells_what_was_answered_and_what_is_open(bench: Bench) 
     final = view(blocks).final()
     assert final.text == "✓ q2? → b\n\nStill open:\n\nq1?"
     assert final.asks == (one,)
+
+
+async def test_files_keep_order_and_captions_through_a_crash(bench: Bench, model: FakeModel, make: Workshop) -> None:
+    files = [File("/o/b", "caption"), File("/o/a", "caption")]
+    await bench.run(say(script([call("present_files", paths=["/o/old"])]), "m0"))
+    presenting = script([call("present_files", paths=["/o/b", "/o/a"])], [call("slow", seconds=0.5)], tokens=3)
+    await cancelled(bench, model, presenting, lambda blocks: ("slow", "running") in steps(blocks))
+    restarted = await make()  # nobody repaired anything: the process was killed
+    blocks = await restarted.run(say(presenting))
+    assert view(blocks).files == files
+    again = await restarted.run(say(presenting))  # the process was killed before it recorded the end
+    assert view(again).files == files
+
+
+async def test_files_keep_their_captions_when_a_neighbour_was_interrupted(
+    bench: Bench, model: FakeModel, make: Workshop
+) -> None:
+    both = [call("present_files", paths=["/o/b"]), call("slow", seconds=0.5)]
+    text = script(both, tokens=3)
+    await cancelled(bench, model, text, lambda blocks: File("/o/b", "caption") in blocks)
+    blocks = await (await make()).run(say(text))
+    assert view(blocks).files == [File("/o/b", "caption")]

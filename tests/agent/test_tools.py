@@ -19,6 +19,7 @@ from langgraph.types import Command
 
 from agent.conversation import File
 from agent.desk import Desk
+from agent.flow import presented
 from agent.tools import IDEMPOTENT, NEEDS_SANDBOX, idempotent, tools
 from sandbox.base import OUTPUTS, WORKSPACE
 from sandbox.bubblewrap.provider import Bubblewrap
@@ -250,8 +251,8 @@ async def test_files_work_without_commands(files_only: Rig) -> None:
     await files_only.call("write_file", path=f"{OUTPUTS}/a.csv", content="a,b\n")
     await files_only.call("str_replace", path=f"{OUTPUTS}/a.csv", old="b", new="c")
     assert await files_only.call("read_file", path=f"{OUTPUTS}/a.csv") == "a,c\n"
-    await files_only.call("present_files", files=[{"path": f"{OUTPUTS}/a.csv"}])
-    assert files_only.desk.presented == [File(f"{OUTPUTS}/a.csv")]
+    results = await files_only.all(("present_files", {"files": [{"path": f"{OUTPUTS}/a.csv"}]}))
+    assert [*presented(results)] == [File(f"{OUTPUTS}/a.csv")]
 
 
 async def test_bad_arguments_come_back_to_the_model(at: Rig) -> None:
@@ -268,8 +269,9 @@ async def test_40_present_files_takes_what_is_in_outputs_and_names_the_rest(at: 
     await at.call("bash", command=made)
     paths = ["b.png", "/etc/passwd", "../workspace/x", "link", "hard", "pipe", "d", "none", f"{OUTPUTS}/b.png"]
     files = [{"path": p if p.startswith("/") else f"{OUTPUTS}/{p}", "caption": f"see {p}"} for p in paths]
-    told = (await at.call("present_files", files=files)).splitlines()
-    assert at.desk.presented == [
+    [result] = await at.all(("present_files", {"files": files}))
+    told = str(result.content).splitlines()
+    assert [*presented([result])] == [
         File(f"{OUTPUTS}/b.png", "see b.png"),
         File(f"{OUTPUTS}/b.png", f"see {OUTPUTS}/b.png"),
     ]

@@ -11,7 +11,6 @@ from langchain_core.tools import BaseTool, ToolException
 from langgraph.types import interrupt
 
 from agent.build import Toolbox
-from agent.conversation import File
 from sandbox.base import FileFault
 
 Runtime = ToolRuntime[Any, Any]  # the context is a Desk; pydantic would try to validate its protocols
@@ -61,11 +60,10 @@ async def broken(kind: str) -> str:
     raise RuntimeError("secret host path /etc/x")
 
 
-@tool
-async def present_files(paths: list[str], runtime: Runtime) -> str:
+@tool(response_format="content_and_artifact")
+async def present_files(paths: list[str]) -> tuple[str, dict[str, Any]]:
     """Hand over files."""
-    runtime.context.presented.extend(File(path, "caption") for path in paths)
-    return "presented"
+    return "presented", {"presented": [{"path": path, "caption": "caption"} for path in paths]}
 
 
 @tool

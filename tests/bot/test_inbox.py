@@ -192,7 +192,7 @@ async def test_a_gap_stays_open_until_it_is_read(tmp_path: Path) -> None:
     async with Store(tmp_path / "fawn.db") as store:
         older, times = await heard(store)
         assert times == [now - 800, now - 800]
-        newer, times = await heard(store)  # the connection broke again before it was read
+        _, times = await heard(store)  # the connection broke again before it was read
         assert times == [now - 800, now - 800]
         await StoredPast(store, CatchUp()).close_gap(older)  # a late reader of what is part of the newer one now
         newest, times = await heard(store)

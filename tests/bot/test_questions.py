@@ -61,7 +61,7 @@ def test_a_text_answers_the_question_it_belongs_to(
 )
 def test_a_question_without_free_text_refuses_it_and_stays_open(asks: list[Ask], text: str) -> None:
     bound = bind(asks, said(text))
-    [(message, words)] = bound.refused
+    [(message, _)] = bound.refused
     assert message.text == text
     assert not bound.answers
 

@@ -177,7 +177,9 @@ async def test_many_and_long_options_stay_answerable(rig: TelegramRig) -> None:
     assert len(rows) <= 8
     assert sum(map(len, rows)) == 20
     assert all(option.strip() in call.text for option in options)  # one was shortened: all are written out
-    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Which?", (Ask("a" * 64, "Which?", ("yes", "no")),)))
+    await rig.channel.reply(rig.thread(), Memory("r2")).finish(
+        Final("Which?", (Ask("a" * 64, "Which?", ("yes", "no")),))
+    )
     [_, shown] = rig.server.visible(42)
     assert not shown.buttons
     assert "1. yes" in shown.text

@@ -6,10 +6,10 @@ What goes out is in the neighbours `test_channel_*.py`.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 

@@ -249,5 +249,5 @@ async def test_text_of_the_model_pings_nobody(rig: Rig) -> None:
     await reply.finish(Final(f"{text}\n\nThat is all."))
     await settled(rig, "That is all.", 7)
     assert list(rig.pinged(7)) == []
-    await ask(rig, Ask("ask-3", text, (f"<@{person.id}>", "@everyone")), 7)
+    await ask(rig, Ask("ask-3", text, (f"<@{person.id}>", "@everyone")), topic=7)
     assert list(rig.pinged(7)) == []

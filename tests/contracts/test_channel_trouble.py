@@ -85,7 +85,8 @@ async def test_case_63_a_post_that_is_never_confirmed_is_not_posted_without_end(
         assert repeats == []
     else:
         [repeat] = repeats
-        assert repeat.endswith("Here.") and repeat != "Here."
+        assert repeat.endswith("Here.")
+        assert repeat != "Here."
         with pytest.raises(Unconfirmed):  # a restart forgets nothing of it
             await deliver(rig, Final("Here."), Memory(rows=posts.rows))
         assert rig.wire.count("post") == 2

@@ -12,6 +12,7 @@ import pytest
 
 from agent.conversation import ANYWHERE, Author, Final, Kind, Message, Thread, Unreadable
 from bot import access as rights
+from bot import book
 from bot.access import Doors
 from bot.config import load
 from bot.heard import OVERLAP, StoredPast
@@ -199,6 +200,19 @@ async def test_a_gap_stays_open_until_it_is_read(tmp_path: Path) -> None:
         assert times == [now - 800, now - 800]
         await StoredPast(store, CatchUp()).close_gap(newest)
         assert (await heard(store))[1] == [now - 10, now - 10]
+
+
+async def test_case_84_posts_of_a_group_go_along_when_it_moves(store: Store) -> None:
+    group, supergroup = Thread("telegram", "1", "-200"), Thread("telegram", "1", "-1000200")
+    entrance = inbox(store)
+    await entrance.receive([replace(HELLO, thread=group)])
+    [row] = await store.run(lambda execute: execute("SELECT conversation FROM inbox", {}))
+    await StoredPosts(store, "r1", group, row["conversation"]).sent(0, "17")
+    await store.run(lambda execute: book.begin(execute, group, time.time()))  # as /new does
+    await entrance.receive([replace(HELLO, key="m", thread=group, kind=Kind.MOVED, text="-1000200")])
+    await entrance.receive([replace(HELLO, key="k2", thread=supergroup, reply_to="17", to_bot=True)])
+    rows = await store.run(lambda execute: execute("SELECT conversation FROM inbox WHERE key='k2'", {}))
+    assert rows[0]["conversation"] == row["conversation"]
 
 
 async def test_posts_are_known_as_ours(store: Store) -> None:

@@ -254,3 +254,19 @@ async def test_case_76_a_sandbox_that_ends_under_a_command(
 def children(pid: int) -> list[int]:
     """The direct children of a process."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_a_gateway_that_never_confirms_gets_an_answer_twice(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    telegram.fault("error", "sendMessage", code=504, times=-1, after=True)
+    telegram.send(ask(text="the answer"))
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE kind='say' AND state=3"), 40)
+    await service.quiet()
+    assert sum("the answer" in text for text in said(telegram, JANE)) == 2
+    assert sum("no confirmation" in text for text in said(telegram, JANE)) == 2
+    count = len(telegram.calls_of("sendMessage", JANE))
+    await service.restart()
+    telegram.clear_faults()
+    telegram.send(ask(text="the next"))
+    await telegram.wait(JANE, "the next")
+    assert len(telegram.calls_of("sendMessage", JANE)) == count + 1

@@ -151,3 +151,20 @@ async def test_case_42_files_follow_a_text_that_had_to_wait(telegram: FakeTelegr
     await service.quiet(40)
     shown = [message for message in telegram.visible(JANE) if message.by_bot]
     assert [message.file_name or message.text for message in shown] == ["the words first", "a.csv"]
+
+
+async def test_a_crash_forgets_no_order_and_no_caption(telegram: FakeTelegram, start: Start) -> None:
+    service = await start()
+    paths = [{"path": f"{OUT}/b.csv", "caption": "second"}, {"path": f"{OUT}/a.csv", "caption": "first"}]
+    steps = [
+        bash(f"echo a > {OUT}/a.csv; echo b > {OUT}/b.csv"),
+        {"calls": [{"name": "present_files", "args": {"files": paths}}]},
+        bash("sleep 3"),
+    ]
+    telegram.send(ask(steps=steps, text="here they are"))
+    await telegram.wait(JANE, "sleep 3", seconds=15)
+    await service.restart()
+    await telegram.wait(JANE, "here they are", seconds=15)
+    await service.quiet()
+    assert files(telegram) == ["b.csv", "a.csv"]
+    assert [shown.text for shown in telegram.visible(JANE) if shown.by_bot and shown.file] == ["second", "first"]

@@ -1,0 +1,77 @@
+"""Questions that wait for people: several at once, and answers that do not come alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import ask
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import JANE, FakeTelegram
+
+
+def question(text: str, *options: str) -> dict[str, Any]:
+    return {"name": "ask_clarification", "args": {"question": text, "options": [*options]}}
+
+
+BOTH = [{"calls": [question("Which format?", "csv", "xlsx"), question("Delete the old one?", "Yes", "No")]}]
+
+
+def results(model: FakeModel) -> list[str]:
+    return [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
+
+
+async def test_two_questions_are_answered_each_by_itself(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(ask(steps=BOTH, text="thank you"))
+    await telegram.wait(JANE, "Delete the old one?")
+    await service.quiet()
+    first, _ = [shown for shown in telegram.visible(JANE) if shown.buttons]
+    assert [label for label, _ in first.buttons] == ["csv", "xlsx"]
+    telegram.send("no")  # only one of them has that option
+    await telegram.wait(JANE, "✓ Delete the old one? → no")
+    await service.quiet()
+    assert len(model.requests()) == 1
+    telegram.click(first.buttons[1][1], first.id)
+    await telegram.wait(JANE, "thank you")
+    await service.quiet()
+    assert results(model) == ["xlsx", "no"]
+
+
+async def test_two_buttons_are_pressed_while_the_first_is_worked_on(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(ask(steps=BOTH, text="thank you"))
+    await telegram.wait(JANE, "Delete the old one?")
+    await service.quiet()
+    first, second = [shown for shown in telegram.visible(JANE) if shown.buttons]
+    telegram.click(first.buttons[0][1], first.id)
+    click = telegram.click(second.buttons[1][1], second.id)
+    await telegram.wait(JANE, "thank you")
+    await service.quiet()
+    assert "✓ No" in str(telegram.answers[click])
+    assert results(model) == ["csv", "No"]
+
+
+async def test_what_was_written_with_an_answer_reaches_the_model(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The bot is down while somebody answers, and pastes something long after it."""
+    service = await start()
+    telegram.send(ask(steps=[{"calls": [question("Which text?")]}], text="thank you"))
+    await telegram.wait(JANE, "Which text?")
+    await service.quiet()
+    await service.stop()
+    telegram.send("this one:")
+    telegram.send("x" * 4096)
+    telegram.send("the end of it")
+    await service.start()
+    await telegram.wait(JANE, "thank you")
+    await service.quiet()
+    assert results(model) == ["this one:"]
+    asked = str(model.requests()[-1].messages)
+    assert "the end of it" in asked
+    assert "x" * 4096 in asked

@@ -7,7 +7,6 @@ what is left of it in the chat when the turn is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -232,11 +231,9 @@ class Ask:
 
     def choice(self, text: str) -> str | None:
         """The option that `text` means: its words, or its number."""
-        text = text.strip()
-        if option := next((option for option in self.options if option.casefold() == text.casefold()), None):
-            return option
-        number = int(text) if text.isdecimal() else 0
-        return self.options[number - 1] if 1 <= number <= len(self.options) else None
+        said = text.strip().casefold()
+        numbered = {str(number): option for number, option in enumerate(self.options, 1)}
+        return next((option for option in self.options if option.casefold() == said), numbered.get(said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,20 +255,6 @@ class File:
 
     path: str
     caption: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """The table as GitHub Markdown, pipes escaped."""
-
-        def line(cells: tuple[str, ...]) -> str:
-            return "| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
-
-        return "\n".join([line(self.head), "|" + " --- |" * len(self.head), *map(line, self.rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +294,7 @@ class Done:
     usage: Usage = field(default_factory=Usage)
 
 
-Block = Text | Step | Plan | Ask | Approve | File | Table | Notice | Failed | Done
+Block = Text | Step | Plan | Ask | Approve | File | Notice | Failed | Done
 
 
 # ---------------------------------------------------------------- what a reply shows
@@ -319,8 +302,8 @@ Block = Text | Step | Plan | Ask | Approve | File | Table | Notice | Failed | Do
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What stays in the chat when a turn is over: Markdown `text`, and the open questions. The text includes the
-    question when there is only one.
+    """What stays in the chat when a turn is over: Markdown `text` (with the question, when there is only one), and the
+    open questions.
 
     `mention` is the platform user id of a person whom this message shall reach: shown as a native mention before the
     text (or nothing, where a direct message reaches them anyway).
@@ -331,8 +314,7 @@ class Final:
     mention: str = ""
 
     def messages(self) -> list[tuple[str, Ask | None]]:
-        """Markdown and question of each message to send. Several questions get a numbered message each, so that each
-        keeps its own buttons when another one is answered."""
+        """Markdown and question of each message. Several questions have one each: each keeps its own buttons."""
         if len(self.asks) <= 1:
             return [(self.text, self.asks[0] if self.asks else None)]
         return [(self.text, None), *((f"**{n}.** {ask.question}", ask) for n, ask in enumerate(self.asks, 1))]
@@ -346,12 +328,7 @@ class Final:
         """The inverse of `dump`, also of a newer version's. Raises Damaged."""
         with reading():
             raw: dict[str, Any] = orjson.loads(data)
-            return build(cls, raw, asks=load_asks(raw.get("asks", ())))
-
-
-def load_asks(raw: Iterable[dict[str, Any]]) -> tuple[Ask, ...]:
-    """Questions as they were dumped."""
-    return tuple(build(Ask, ask) for ask in raw)
+            return build(cls, raw, asks=tuple(build(Ask, ask) for ask in raw.get("asks", ())))
 
 
 SEVERAL = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
@@ -389,8 +366,6 @@ class View:
             case File():
                 if block not in self.files:  # a call may be told of again after a crash
                     self.files.append(block)
-            case Table():
-                self.texts[f"table{len(self.texts)}"] = block.markdown()
             case Notice():
                 self.notice = block
             case Failed():
@@ -411,8 +386,7 @@ class View:
     def final(self) -> Final:
         """What stays: the answer, or the question, or why there is none. Steps and plans are folded away."""
         asks = tuple(block.ask() if isinstance(block, Approve) else block for block in self.asks)
-        questions = SEVERAL.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else ""
-        parts = [self.text.strip(), questions]
+        parts = [self.text.strip(), SEVERAL.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else ""]
         if self.done and self.done.state == "stopped":
             parts.append("_Stopped._")
         if self.failed:

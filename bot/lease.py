@@ -16,9 +16,9 @@ from itertools import takewhile
 
 import orjson
 
-from agent.conversation import Ask, Message, Thread, Usage, load_asks
+from agent.conversation import Ask, Message, Thread, Usage
 from agent.desk import Answer
-from agent.stored import Damaged, reading
+from agent.stored import Damaged, build, reading
 from bot import book, posts, questions
 from bot.store import Execute, Row
 from channels.base import Posted
@@ -252,7 +252,8 @@ def _merged(rows: Sequence[Row]) -> dict[str, Message]:
 def asks(row: Row) -> tuple[Ask, ...]:
     """The questions that a conversation waits for. Raises Damaged."""
     with reading():
-        return load_asks(orjson.loads(row["asks"])) if row["state"] == "waiting" and row["asks"] else ()
+        dumped = orjson.loads(row["asks"]) if row["state"] == "waiting" and row["asks"] else ()
+        return tuple(build(Ask, ask) for ask in dumped)
 
 
 def open_question(execute: Execute, key: str, ask: str, now: float) -> bool:

@@ -152,7 +152,7 @@ class Writer(Generic[P]):
         while self._view.empty and not self._ids and not self._shown and not self._ending:
             if await self._news(self.PLACEHOLDER):
                 continue
-            waiting = self._surface.placeholder() if self._view.empty else None
+            waiting = self._surface.placeholder() if self._view.empty and not self._failures else None
             if waiting is None or not self._place.try_take(Priority.STREAM):
                 continue
             if not await self._try(self._put(0, waiting, content=False)):

@@ -246,6 +246,8 @@ async def test_a_copy_that_cannot_be_removed_ends_nothing(store: Store, tmp_path
         await outbox.idle()
     assert wall.shown == [("here", "report.txt"), ("here", "next")]
     assert await states(store) == [2, 2]
+
+
 async def test_a_row_that_always_fails_is_overtaken_and_still_tried(store: Store) -> None:
     wall = Wall()
     wall.always["never"] = TryLater("the server answered 502", 0.1)

@@ -223,3 +223,12 @@ async def test_a_stream_that_is_refused_leaves_the_final_to_say_so(rig: Telegram
     assert len(rig.server.calls_of("sendMessage")) == 1
     await reply.finish(Final("whole"))
     assert rig.visible() == ["whole"]
+
+
+async def test_a_placeholder_that_is_not_confirmed_is_posted_once(rig: TelegramRig) -> None:
+    rig.wire.fault("error", "post", code=504, after=True, times=-1)
+    reply = rig.channel.reply(rig.thread(7), Memory())
+    await until(lambda: rig.visible(7), what="the placeholder")
+    await asyncio.sleep(4.0)  # two more would have come: one after 1.2 s, or after the 2 s for which the chat is closed
+    await reply.close()
+    assert rig.visible(7) == ["…"]

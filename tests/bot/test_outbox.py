@@ -12,9 +12,9 @@ import pytest
 
 from agent.conversation import Attachment, Block, Final, Message, Thread
 from bot import book
-from bot.lease import Job, take_over
+from bot.lease import take_over
 from bot.migrate import migrate
-from bot.outbox import RETRY_LIMIT, Outbox, enqueue, file_payload, requeue
+from bot.outbox import RETRY_LIMIT, Outbox, file_payload, requeue
 from bot.sections import Limits
 from bot.store import Store
 from channels.base import (
@@ -314,10 +314,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[TelegramRig]:
 
 
 async def enqueued(store: Store, thread: Thread, kind: str, payload: bytes) -> None:
-    job = Job(f"{thread}#1", thread, 1, 7, 1, "42", 0.0, "", (), (), "", "", True, False, "", ())  # fmt: skip
-    await store.run(lambda execute: book.begin(execute, thread, 0.0))
-    await store.run(lambda execute: enqueue(execute, job, kind, f"run:7:{kind}", payload, time.time()))
-    await store.run(take_over)
+    await write(store, kind, str(thread), payload)
+    await store.run(lambda execute: execute("UPDATE outbox SET run=7", {}))
 
 
 async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Store, rig: TelegramRig) -> None:

@@ -16,7 +16,7 @@ from tests.fakes.server import until
 
 @pytest.fixture
 async def town(tmp_path: Path) -> AsyncIterator[Town]:
-    async with Town.open(tmp_path, limits={"attempts": 50}) as made:
+    async with Town.open(tmp_path, limits={"attempts": 50, "flood_messages": 1000}) as made:
         yield made
 
 

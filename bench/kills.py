@@ -26,7 +26,7 @@ from tests.e2e.town import Town
 DISK_MB = 192
 TELL = 15.0  # seconds between two lines
 SETTINGS = {
-    "limits": {"attempts": 1_000_000, "flood_messages": 1_000_000, "earlier_messages": 0},
+    "limits": {"attempts": 1_000_000, "flood_messages": 1_000_000, "earlier_messages": 0, "notify_seconds": 0},
     "context": {"trigger_messages": 40, "keep_messages": 10},
 }
 

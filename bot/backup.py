@@ -9,8 +9,8 @@ from typing import Any
 
 from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
+from sandbox.disk.file_threads import file_work
 from sandbox.disk.loop_images import Images
-from sandbox.disk.walk_pool import in_walk_pool
 
 LINES = 60  # about what is left out, of all conversations
 
@@ -18,20 +18,20 @@ LINES = 60  # about what is left out, of all conversations
 async def back_up(data_dir: Path, images: Images, target: Path) -> dict[str, Any]:
     """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's."""
     left_out: list[str] = []
-    archive = await in_walk_pool(Archive, target)
+    archive = await file_work(Archive, target)
     try:
-        await in_walk_pool(_add_databases, data_dir, archive)
-        for folder in await in_walk_pool(images.folders):
+        await file_work(_add_databases, data_dir, archive)
+        for folder in await file_work(images.folders):
             name = f"threads/{folder.name}"
             try:
                 async with images.open(folder, writes=False):
-                    left_out += await in_walk_pool(archive.add_folder, folder, name)
+                    left_out += await file_work(archive.add_folder, folder, name)
             except SandboxError as error:
                 left_out.append(f"{name}: {error}")
             await images.let_go(folder)
-        size = await in_walk_pool(archive.finish)
+        size = await file_work(archive.finish)
     except BaseException:
-        await in_walk_pool(archive.abandon)
+        await file_work(archive.abandon)
         raise
     if len(left_out) > LINES:
         left_out[LINES:] = [f"{len(left_out) - LINES:,} lines more"]

@@ -122,13 +122,13 @@ def test_functions_stay_readable() -> None:
 def test_folders_of_tenants_are_touched_in_one_place_only() -> None:
     """`sandbox/disk` opens them by descriptors that follow no link; a path may lead anywhere by the time it is used.
     Where a conversation's folder lies is known to few, and nobody else walks, lists or packs folders by their path."""
-    by_path = {"rmtree", "walk", "rglob", "iterdir", "scandir", "listdir", "copytree", "tarfile"}
+    by_path = {"rmtree", "walk", "rglob", "iterdir", "scandir", "listdir", "copytree", "tarfile", "threads"}
     ours = {
         "sandbox/bubblewrap/cgroup.py: iterdir": "control groups, which the kernel makes",
         "sandbox/docker/host_paths.py: copytree": "the skills, which are the operator's",
         "sandbox/docker/image_build.py: tarfile": "the files of this package, for the engine",
     }
-    where = {"bot/app.py", "bot/operate.py", "bot/turns.py", "bot/backup.py"}
+    where = {"bot/app.py", "bot/operate.py", "bot/turns.py"}
     found = set()
     for path in python("bot", "sandbox"):
         place = str(path.relative_to(ROOT))
@@ -139,9 +139,9 @@ def test_folders_of_tenants_are_touched_in_one_place_only() -> None:
             names = {called.attr} if isinstance(called, ast.Attribute) else set()
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = {alias.name for alias in node.names} | {getattr(node, "module", "")}
-            if isinstance(node, ast.Constant) and str(node.value).startswith("threads") and place not in where:
-                names = {f"{node.value!r}"} if "/" in str(node.value) or node.value == "threads" else set()
-            found |= {f"{place}: {name}" for name in names if name in by_path or name.startswith("'threads")}
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and place not in where:
+                names = {"threads"} if isinstance(node.right, ast.Constant) and node.right.value == "threads" else set()
+            found |= {f"{place}: {name}" for name in names & by_path}
     assert sorted(found - ours.keys()) == []
 
 

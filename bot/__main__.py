@@ -77,13 +77,14 @@ def parser() -> argparse.ArgumentParser:
 
 def _serve(arguments: argparse.Namespace, config: Config) -> int:
     from bot import log
+    from bot.data_dir import close_to_others
     from bot.store import DataLock, Locked
 
     connects = _connects(config, alone=arguments.alone)
     quiet = "console" in connects
     with ExitStack() as stack:
         try:
-            config.data_dir.mkdir(parents=True, exist_ok=True)
+            config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(DataLock(config.data_dir))
         except Locked as error:
             print(f"fawn: {config.data_dir}: {error}", file=sys.stderr)
@@ -92,6 +93,7 @@ def _serve(arguments: argparse.Namespace, config: Config) -> int:
             print(f"fawn: data_dir cannot be used: {error}", file=sys.stderr)
             return FAULT
         log.setup(config.log, secrets(config), config.data_dir / "fawn.log" if quiet else None)
+        close_to_others(config.data_dir)
         _raise_descriptor_limit()
         return _guarded(config, connects, banner=quiet)
 

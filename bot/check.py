@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from agent.models import AgentFault, ModelSettings
 from bot.app import images, sandbox_settings
 from bot.config import secrets
+from bot.data_dir import open_to_others
 from bot.log import Redactor
 from bot.offers import named
 from bot.sections import ChannelConfig, Config
@@ -86,7 +87,7 @@ def _clock(config: Config) -> Finding:
 def _folder(data_dir: Path) -> Finding:
     """Written to, because rights, quotas and read-only mounts only show then."""
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=data_dir, prefix=".check-") as file:
             file.write(b"x" * 4096)
             file.flush()
@@ -96,6 +97,9 @@ def _folder(data_dir: Path) -> Finding:
         return Finding("fault", "data_dir", f"{data_dir}: {error.strerror}", fix)
     if free < LEAST_SPACE:
         return Finding("fault", "data_dir", f"{data_dir}: {free / 1e6:.0f} MB left", "make room, or set `data_dir`")
+    if open_to_others(data_dir):
+        fix = f"chmod 700 {data_dir} (the service does it when it starts, where the folder is its own)"
+        return Finding("note", "data_dir", f"{data_dir}: other users of this machine may look into it", fix)
     return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left")
 
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sqlite3
 import stat
-import tarfile
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -23,8 +20,8 @@ import orjson
 from agent.conversation import Final, Thread
 from agent.stored import Damaged
 from bot import access, book, outbox
+from bot.backup import back_up
 from bot.store import Execute, Store
-from sandbox.base import SandboxError
 from sandbox.disk.loop_images import Images
 
 log = logging.getLogger(__name__)
@@ -52,6 +49,7 @@ class Operations:
         self._data_dir = data_dir
         self._images = images
         self._changed = changed
+        self._backing_up = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
         """Name → operation."""
@@ -118,23 +116,8 @@ class Operations:
 
     async def backup(self, file: str) -> Answer:
         """Write databases (consistent copies) and threads' folders into a .tar.gz."""
-        target, left_out = Path(file), []
-        partial = target.with_name(target.name + ".partial")
-        tar = await asyncio.to_thread(tarfile.open, partial, "w:gz")
-        try:
-            await asyncio.to_thread(_databases, self._data_dir, tar)
-            for folder in await asyncio.to_thread(self._images.folders):
-                try:
-                    async with self._images.open(folder, writes=False):
-                        await asyncio.to_thread(tar.add, folder, f"threads/{folder.name}", filter=_regular)
-                except SandboxError as error:
-                    left_out.append(f"threads/{folder.name}: {error}")
-                await self._images.let_go(folder)
-        finally:
-            await asyncio.to_thread(tar.close)
-        os.replace(partial, target)
-        size = (await asyncio.to_thread(target.stat)).st_size
-        return {"file": str(target), "bytes": size, "left_out": left_out}
+        async with self._backing_up:
+            return await back_up(self._data_dir, self._images, Path(file))
 
 
 def _dead(execute: Execute) -> list[dict[str, Any]]:
@@ -167,24 +150,6 @@ def _words(raw: bytes) -> str:
         return Final.load(raw).text
     except Damaged:
         return raw.decode(errors="replace")
-
-
-def _databases(data_dir: Path, tar: tarfile.TarFile) -> None:
-    with tempfile.TemporaryDirectory(dir=data_dir) as scratch:
-        for database in sorted(data_dir.glob("*.db")):
-            copy = Path(scratch) / database.name
-            source, mirror = sqlite3.connect(database), sqlite3.connect(copy)
-            try:
-                source.backup(mirror)
-            finally:
-                source.close()
-                mirror.close()
-            tar.add(copy, database.name)
-
-
-def _regular(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Files and folders only: links, FIFOs and devices that an agent made are left out."""
-    return info if info.isreg() or info.isdir() else None
 
 
 # ------------------------------------------------------------ the socket

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,13 @@ from channels.base import OutFile
 from sandbox import base
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import file_work
+from sandbox.disk.removal import remove_tree
+from sandbox.inside.search import Bounds
 
-log = logging.getLogger(__name__)
-
-MOST = 20  # files of one turn; the rest stays in outputs/ and is named
+MOST, MOST_BYTES = 20, 100 << 20  # of one turn's files; the rest stays in outputs/ and is named
+NOTES = 3  # lines about what cannot be sent
+LATER = "later "  # before the stamp of a file that was named, not sent: it goes out when it is presented
+BOUNDS = Bounds(entries=10_000, path_bytes=1_000, seconds=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +45,73 @@ async def collect(
 
 
 def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Collected:
-    shutil.rmtree(spool, ignore_errors=True)  # what an interrupted try of this run copied
-    if not outputs.is_dir():
-        return Collected(stamps={})
-    found = safe_files.snapshot(outputs)
+    remove_tree(spool)  # what an interrupted try of this run copied
+    refused = _Refused()
+    found = safe_files.snapshot(outputs, BOUNDS, refused.skip)
     stamps = {path: _stamp(stamp) for path, stamp in found.items() if not stamp.problem}
-    unsendable = {path: f"!{stamp.problem}" for path, stamp in found.items() if stamp.problem}
-    reasons = {_key(path): why for path, why in unsendable.items()}
+    unsendable = {_key(path): f"!{stamp.problem}" for path, stamp in found.items() if stamp.problem}
+    for path, stamp in found.items():
+        if stamp.problem and seen.get(_key(path)) != unsendable[_key(path)]:
+            refused.add(path, stamp.problem)
     captions = {file.path.removeprefix(f"{base.OUTPUTS}/"): file.caption for file in presented}
+    waiting = {path for path, stamp in stamps.items() if seen.get(path) == f"{LATER}{stamp}"} - captions.keys()
     new = [path for path in captions if path in stamps and seen.get(path) != stamps[path]]
-    new += sorted(path for path in stamps if path not in captions and seen.get(path) != stamps[path])
-    notes = [
-        f"Not sent: {_shown(path)} ({why[1:]})." for path, why in unsendable.items() if seen.get(_key(path)) != why
-    ]
-    if len(new) > MOST:
-        notes.append(f"{len(new) - MOST} more files are in outputs/; ask for them by name.")
+    new += sorted(path for path in stamps.keys() - captions.keys() - waiting if seen.get(path) != stamps[path])
     out: list[OutFile] = []
-    for path in new[:MOST]:
+    later: list[str] = []
+    room = MOST_BYTES
+    for path in new:
+        size = found[path].size
+        if len(out) == MOST or (out and limit >= size > room):
+            later.append(path)
+            continue
         target = spool / f"{len(out)}"
         try:
-            spool.mkdir(parents=True, exist_ok=True)
-            size = safe_files.copy_out(outputs, path, target, limit)
+            spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+            size = safe_files.copy_out(outputs, path, target, min(limit, room) if out else limit)
         except (base.SandboxError, OSError) as error:
-            notes.append(f"Not sent: {_shown(path)} ({_reason(error, found[path].size, limit)}).")
+            refused.add(path, _reason(error, size, limit))
             target.unlink(missing_ok=True)
             continue
+        room -= size
         out.append(OutFile(target, Path(path).name, size, captions.get(path, "")))
-    return Collected(stamps | reasons, tuple(out), tuple(notes))
+    stamps |= {path: f"{LATER}{stamps[path]}" for path in [*later, *waiting]}
+    notes = refused.notes(seen)
+    if later:
+        most = f"at most {MOST} files and {MOST_BYTES >> 20} MB go out with one answer"
+        notes.append(f"{len(later)} more files are in outputs/ ({most}); ask for them by name.")
+    return Collected(refused.complete(stamps | unsendable, seen), tuple(out), tuple(notes))
+
+
+class _Refused:
+    """What of outputs/ is not sent, in few lines. What the walk skipped has no stamp; what was said of it has one."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._skipped: list[str] = []
+
+    def add(self, path: str, why: str) -> None:
+        self._lines.append(f"Not sent: {_shown(path)} ({why}).")
+
+    def skip(self, path: str, why: str) -> None:
+        self._skipped.append(f"Not sent: {_shown(path)} ({why}).")
+
+    def _said(self) -> str:
+        return f"!{hashlib.sha256(repr(self._skipped).encode()).hexdigest()}" if self._skipped else ""
+
+    def notes(self, seen: Mapping[str, str]) -> list[str]:
+        """The first of them that were not said before."""
+        lines = self._lines + (self._skipped if seen.get("", "") != self._said() else [])
+        more = [f"… and {len(lines) - NOTES:,} more."] if len(lines) > NOTES else []
+        return lines[:NOTES] + more
+
+    def complete(self, stamps: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
+        """The stamps to remember. Those of files that were not reached this time stay: they were sent."""
+        if not self._skipped:
+            return dict(stamps)
+        unreached = [path for path in seen if path and path not in stamps]
+        kept = {path: seen[path] for path in unreached[: BOUNDS.entries]}
+        return {**stamps, **kept, "": self._said()}
 
 
 def _key(path: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from bot.supervise import run_forever
 from bot.turns import folder
 from sandbox.disk.file_threads import file_work
 from sandbox.disk.loop_images import Images
+from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -74,11 +74,13 @@ class Retention:
             for key in keys:
                 try:
                     await self._forget(key)
-                    await self._images.remove(folder(self._data_dir, key))
+                    gone = await self._images.remove(folder(self._data_dir, key))
                 except StoreError:
                     raise
                 except Exception:  # the boundary of one conversation: the next round tries it again
                     log.exception("retention.kept conversation=%s", key)
+                    gone = False
+                if not gone:  # its row stays, so that it is tried again
                     failed += 1
                     continue
                 await self._store.run(lambda execute: _drop(execute, key))  # noqa: B023 — awaited here
@@ -92,7 +94,7 @@ class Retention:
         folders = await file_work(lambda: [path.name for path in spool.glob("[0-9]*")])
         needed = await self._store.run(_spooled) if folders else set()
         for name in set(folders) - needed:
-            await file_work(shutil.rmtree, spool / name, ignore_errors=True)
+            await file_work(remove_tree, spool / name)
 
 
 def _spooled(execute: Execute) -> set[str]:
@@ -117,7 +119,7 @@ def _delete(execute: Execute, table: str, finished: str, before: float) -> int:
 def _idle(execute: Execute, before: float, skip: int) -> list[str]:
     rows = execute(
         "SELECT key FROM conversations WHERE used<:before AND pending=0 AND owner IS NULL"
-        " ORDER BY used LIMIT 20 OFFSET :skip",
+        " ORDER BY used, key LIMIT 20 OFFSET :skip",
         {"before": before, "skip": skip},
     )
     return [str(row["key"]) for row in rows]

@@ -119,6 +119,32 @@ def test_functions_stay_readable() -> None:
     assert long == []
 
 
+def test_folders_of_tenants_are_touched_in_one_place_only() -> None:
+    """`sandbox/disk` opens them by descriptors that follow no link; a path may lead anywhere by the time it is used.
+    Where a conversation's folder lies is known to few, and nobody else walks, lists or packs folders by their path."""
+    by_path = {"rmtree", "walk", "rglob", "iterdir", "scandir", "listdir", "copytree", "tarfile", "threads"}
+    ours = {
+        "sandbox/bubblewrap/cgroup.py: iterdir": "control groups, which the kernel makes",
+        "sandbox/docker/host_paths.py: copytree": "the skills, which are the operator's",
+        "sandbox/docker/image_build.py: tarfile": "the files of this package, for the engine",
+    }
+    where = {"bot/app.py", "bot/operate.py", "bot/turns.py"}
+    found = set()
+    for path in python("bot", "sandbox"):
+        place = str(path.relative_to(ROOT))
+        if place.startswith(("sandbox/disk/", "sandbox/inside/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            called = node.func if isinstance(node, ast.Call) else None
+            names = {called.attr} if isinstance(called, ast.Attribute) else set()
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {alias.name for alias in node.names} | {getattr(node, "module", "")}
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and place not in where:
+                names = {"threads"} if isinstance(node.right, ast.Constant) and node.right.value == "threads" else set()
+            found |= {f"{place}: {name}" for name in names & by_path}
+    assert sorted(found - ours.keys()) == []
+
+
 def test_suppressions_say_why() -> None:
     bare = re.compile(r"# (?:type: ignore(?:\[[\w, -]+\])?|noqa(?:: [A-Z0-9, ]+)?)\s*$")
     found = [

@@ -27,6 +27,7 @@ from sandbox.bubblewrap.cgroup import Group
 from sandbox.bubblewrap.cgroup import make as make_group
 from sandbox.bubblewrap.seccomp import program
 from sandbox.bubblewrap.socket_dir import scratch
+from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import make_folders
 from sandbox.inside.environment import HOME, SYSTEM
 from sandbox.network.proxy import Ends
@@ -236,7 +237,7 @@ class Bubblewrap:
         await self._keeper.close()
         await self._egress.aclose()
         if self._scratch:
-            await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, self._scratch)
 
 
 async def _options() -> list[str]:

@@ -13,7 +13,6 @@ import fcntl
 import logging
 import os
 import secrets
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ from pathlib import Path
 
 from sandbox.base import OUTPUTS, SandboxError, SandboxProvider, SandboxUnavailable
 from sandbox.disk.file_threads import mount_work
+from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
@@ -100,10 +100,10 @@ class Images:
         if await mount_work(_unmount, folder, use) and not use.users and use.since == since:
             self._uses.pop(folder, None)
 
-    async def remove(self, folder: Path) -> None:
-        """Delete `folder` with everything in it."""
+    async def remove(self, folder: Path) -> bool:
+        """Delete `folder` with everything in it; whether all of it is gone. Raises OSError."""
         self._uses.pop(folder, None)
-        await mount_work(_remove, folder)
+        return await mount_work(_remove, folder)
 
     async def check(self, provider: SandboxProvider) -> None:
         """Let a machine work in an image. Raises SandboxUnavailable with the fix."""
@@ -223,12 +223,12 @@ def _unmount(folder: Path, use: _Use) -> bool:
         return True
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path) -> bool:
     with suppress(FileNotFoundError), _locked(_image(folder)) as fd:
         if os.path.ismount(folder):
             _run("umount", "--lazy", str(folder), fd=fd)
         _image(folder).unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    return not remove_tree(folder)
 
 
 def _image(folder: Path) -> Path:

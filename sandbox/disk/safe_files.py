@@ -17,7 +17,7 @@ import re
 import stat
 import struct
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -92,7 +92,11 @@ def _fault(rel: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reasons = {errno.ELOOP: "is or passes through a link", errno.EXDEV: "leads outside"}
+        reasons = {
+            errno.ELOOP: "is or passes through a link",
+            errno.EXDEV: "leads outside",
+            errno.EAGAIN: "is held by a program (a lease)",
+        }
         reason = reasons.get(error.errno or 0) or error.strerror or "cannot be opened"
         raise FileFault(f"{shown(rel)}: {reason}") from error
     except ValueError as error:
@@ -240,18 +244,17 @@ def _same_owner(fd: int, folder: int) -> None:
 # ---------------------------------------------------------------- looking
 
 
-def snapshot(root: Path, limit: int = 10_000) -> dict[str, Stamp]:
-    """What is below `root`: every entry that is no folder, by relative path, at most `limit`. Entries that cannot be
-    sent (links, pipes, hard links, strange names) are there too, with the reason. A missing `root` is empty."""
+def snapshot(root: Path, bounds: search.Bounds, skip: Callable[[str, str], None]) -> dict[str, Stamp]:
+    """What is below `root`: every entry that is no folder, by relative path. Entries that cannot be sent (links, pipes,
+    hard links, strange names) are there too, with the reason; `skip` is told (path, why) of what was not looked at. A
+    missing `root` is empty."""
     found: dict[str, Stamp] = {}
     if not root.is_dir():
         return found
     with opened(root) as top:
-        for rel, status, _ in search.walk(top):
+        for rel, status, _ in search.walk(top, bounds, skip):
             if stat.S_ISDIR(status.st_mode):
                 continue
-            if len(found) == limit:
-                break
             kind = search.kind(status)
             problem = "" if kind == "file" else f"is a {kind}, not a regular file"
             found[rel] = Stamp(

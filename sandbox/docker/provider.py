@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import logging
 import secrets
-import shutil
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -20,6 +19,8 @@ from typing import Any
 
 from sandbox.base import FOLDERS, OUTPUTS, UPLOADS, FileFault, Gone, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.disk import safe_files
+from sandbox.disk.file_threads import file_work
+from sandbox.disk.removal import remove_tree
 from sandbox.docker.capabilities import survey
 from sandbox.docker.client import Engine, ExecStream, Missing, Taken, wrap
 from sandbox.docker.host_paths import Places, find_places
@@ -160,7 +161,7 @@ class Docker:
             raise SandboxUnavailable(f"No container can be started: {error}") from error
         finally:
             await self.destroy(key)
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await file_work(remove_tree, folder)
         if answer != b"seen":
             raise SandboxUnavailable("A container changes what Fawn writes: is its data on a local disk?")
 

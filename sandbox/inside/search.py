@@ -13,14 +13,28 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-MOST = 100_000  # files looked at in one walk
-DEEP = 64  # folders below each other
 BIG = 16 << 20  # a larger file is not searched for lines
 WIDE = 500  # characters of a matching line that are given back
 
 Row = tuple[str, int, str]
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Bounds(NamedTuple):
+    """What one walk looks at, at most."""
+
+    entries: int = 100_000  # folders count, too
+    depth: int = 64  # folders inside each other; as many descriptors are open
+    path_bytes: int = 4_096
+    seconds: float = float("inf")
+
+
+def _ignore(rel: str, why: str) -> None:
+    """Nobody wants to know."""
 
 
 def kind(status: os.stat_result) -> str:
@@ -42,55 +56,75 @@ def name(raw: str) -> str:
     return os.fsencode(raw).decode("utf-8", "replace")
 
 
-def walk(top: int, depth: int = DEEP) -> Iterator[tuple[str, os.stat_result, int]]:
+def walk(
+    top: int,
+    bounds: Bounds = Bounds(),  # noqa: B008  it cannot be changed
+    skip: Callable[[str, str], None] = _ignore,
+    leave: Callable[[str, int], None] | None = None,
+) -> Iterator[tuple[str, os.stat_result, int]]:
     """Everything below the open folder `top` as (relative path, lstat, descriptor of its folder), sorted within each
-    folder; the folder's descriptor is valid until the next step. Folders that cannot be opened are left out."""
-    todo: list[tuple[str, int]] = [("", 1)]
-    seen = 0
-    while todo:
-        prefix, level = todo.pop()
-        try:
-            here = _descend(top, prefix)
-        except OSError:
-            continue  # removed meanwhile, swapped for a link, or not readable
-        try:
+    folder, a folder's entries before what lies deeper; the descriptor is valid until the next step.
+
+    Each folder is opened once, below the one before; only those of the current path are open. `skip` is told (path,
+    why) of what is not looked at. `leave` is called with (path, descriptor of its folder) when all of a folder was.
+    """
+    until, room = time.monotonic() + bounds.seconds, bounds.entries
+    path: list[tuple[int, str]] = []
+    todo: list[tuple[str, int]] = [(".", 0)]
+    try:
+        while todo:
+            inside, level = todo.pop()
+            _go_up(path, level, leave)
+            try:
+                here = os.open(os.path.basename(inside), _FOLDER, dir_fd=path[-1][0] if path else top)
+                path.append((here, inside))
+                with os.scandir(here) as listing:  # bounded before it is sorted: somebody may have made millions
+                    items = sorted(item.name for item in itertools.islice(listing, room + 1))
+            except OSError as error:  # removed meanwhile, swapped for a link, or not readable
+                skip(inside, str(error.strerror))
+                continue
             inner: list[tuple[str, int]] = []
-            with os.scandir(here) as listing:  # bounded before it is sorted: somebody may have made millions
-                items = sorted(item.name for item in itertools.islice(listing, MOST))
             for item in items:
+                rel = f"{inside}/{item}" if level else item
+                if not room:
+                    skip(rel, f"there are more than {bounds.entries:,} files and folders")
+                    return
+                if time.monotonic() > until:
+                    skip(rel, f"looking through the folder took longer than {bounds.seconds:g} seconds")
+                    return
+                room -= 1
+                if len(os.fsencode(rel)) > bounds.path_bytes:
+                    skip(rel, f"its path is longer than {bounds.path_bytes:,} bytes")
+                    continue
                 try:
                     status = os.stat(item, dir_fd=here, follow_symlinks=False)
                 except OSError:
                     continue  # removed meanwhile
-                seen += 1
-                if seen > MOST:
-                    return
-                yield prefix + item, status, here
-                if stat.S_ISDIR(status.st_mode) and level < depth:
-                    inner.append((prefix + item + "/", level + 1))
+                yield rel, status, here
+                if stat.S_ISDIR(status.st_mode):
+                    if level + 1 < bounds.depth:
+                        inner.append((rel, level + 1))
+                    else:
+                        skip(rel, f"lies below more than {bounds.depth} folders inside each other")
             todo.extend(reversed(inner))
-        finally:
-            os.close(here)
+        _go_up(path, 1, leave)
+    finally:
+        _go_up(path, 0, None)
 
 
-def _descend(top: int, prefix: str) -> int:
-    """Open the folder `prefix` below `top`, one component at a time, following nothing."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    here = os.open(".", flags, dir_fd=top)
-    for part in prefix.split("/"):
-        if part:
-            try:
-                below = os.open(part, flags, dir_fd=here)
-            finally:
-                os.close(here)
-            here = below
-    return here
+def _go_up(path: list[tuple[int, str]], level: int, leave: Callable[[str, int], None] | None) -> None:
+    """Close the folders below `level`."""
+    while len(path) > level:
+        here, rel = path.pop()
+        os.close(here)
+        if leave and path:
+            leave(rel, path[-1][0])
 
 
 def entries(top: int, depth: int, limit: int) -> list[Row]:
     """(relative path, bytes, kind) of what is below `top`, at most `limit`, sorted."""
     rows: list[Row] = []
-    for rel, status, _ in walk(top, min(depth, DEEP)):
+    for rel, status, _ in walk(top, Bounds(depth=min(depth, 64))):
         if len(rows) == limit:
             break
         rows.append((name(rel), status.st_size, kind(status)))

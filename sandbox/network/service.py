@@ -15,7 +15,6 @@ import asyncio
 import hashlib
 import os
 import secrets
-import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sandbox.base import Gone, SandboxError
+from sandbox.disk.removal import remove_tree
 from sandbox.network.proxy import Ends, Proxy, Resolve, resolve
 from sandbox.network.rules import CA_FILE, INSIDE, SOCKET, Guard, NetworkRules
 
@@ -92,7 +92,7 @@ class Egress:
         async with self._lock:
             if proxy := self._proxies.pop(key, None):
                 await proxy.aclose()
-                await asyncio.to_thread(shutil.rmtree, self._folder(key), ignore_errors=True)
+                await asyncio.to_thread(remove_tree, self._folder(key))
 
     async def aclose(self) -> None:
         """Stop serving. The folders stay: machines that outlive the service have them bound."""

@@ -105,6 +105,14 @@ async def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> Non
     assert (found.state, "Not a directory" in found.text) == ("fault", True)
 
 
+async def test_a_folder_that_others_may_look_into_is_noted(tmp_path: Path) -> None:
+    found = await finding(Config(tmp_path / "new", sandbox=FILES_ONLY), "data_dir")
+    assert found.state == "ok"
+    (tmp_path / "new").chmod(0o750)
+    found = await finding(Config(tmp_path / "new", sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "chmod 700" in found.fix) == ("note", True)
+
+
 async def test_the_sandbox_is_really_tried(tmp_path: Path) -> None:
     found = await finding(Config(tmp_path, sandbox=SandboxConfig(provider="local")), "sandbox")
     assert found.ok is (not bubblewrap_problem())

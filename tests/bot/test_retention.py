@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from agent.conversation import Author, Message, Thread
 from bot import book, lease
@@ -13,7 +18,7 @@ from bot.lease import Ending
 from bot.migrate import migrate
 from bot.retention import Retention
 from bot.sections import Access, Limits
-from bot.store import Store
+from bot.store import Execute, Store
 from bot.turns import folder
 from sandbox.disk.loop_images import Images
 from tests.bot.idle import Idle
@@ -76,3 +81,37 @@ async def test_a_conversation_that_cannot_be_forgotten_keeps_no_other(tmp_path: 
         await Retention(store, tmp_path, Images(tmp_path / "threads", 16, make=False), 90, forget).round(time.time())
         rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
         assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}
+
+
+def _put(key: str, execute: Execute) -> None:
+    execute("INSERT INTO conversations(key, thread, created, used) VALUES (:key, 't', 0, 0)", {"key": key})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
+async def test_what_cannot_be_deleted_stays_known_and_holds_up_nobody(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+    keys = [f"conversation {number:02}" for number in range(50)]
+
+    async def forget(conversation: str) -> None:
+        if conversation == keys[1]:
+            raise RuntimeError("a fault of this conversation's memory")
+
+    async with Store(tmp_path / "fawn.db") as store:
+        for key in keys:
+            await store.run(partial(_put, key))
+            folder(tmp_path, key).mkdir(parents=True)
+        stuck = [folder(tmp_path, key) / "file" for key in keys[2:30]]
+        for file in stuck:
+            file.touch()
+        subprocess.run(["chattr", "+i", *stuck], check=True)
+        retention = Retention(store, tmp_path, Images(tmp_path / "threads", 16, make=False), 90, forget)
+        try:
+            await retention.round(time.time())
+        finally:
+            subprocess.run(["chattr", "-i", *stuck], check=True)
+        rows = await store.run(lambda execute: execute("SELECT key FROM conversations ORDER BY key", {}))
+        assert [kept["key"] for kept in rows] == keys[1:30]
+        await retention.round(time.time())
+        rows = await store.run(lambda execute: execute("SELECT key FROM conversations", {}))
+        assert [kept["key"] for kept in rows] == keys[1:2]
+        assert [path.name for path in (tmp_path / "threads").iterdir()] == [folder(tmp_path, keys[1]).name]

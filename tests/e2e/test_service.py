@@ -137,6 +137,16 @@ async def test_backup_of_the_running_service(telegram: FakeTelegram, start: Star
     assert rows == [(1,)]
 
 
+async def test_data_that_others_could_read_is_closed(telegram: FakeTelegram, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o755)
+    service = await start()
+    assert service.data.stat().st_mode & 0o777 == 0o700
+    assert "data_dir.closed" in service.log()
+    await service.restart()
+    assert service.log().count("data_dir.closed") == 1
+
+
 async def test_piped_chat_answers_and_ends(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
     service = Service(tmp_path, telegram, model, {})
     code, words = await service.fawn("chat", stdin=ask(text="piped and answered").encode())

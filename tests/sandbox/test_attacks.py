@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import tarfile
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 from sandbox.base import OUTPUTS, UPLOADS, WORKSPACE, FileFault, Sandbox
 from sandbox.bubblewrap.provider import Bubblewrap
 from sandbox.disk import safe_files
+from sandbox.disk.archive import Archive
+from sandbox.inside.search import Bounds
+
+BOUNDS = Bounds()
 
 
 async def out(sandbox: Sandbox, command: str, timeout: float = 20) -> str:
@@ -211,7 +216,7 @@ async def test_74_traps_in_outputs_are_not_followed_and_are_told(
         safe_files.copy_out(root, "sparse.bin", target, 1 << 20)
     assert safe_files.copy_out(root, "fine2.txt", target, 99) == 5
 
-    found = safe_files.snapshot(root)
+    found = safe_files.snapshot(root, BOUNDS, print)
     sendable = sorted(rel for rel, stamp in found.items() if not stamp.problem)
     assert sendable == ["fine2.txt", "sparse.bin"]
     told = {rel: stamp.problem for rel, stamp in found.items() if stamp.problem}
@@ -225,9 +230,9 @@ async def test_74_traps_in_outputs_are_not_followed_and_are_told(
 
 async def test_75_an_output_that_changed_is_seen_even_if_it_hides_it(sandbox: Sandbox, folder: Path) -> None:
     await sandbox.run("echo 1 > a; echo 1 > b", cwd=OUTPUTS)
-    before = safe_files.snapshot(folder / "outputs")
+    before = safe_files.snapshot(folder / "outputs", BOUNDS, print)
     await sandbox.run("touch -r a mark; echo 2 > a; touch -r mark a; rm mark", cwd=OUTPUTS)
-    after = safe_files.snapshot(folder / "outputs")
+    after = safe_files.snapshot(folder / "outputs", BOUNDS, print)
     assert [rel for rel in after if after[rel] != before[rel]] == ["a"]
 
 
@@ -339,3 +344,42 @@ while True:
     assert list(host.iterdir()) == []
     assert done["written"] > 20
     assert done["refused"] > 5
+
+
+async def test_an_archive_has_nothing_of_the_host_while_names_are_swapped(
+    sandbox: Sandbox, tmp_path: Path, folder: Path
+) -> None:
+    """A file and a link, a folder and a link, exchanged in one system call each, as fast as it goes."""
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "good").write_text("HOST-SECRET")
+    attack = f"""
+import ctypes, os
+os.chdir('{OUTPUTS}')
+os.mkdir('folder'); open('folder/good', 'w').write('good'); open('file', 'w').write('good')
+os.symlink('{host}/good', 'file-link'); os.symlink('{host}', 'folder-link'); os.mkfifo('pipe'); open('plain', 'w')
+exchange = ctypes.CDLL(None).renameat2
+while True:
+    for one, other in ((b'file', b'file-link'), (b'folder', b'folder-link'), (b'plain', b'pipe')):
+        exchange(-100, one, -100, other, 2)
+"""
+    attacker = asyncio.create_task(sandbox.run(f"python3 -c {_quoted(attack)}", timeout=120))
+    while not (folder / "outputs" / "pipe").exists():
+        await asyncio.sleep(0.01)
+    contents, said = await asyncio.to_thread(_archive_often, folder, tmp_path / "saved.tar.gz", 200)
+    attacker.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attacker
+    assert contents == {b"good", b""}
+    assert any("became a link" in line for line in said)  # else nobody was racing
+
+
+def _archive_often(folder: Path, target: Path, times: int) -> tuple[set[bytes], set[str]]:
+    contents, said = set(), set()
+    for _ in range(times):
+        archive = Archive(target)
+        said.update(archive.add_folder(folder, "x"))
+        archive.finish()
+        with tarfile.open(target) as tar:
+            contents |= {file.read() for member in tar if member.isreg() and (file := tar.extractfile(member))}
+    return contents, said

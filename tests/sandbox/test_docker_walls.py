@@ -22,6 +22,7 @@ from tests.sandbox.test_attacks import (  # noqa: F401  collected here, with the
     test_a_file_is_bounded,
     test_a_fork_bomb_ends_with_its_time_and_the_sandbox_works_on,
     test_a_hostile_expression_is_given_up,
+    test_an_archive_has_nothing_of_the_host_while_names_are_swapped,
     test_it_has_no_privileges,
     test_it_writes_only_where_it_may,
     test_names_that_are_no_text_are_shown_harmless,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.base import FileFault
 from sandbox.disk import safe_files
+from sandbox.inside.search import Bounds
 
 
 def test_write_makes_folders_and_replaces_whole_files(tmp_path: Path) -> None:
@@ -59,9 +60,16 @@ def test_74_a_sparse_file_of_5_tb_is_refused_at_once(tmp_path: Path) -> None:
 def test_a_snapshot_is_bounded_and_a_missing_folder_is_empty(tmp_path: Path) -> None:
     for i in range(30):
         safe_files.write_file(tmp_path, f"d{i % 3}/{i}", b"")
-    assert len(safe_files.snapshot(tmp_path)) == 30
-    assert len(safe_files.snapshot(tmp_path, 7)) == 7
-    assert safe_files.snapshot(tmp_path / "none") == {}
+    left: list[str] = []
+
+    def snapshot(root: Path, entries: int) -> int:
+        return len(safe_files.snapshot(root, Bounds(entries), lambda rel, _: left.append(rel)))
+
+    assert snapshot(tmp_path, 100) == 30
+    assert snapshot(tmp_path / "none", 100) == 0
+    assert left == []
+    assert snapshot(tmp_path, 10) == 7  # folders count, too
+    assert left == ["d0/9"]
 
 
 @pytest.mark.parametrize(

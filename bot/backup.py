@@ -1,0 +1,54 @@
+"""`fawn backup`: consistent copies of the databases and every conversation's folder, in one archive."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sandbox.base import SandboxError
+from sandbox.disk.archive import Archive
+from sandbox.disk.file_threads import file_work
+from sandbox.disk.loop_images import Images
+
+LINES = 60  # about what is left out, of all conversations
+
+
+async def back_up(data_dir: Path, images: Images, target: Path) -> dict[str, Any]:
+    """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's."""
+    left_out: list[str] = []
+    archive = await file_work(Archive, target)
+    try:
+        await file_work(_add_databases, data_dir, archive)
+        for folder in await file_work(images.folders):
+            name = f"threads/{folder.name}"
+            try:
+                async with images.open(folder, writes=False):
+                    left_out += await file_work(archive.add_folder, folder, name)
+            except SandboxError as error:
+                left_out.append(f"{name}: {error}")
+            await images.let_go(folder)
+        size = await file_work(archive.finish)
+    except BaseException:
+        await file_work(archive.abandon)
+        raise
+    if len(left_out) > LINES:
+        left_out[LINES:] = [f"{len(left_out) - LINES:,} lines more"]
+    return {"file": str(target), "bytes": size, "left_out": left_out}
+
+
+def _add_databases(data_dir: Path, archive: Archive) -> None:
+    """First what is to be done, then what is remembered: a turn that ended in between is entered again after a restore,
+    which finds its answer in the memory. The other way round it would be done, and forgotten."""
+    databases = sorted(data_dir.glob("*.db"), key=lambda path: (path.name != "fawn.db", path.name))
+    with tempfile.TemporaryDirectory(dir=data_dir) as scratch:
+        for database in databases:
+            copy = Path(scratch) / database.name
+            source, mirror = sqlite3.connect(database), sqlite3.connect(copy)
+            try:
+                source.backup(mirror)
+            finally:
+                source.close()
+                mirror.close()
+            archive.add_file(copy, database.name)

@@ -1,0 +1,194 @@
+"""A .tar.gz of tenants' folders, through descriptors that follow nothing and wait for nobody.
+
+What is in a folder changes while it is copied, perhaps on purpose. So each file is opened first and examined then, its
+size is written down before its content and kept to, and what is refused becomes a line instead of an error. Only what
+concerns the archive itself (a full disk) raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.disk.safe_files import opened, shown
+from sandbox.inside import search
+
+BOUNDS = search.Bounds(entries=1_000_000, depth=128, path_bytes=3_000, seconds=3600.0)  # of one folder
+HOLE_BYTES = 8 << 30  # of one folder: what sparse files have, but do not take
+LINES = 3  # of one folder, about what is left out
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_WHY = {errno.EAGAIN: "is held by a program (a lease)", errno.ELOOP: "became a link while it was looked at"}
+
+
+class Abandoned(Exception):
+    """The archive was given up while something was added to it."""
+
+
+class _Refused(Exception):
+    """One entry stays outside; the words say why."""
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What was said and seen of the folder that is added: names of files with several, by what tells them apart."""
+
+    name: str
+    names: dict[tuple[int, ...], str] = field(default_factory=dict)
+    holes: int = 0
+    lines: list[str] = field(default_factory=list)
+    more: int = 0
+
+    def leave_out(self, rel: str, why: str) -> None:
+        if len(self.lines) < LINES:
+            self.lines.append(f"{self.name}/{shown(rel)}: {why}")
+        else:
+            self.more += 1
+
+
+class Archive:
+    """Written beside `target`, which it replaces in `finish`; only its owner can read it. All of it blocks. `abandon`
+    may be called while another thread adds something."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._partial = target.with_name(target.name + ".partial")
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        self._partial.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = open(os.open(self._partial, flags, 0o600), "wb")  # noqa: SIM115  open until the end
+        self._tar = tarfile.open(fileobj=self._file, mode="w:gz")  # noqa: SIM115  the same
+        self._lock = threading.Lock()
+        self._abandoned = False
+
+    def add_file(self, path: Path, name: str) -> None:
+        """Add a file of our own, for the service alone. Raises OSError."""
+        with self._lock, open(path, "rb") as file:
+            self._add_content(name, file.fileno(), 0o600)
+
+    def add_folder(self, root: Path, name: str) -> list[str]:
+        """Add everything in `root`, a tenant's folder, below `name`; gives lines about what is left out. Raises
+        FileFault when it cannot be opened, and OSError."""
+        folder = _Folder(name)
+        with self._lock, opened(root) as top:
+            self._add(_member(name, tarfile.DIRTYPE, os.fstat(top)))
+            for rel, status, parent in search.walk(top, BOUNDS, folder.leave_out):
+                try:
+                    self._add_entry(folder, rel, status, parent)
+                except _Refused as refused:
+                    folder.leave_out(rel, str(refused))
+        return [*folder.lines, f"{name}: {folder.more:,} more"] if folder.more else folder.lines
+
+    def finish(self) -> int:
+        """Put it in its place; gives its bytes. Raises OSError."""
+        with self._lock:
+            self._tar.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            size = os.fstat(self._file.fileno()).st_size
+            self._file.close()
+            os.replace(self._partial, self._target)
+        return size
+
+    def abandon(self) -> None:
+        """Give it up and leave nothing behind."""
+        self._abandoned = True
+        with self._lock:
+            for close in (self._tar.close, self._file.close):
+                with contextlib.suppress(OSError):  # a full disk: what could not be written is not wanted
+                    close()
+            self._partial.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ one entry
+
+    def _add_entry(self, folder: _Folder, rel: str, status: os.stat_result, parent: int) -> None:
+        kind, name, item = search.kind(status), f"{folder.name}/{rel}", os.path.basename(rel)
+        if kind == "folder":
+            self._add(_member(name, tarfile.DIRTYPE, status))
+        elif kind == "link":
+            with _refusing():
+                target = os.readlink(item, dir_fd=parent)
+            self._add(_member(name, tarfile.SYMTYPE, status, target))
+        elif stat.S_ISREG(status.st_mode):
+            with _refusing():
+                fd = os.open(item, _READ, dir_fd=parent)
+            try:
+                self._add_file(folder, name, fd)
+            finally:
+                os.close(fd)
+        else:
+            raise _Refused(f"is a {kind}")
+
+    def _add_file(self, folder: _Folder, name: str, fd: int) -> None:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise _Refused(f"became a {search.kind(status)} while it was looked at")
+        same = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if status.st_nlink > 1 and same in folder.names:
+            self._add(_member(name, tarfile.LNKTYPE, status, folder.names[same]))
+            return
+        holes = max(0, status.st_size - status.st_blocks * 512)
+        if folder.holes + holes > HOLE_BYTES:
+            raise _Refused(f"has more than {HOLE_BYTES >> 20:,} MB of holes")
+        folder.holes += holes
+        if status.st_nlink > 1:
+            folder.names[same] = name
+        self._add_content(name, fd, status.st_mode & 0o777)
+
+    def _add_content(self, name: str, fd: int, mode: int) -> None:
+        status = os.fstat(fd)
+        member = _member(name, tarfile.REGTYPE, status)
+        member.mode, member.size = mode, status.st_size
+        source = _Source(fd, self._check)
+        self._add(member, source)
+        if source.short:
+            raise _Refused("became shorter while it was copied; zeros stand for the rest")
+
+    def _add(self, member: tarfile.TarInfo, source: _Source | None = None) -> None:
+        self._check()
+        self._tar.addfile(member, source)
+        self._tar.members.clear()  # type: ignore[attr-defined]  # not in typeshed; it would remember every one
+
+    def _check(self) -> None:
+        if self._abandoned:
+            raise Abandoned(Abandoned.__doc__)
+
+
+class _Source:
+    """A file that gives as many bytes as it is asked for, whatever becomes of it."""
+
+    def __init__(self, fd: int, check: Callable[[], None]) -> None:
+        self._fd, self._check, self.short = fd, check, False
+
+    def read(self, size: int = 0, /) -> bytes:
+        self._check()
+        data = b""
+        while len(data) < size and not self.short:
+            try:
+                piece = os.read(self._fd, size - len(data))
+            except OSError:
+                piece = b""
+            self.short = not piece
+            data += piece
+        return data.ljust(size, b"\0")
+
+
+def _member(name: str, kind: bytes, status: os.stat_result, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.mode = kind, target, status.st_mode & 0o777
+    member.uid, member.gid, member.mtime = status.st_uid, status.st_gid, int(status.st_mtime)
+    return member
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _Refused(_WHY.get(error.errno or 0) or error.strerror) from error

@@ -273,7 +273,7 @@ class ExecStream:
         await self._writer.drain()
 
     async def close(self) -> None:
-        """Hang up: what the program ran in the foreground ends with it."""
-        self._writer.close()
+        """Hang up at once, also on one who takes nothing: what the program ran in the foreground ends with it."""
+        self._writer.transport.abort()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()

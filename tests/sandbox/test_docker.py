@@ -19,7 +19,7 @@ from sandbox.docker.client import Container, Engine
 from sandbox.docker.image_build import context
 from sandbox.docker.provider import INSTANCE, Docker
 from sandbox.docker.spec import DockerSettings
-from sandbox.pool import Keeper
+from sandbox.pool import SandboxPool
 from sandbox.select import LazyMachine, choose
 from sandbox.settings import Settings
 from sandbox.wire.client import StreamSandbox
@@ -260,7 +260,7 @@ async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
             assert sandbox
             await sandbox.close()
 
-        keeper = Keeper(start, stop, most=1, patience=0.05)
+        keeper = SandboxPool(start, stop, most=1, patience=0.05)
         async with keeper.acquire("a", tmp_path):
             with pytest.raises(SandboxError, match="All 1 sandboxes are in use"):
                 async with keeper.acquire("b", tmp_path):
@@ -287,7 +287,7 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
             async with keeper.acquire("a", tmp_path) as machine:
                 return machine
 
-        keeper = Keeper(start, stop, most=2)
+        keeper = SandboxPool(start, stop, most=2)
         for _ in range(2):  # without a machine, and with one
             removed.clear()
             removal = asyncio.create_task(keeper.drop("a"))

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=StreamSandbox)
 PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
-STOP_SECONDS = 40.0  # after which one that does not stop is left behind, so that its key can be used again
+STOP_SECONDS = 20.0  # after which one that does not stop is left behind, so that its key can be used again
 
 
 @dataclass(slots=True)
@@ -41,8 +41,10 @@ class SandboxPool(Generic[S]):
         stop: Callable[[str, S | None], Coroutine[Any, Any, None]],
         most: int,
         patience: float = PATIENCE,
+        stop_seconds: float = STOP_SECONDS,
     ) -> None:
-        self._start, self._stop, self._most, self._patience = start, stop, most, patience
+        self._start, self._stop, self._most = start, stop, most
+        self._patience, self._stop_seconds = patience, stop_seconds
         self._live: dict[str, _Live[S]] = {}
         self._starting: dict[str, asyncio.Task[_Live[S]]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
@@ -144,7 +146,7 @@ class SandboxPool(Generic[S]):
 
     async def _bounded(self, key: str, sandbox: S | None) -> None:
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(self._stop_seconds):
                 await self._stop(key, sandbox)
         except TimeoutError:
             log.warning("sandbox.left_behind", extra={"sandbox": key})

@@ -1,8 +1,9 @@
 """Become bubblewrap, with limits set and privileges given up. A program of its own: `python3 -I -S launcher.py`.
 
 Setting limits and dropping root between fork and exec of a process with threads is not safe in Python, so a small
-process does it, and gives the sandbox a network namespace whose sockets hold little. When the service is root, bubblewrap runs as an unprivileged user, who usually may not pass through the
-folders above the data (0700 somewhere); therefore root first mounts what is to be bound at a place where he may.
+process does it, and gives the sandbox a network namespace whose sockets hold little. When the service is root,
+bubblewrap runs as an unprivileged user, who usually may not pass through the folders above the data (0700 somewhere);
+therefore root first mounts what is to be bound at a place where he may.
 Standard library only. The first thing on stdin is the size of a `Plan` in ten digits, and then that, as JSON: what an
 argument says, every user of the machine can read, and a package index may have a password.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -16,11 +17,12 @@ import orjson
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import Bubblewrap, ProcessStream
 from sandbox.disk.files_only import Folders
 from sandbox.docker.spec import DockerSettings
 from sandbox.select import LazyMachine, choose
 from sandbox.settings import Settings
+from sandbox.wire.client import StreamSandbox
 from tests.engines import measured, need_bubblewrap
 
 
@@ -92,6 +94,32 @@ async def test_case_76_a_machine_killed_under_a_command_is_replaced(
         await asyncio.sleep(0.02)
     else:
         pytest.fail("a process of the dead sandbox lives on")
+
+
+FLOOD = """
+import os, struct
+os.read(0, 1 << 20)
+frame = b'{"hello": 1}'
+os.write(1, struct.pack(">II", len(frame), 0) + frame)
+while True:
+    os.write(1, b"!" * 65536)
+"""
+
+
+async def test_a_machine_that_talks_on_ends_all_the_same() -> None:
+    """Of what breaks the rules nothing is understood any more, but all of it is read: else its end is never seen."""
+    for _ in range(5):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FLOOD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        sandbox = StreamSandbox(ProcessStream(process, "t"), "t", Settings(Path()))
+        async with asyncio.timeout(5):
+            with contextlib.suppress(Gone):  # as soon as the first of the rest is read
+                await sandbox.start()
+                await sandbox.run("true")
+            await sandbox.close()
+        assert process.returncode is not None
 
 
 async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: Bubblewrap, folder: Path) -> None:

@@ -85,7 +85,8 @@ class ProcessStream:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)  # with --die-with-parent everything inside goes too
             os.close(handle)
-        self._in.transport.abort()
+        if not self._in.is_closing():
+            self._in.transport.abort()  # without what nobody takes any more
         await self._process.wait()
         await self._errors
         if self.complaint:

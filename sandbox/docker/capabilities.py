@@ -1,4 +1,4 @@
-"""What the engine is like: which user owns files there, which limits it can keep."""
+"""What the engine is like: which user owns files there, which limits it can keep, and which one has to be added."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.client import Engine
 from sandbox.docker.spec import DockerSettings, Site
+from sandbox.settings import SOCKET_MB
 from sandbox.users import FIRST
 
 
@@ -52,5 +53,18 @@ def site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Site:
         memory=bool(info.get("MemoryLimit")),
         cpus=bool(info.get("CpuCfsQuota")),
         processes=bool(info.get("PidsLimit")),
-        sockets=bool(info.get("KernelMemoryTCP")),
     )
+
+
+def bound_sockets(container: str, pid: int) -> None:
+    """Bound what stands in the sockets of a container whose first process is `pid`, where control groups of version 1
+    charge nobody for it. Engines take such a bound (KernelMemoryTCP), and their runtimes ignore it. Only root can."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
+    except OSError:
+        return  # it has ended
+    for _, controllers, path in (line.split(":", 2) for line in groups):
+        bound = Path(f"/sys/fs/cgroup/{controllers}{path}/memory.kmem.tcp.limit_in_bytes")
+        # The engine may count processes in another way than we do: then that is another process.
+        if controllers == "memory" and container in path and bound.exists() and os.access(bound, os.W_OK):
+            bound.write_text(f"{SOCKET_MB << 20}\n", "ascii")

@@ -45,6 +45,7 @@ class Container:
     memory_ran_out: bool
     labels: Mapping[str, str]
     error: str = ""
+    pid: int = 0
 
 
 class Engine:
@@ -90,6 +91,7 @@ class Engine:
             state["OOMKilled"],
             labels,
             plain(state.get("Error", "")),
+            state.get("Pid", 0),
         )
 
     async def after(self, container: str) -> Container:

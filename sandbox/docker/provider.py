@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import secrets
 import shutil
 import time
@@ -21,7 +22,7 @@ from typing import Any
 
 from sandbox.base import FOLDERS, OUTPUTS, UPLOADS, FileFault, Gone, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.disk import safe_files
-from sandbox.docker.capabilities import survey
+from sandbox.docker.capabilities import bound_sockets, survey
 from sandbox.docker.client import Engine, ExecStream, Missing, Taken, wrap
 from sandbox.docker.host_paths import Places, find_places
 from sandbox.docker.spec import DockerSettings, Site, accounts, configuration
@@ -275,6 +276,9 @@ class Docker:
                 continue
             try:
                 await self._engine.start(container)
+                if os.geteuid() == 0:
+                    pid = (await self._engine.look(container)).pid
+                    await asyncio.to_thread(bound_sockets, container, pid)
             except SandboxError:
                 await self._engine.remove(container)
                 raise

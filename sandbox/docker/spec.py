@@ -14,7 +14,7 @@ from sandbox import system_calls
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
 from sandbox.network.rules import INSIDE as DOOR
-from sandbox.settings import DESCRIPTORS, SOCKET_BUFFERS, SOCKET_MB, Settings
+from sandbox.settings import DESCRIPTORS, SOCKET_BUFFERS, Settings
 
 # PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
 IDLE = ("bash", "-c", "while :; do sleep 86400 & wait; done")
@@ -33,8 +33,8 @@ class DockerSettings(Settings):
 @dataclass(frozen=True, slots=True)
 class Site:
     """What the engine and this machine allow. `user` and `group` are what commands run as; with a `shift`, each sandbox
-    has a user of its own instead, who gets the folders, and is called so much more on the host. `memory`, `cpus`,
-    `processes` and `sockets` say whether the engine can limit them."""
+    has a user of its own instead, who gets the folders, and is called so much more on the host. `memory`, `cpus` and
+    `processes` say whether the engine can limit them."""
 
     user: int
     group: int
@@ -42,7 +42,6 @@ class Site:
     memory: bool = True
     cpus: bool = True
     processes: bool = True
-    sockets: bool = False
 
 
 def configuration(
@@ -82,8 +81,6 @@ def configuration(
         host["NanoCpus"] = int(settings.cpus * 1e9)
     if site.processes:
         host["PidsLimit"] = settings.processes
-    if site.sockets:
-        host["KernelMemoryTCP"] = SOCKET_MB << 20
     if settings.runtime:
         host["Runtime"] = settings.runtime
     return {

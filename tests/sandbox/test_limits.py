@@ -73,6 +73,16 @@ async def test_groups_go_with_their_sandboxes(provider: Bubblewrap, tmp_path: Pa
     assert ours() == before
 
 
+@pytest.mark.usefixtures("grouped")
+def test_what_stands_in_sockets_is_bounded_where_nobody_is_charged_for_it() -> None:
+    group = limits_cgroup.make(64, 16, 1)
+    try:
+        bounds = [file.read_text() for place in group.places for file in place.glob("memory.kmem.tcp.limit_in_bytes")]
+    finally:
+        group.remove()
+    assert bounds in ([], [f"{32 << 20}\n"])  # version 2 charges for them
+
+
 def test_who_is_no_root_has_no_groups() -> None:
     with unprivileged():
         assert limits_cgroup.make(64, 16, 1).places == ()

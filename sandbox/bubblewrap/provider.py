@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import grp
 import logging
 import os
 import re
@@ -282,6 +283,21 @@ def _system() -> list[str]:
     for name in HOST_FILES:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return options
+
+
+def further_groups() -> list[str]:
+    """The service's groups beside its first, which stay with bubblewrap's commands unless the service is root: the
+    kernel lets nobody else leave them."""
+    if os.geteuid() == 0:
+        return []
+    return sorted(_group(number) for number in set(os.getgroups()) - {os.getegid()})
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def _counts_per_sandbox() -> bool:

@@ -257,7 +257,7 @@ def test_an_ordinary_user_can_do_the_same() -> None:
         """
         import asyncio, os, tempfile
         from pathlib import Path
-        from sandbox.bubblewrap.provider import Bubblewrap
+        from sandbox.bubblewrap.provider import Bubblewrap, further_groups
         from sandbox.settings import Settings
 
         async def main() -> None:
@@ -269,7 +269,7 @@ def test_an_ordinary_user_can_do_the_same() -> None:
                 bomb = "for i in $(seq 50); do sleep 9 & done; wait"
                 result = await sandbox.run(f"id -u; echo hi > ../outputs/a; {bomb}", timeout=2)
             made = (scratch / "t" / "outputs" / "a").read_text().strip()
-            print(result.output.split()[0], made, "Resource" in result.output)
+            print(result.output.split()[0], made, "Resource" in result.output, further_groups())
             await provider.close()
 
         asyncio.run(main())
@@ -281,11 +281,11 @@ def test_an_ordinary_user_can_do_the_same() -> None:
         shutil.copytree(Path(orjson.__file__).parent, Path(home, "orjson"))
         subprocess.run(["chmod", "-R", "a+rX", home], check=True)
         done = subprocess.run(
-            ["setpriv", "--reuid=64321", "--regid=64321", "--clear-groups", "/usr/bin/python3", "-c", script],
+            ["setpriv", "--reuid=64321", "--regid=64321", "--groups=60,64322", "/usr/bin/python3", "-c", script],
             cwd=home, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath},
         )  # fmt: skip
     assert done.stderr == ""
-    assert done.stdout == "1000 hi True\n"
+    assert done.stdout == "1000 hi True ['64322', 'games']\n"
 
 
 ORPHAN = """

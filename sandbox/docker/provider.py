@@ -23,72 +23,27 @@ from typing import Any
 from sandbox.base import FOLDERS, OUTPUTS, UPLOADS, FileFault, Gone, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.disk import safe_files
 from sandbox.docker.capabilities import bound_sockets, survey
-from sandbox.docker.client import Engine, ExecStream, Missing, Taken, wrap
+from sandbox.docker.client import Engine, Missing, Taken
 from sandbox.docker.host_paths import Places, find_places
 from sandbox.docker.spec import DockerSettings, Site, accounts, configuration
+from sandbox.docker.stream import ContainerStream, wrap
 from sandbox.network.proxy import Ends
 from sandbox.network.service import Egress
 from sandbox.pool import SandboxPool
 from sandbox.users import SandboxUsers
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import DEAD, INTACT, PROGRAM
+from sandbox.wire.connection import PROGRAM
 
 log = logging.getLogger(__name__)
 
 STARTS = 4  # at once: more only makes the engine slower
 START_SECONDS = 60.0  # for the engine to make a container
 HELLO_SECONDS = 10.0  # for the command server in it to answer
-WHY_SECONDS = 5.0
 TRIES = 20  # for a name that somebody else makes or removes in the same moment
 INSTANCE, KEY = "fawn.instance", "fawn.key"
 CANNOT_RUN = (126, 127)
 # Kills by the kernel for want of memory, since the sandbox began: cgroup v1 and v2 as seen from inside.
 COUNTERS = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
-
-
-class ContainerStream(ExecStream):
-    """The stream of a container; closing it removes the container, once `removes` is set."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine, container: str
-    ) -> None:
-        super().__init__(reader, writer)
-        self._engine, self._container = engine, container
-        self._closed = False
-        self.removes = False  # not yet: whoever starts it wants to look why it does not
-
-    async def read(self) -> bytes:
-        """As `Stream.read`; raises Gone with the reason when the container ended."""
-        data = await super().read()
-        if not data and not self._closed:
-            raise Gone(await self._why())
-        return data
-
-    async def _why(self) -> str:
-        try:
-            async with asyncio.timeout(WHY_SECONDS):
-                found = await self._engine.after(self._container)
-        except Missing:
-            return f"The sandbox was removed from outside. {INTACT}"
-        except (SandboxError, TimeoutError):
-            return f"The Docker engine stopped, and the sandbox with it. {INTACT}"
-        if found.memory_ran_out:
-            return f"The sandbox ran out of memory and was stopped. {INTACT}"
-        if not found.running:
-            return f"The sandbox's container was stopped from outside. {INTACT}"
-        log.info("sandbox.ended said=%r", self.complaint[-300:])
-        return DEAD
-
-    async def close(self) -> None:
-        """Hang up, and remove the container."""
-        self._closed = True
-        await super().close()
-        if not self.removes:
-            return
-        try:
-            await self._engine.remove(self._container)
-        except SandboxError as error:
-            log.warning("sandbox.left container=%s: %s", self._container[:12], error)  # `reap` finds it
 
 
 class DockerSandbox(StreamSandbox):

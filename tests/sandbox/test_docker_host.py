@@ -16,9 +16,10 @@ import pytest
 
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.capabilities import site
-from sandbox.docker.client import ExecStream, plain
+from sandbox.docker.client import plain
 from sandbox.docker.host_paths import Places
 from sandbox.docker.spec import Site
+from sandbox.docker.stream import ExecStream
 from sandbox.users import FIRST
 from tests.engines import HOST, IMAGE, need_docker
 

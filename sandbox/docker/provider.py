@@ -212,9 +212,10 @@ class Docker:
         safe_files.make_folders(folder, owner)
         paths = {name: folder / name for name in FOLDERS} | {"door": door}
         for name, content in accounts(site.user, site.group).items():
-            paths[name] = door / name
-            paths[name].write_text(content)
-            paths[name].chmod(0o644)
+            paths[name] = self._settings.state / f"{name}-{site.user}"
+            if not paths[name].exists() or paths[name].read_text() != content:
+                paths[name].write_text(content)
+                paths[name].chmod(0o644)
         if known.skills:
             paths["skills"] = known.skills
         return site, paths

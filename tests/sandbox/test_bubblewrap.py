@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import h11
 import orjson
 import pytest
 
@@ -278,7 +279,8 @@ def test_an_ordinary_user_can_do_the_same() -> None:
     # Our own source and libraries may lie where that user cannot go, so he is given a copy.
     with tempfile.TemporaryDirectory(prefix="fawn-") as home:
         shutil.copytree(Path(__file__).parents[2] / "sandbox", Path(home, "sandbox"))
-        shutil.copytree(Path(orjson.__file__).parent, Path(home, "orjson"))
+        for library in (orjson, h11):
+            shutil.copytree(Path(library.__file__ or "").parent, Path(home, library.__name__))
         subprocess.run(["chmod", "-R", "a+rX", home], check=True)
         done = subprocess.run(
             ["setpriv", "--reuid=64321", "--regid=64321", "--groups=60,64322", "/usr/bin/python3", "-c", script],

@@ -66,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     box = add("sandbox", "make the image that Docker sandboxes run", _build)
     box.add_argument("action", choices=("build",))
     box.add_argument("--base", metavar="IMAGE", default="", help="instead of python:3.12-slim; Debian, with Python")
+    box.add_argument("--libreoffice", action="store_true", help="with LibreOffice, 500 MB more")
     slack = kinds.add_parser("slack", help="what Slack wants", description="What Slack wants.")
     slack.add_argument("action", choices=("manifest",), help="the app manifest, to paste at api.slack.com/apps")
     slack.set_defaults(do=None)
@@ -204,7 +205,10 @@ def _build(arguments: argparse.Namespace, config: Config) -> int:
     from sandbox.docker.image_build import build
 
     try:
-        asyncio.run(build(config.sandbox.docker_host, config.sandbox.image, arguments.base))
+        built = build(
+            config.sandbox.docker_host, config.sandbox.image, arguments.base, libreoffice=arguments.libreoffice
+        )
+        asyncio.run(built)
     except SandboxError as error:
         print(f"fawn: {error}", file=sys.stderr)
         return FAULT

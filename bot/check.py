@@ -24,6 +24,7 @@ from bot.offers import named
 from bot.sections import ChannelConfig, Config
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
+from sandbox.bubblewrap.provider import further_groups
 from sandbox.select import choose
 
 CHANNEL_SECONDS = 15.0
@@ -110,6 +111,9 @@ async def _sandbox(config: Config) -> Finding:
         return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to go on without commands")
     await provider.close()
     sentence = sentence.removeprefix("Sandbox: ")
+    if provider.name == "bubblewrap" and (groups := further_groups()):
+        text = f"{sentence} Its commands may read what the groups {', '.join(groups)} may."
+        return Finding("note", "sandbox", text, "run Fawn as a user without further groups (docs/sandbox.md)")
     return Finding("ok" if provider.runs_commands else "note", "sandbox", sentence)
 
 

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=StreamSandbox)
 PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
+STOP_SECONDS = 20.0  # after which one that does not stop is left behind, so that its key can be used again
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class _Live(Generic[S]):
     idle_since: float = field(default_factory=time.monotonic)
 
 
-class Keeper(Generic[S]):
+class SandboxPool(Generic[S]):
     """At most `most` machines at once. `start` makes the one of a key, `stop` ends it (its folders stay); told of none,
     it removes what an earlier life of the service may have left of that key."""
 
@@ -40,8 +41,10 @@ class Keeper(Generic[S]):
         stop: Callable[[str, S | None], Coroutine[Any, Any, None]],
         most: int,
         patience: float = PATIENCE,
+        stop_seconds: float = STOP_SECONDS,
     ) -> None:
-        self._start, self._stop, self._most, self._patience = start, stop, most, patience
+        self._start, self._stop, self._most = start, stop, most
+        self._patience, self._stop_seconds = patience, stop_seconds
         self._live: dict[str, _Live[S]] = {}
         self._starting: dict[str, asyncio.Task[_Live[S]]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
@@ -136,10 +139,17 @@ class Keeper(Generic[S]):
         """Nobody gets this machine any more, from now on; done when it has stopped."""
         if key not in self._stopping:
             live = self._live.pop(key, None)
-            task = asyncio.create_task(self._stop(key, live.sandbox if live else None), name=f"sandbox-stop:{key}")
+            task = asyncio.create_task(self._bounded(key, live.sandbox if live else None), name=f"sandbox-stop:{key}")
             self._stopping[key] = task
             task.add_done_callback(lambda _: self._stopped(key))
         return asyncio.shield(self._stopping[key])
+
+    async def _bounded(self, key: str, sandbox: S | None) -> None:
+        try:
+            async with asyncio.timeout(self._stop_seconds):
+                await self._stop(key, sandbox)
+        except TimeoutError:
+            log.warning("sandbox.left_behind", extra={"sandbox": key})
 
     def _stopped(self, key: str) -> None:
         del self._stopping[key]

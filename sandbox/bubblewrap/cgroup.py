@@ -13,8 +13,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.settings import SOCKET_MB
+
 ROOT = Path("/sys/fs/cgroup")
 OURS = "fawn"
+OPTIONAL = ("memory.swap", "memory.memsw", "memory.kmem")  # not in every kernel
 PERIOD = 100_000  # microseconds in which a group may use its share of the processors
 _numbers = itertools.count(1)
 
@@ -65,10 +68,11 @@ def make(memory_mb: int, processes: int, cpus: float) -> Group:
                                        "cpu.max": f"{quota} {PERIOD}"}}  # fmt: skip
     else:
         wanted = {
-            ROOT / "memory" / OURS / name: {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory},
+            ROOT / "memory" / OURS / name: {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory,
+                                            "memory.kmem.tcp.limit_in_bytes": SOCKET_MB << 20},
             ROOT / "pids" / OURS / name: {"pids.max": processes},
             ROOT / "cpu" / OURS / name: {"cpu.cfs_period_us": PERIOD, "cpu.cfs_quota_us": quota},
-        }
+        }  # fmt: skip
     made: list[Path] = []
     try:
         for place, bounds in wanted.items():
@@ -76,7 +80,7 @@ def make(memory_mb: int, processes: int, cpus: float) -> Group:
             place.mkdir()
             made.append(place)
             for file, bound in bounds.items():
-                if ("swap" not in file and "memsw" not in file) or (place / file).exists():  # kernels without that
+                if not file.startswith(OPTIONAL) or (place / file).exists():
                     (place / file).write_text(f"{bound}\n", "ascii")
     except OSError:
         Group(tuple(made)).remove()

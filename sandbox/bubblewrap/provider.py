@@ -2,13 +2,14 @@
 
 New user, pid, network, ipc and uts namespaces, no capabilities, read-only /usr and skills, the three folders as real
 binds, sized tmpfs for the rest, no network but its own loopback. No daemon and no root is needed; when the service is
-root the sandbox is run by an unprivileged user (`USER`), so that no root stands behind it.
+root each sandbox is run by an unprivileged user of its own, so that no root stands behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import grp
 import logging
 import os
 import re
@@ -22,10 +23,10 @@ from pathlib import Path
 
 import orjson
 
+from sandbox import system_calls
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
 from sandbox.bubblewrap.cgroup import Group
 from sandbox.bubblewrap.cgroup import make as make_group
-from sandbox.bubblewrap.seccomp import program
 from sandbox.bubblewrap.socket_dir import scratch
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import make_folders
@@ -33,19 +34,17 @@ from sandbox.inside.environment import HOME, SYSTEM
 from sandbox.network.proxy import Ends
 from sandbox.network.rules import INSIDE as DOOR
 from sandbox.network.service import Egress
-from sandbox.pool import Keeper
-from sandbox.settings import Settings
+from sandbox.pool import SandboxPool
+from sandbox.settings import DESCRIPTORS, SOCKET_BUFFERS, Settings
+from sandbox.users import SandboxUsers
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import PROGRAM
+from sandbox.wire.connection import PROGRAM, with_size
 
 log = logging.getLogger(__name__)
 
-USER = 61_000  # of the host, when the service is root; in the range no distribution hands out (systemd.io/UIDS-GIDS)
 INSIDE = "1000"  # user and group as seen inside
 STARTS = 8  # at once
-SPARE = (
-    24  # processes of a control group that are not the commands': bubblewrap, the server and what it keeps for itself
-)
+SPARE = 24  # processes of a control group that are not commands: bubblewrap, the server, what it keeps for itself
 START_SECONDS = 30.0
 HOST_FILES = ("alternatives", "ssl", "ld.so.cache", "localtime", "mime.types", "fonts")  # of /etc, all public
 OWN_FILES = {
@@ -56,7 +55,7 @@ OWN_FILES = {
 }
 
 
-class _Pipes:
+class ProcessStream:
     """A `Stream` over stdin and stdout of bubblewrap."""
 
     def __init__(self, process: asyncio.subprocess.Process, name: str) -> None:
@@ -88,17 +87,18 @@ class _Pipes:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)  # with --die-with-parent everything inside goes too
             os.close(handle)
-        self._in.close()
+        if not self._in.is_closing():
+            self._in.transport.abort()  # without what nobody takes any more
         await self._process.wait()
         await self._errors
         if self.complaint:
             log.warning("bubblewrap said: %s", self.complaint.strip(), extra={"sandbox": self._name})
 
 
-class Local(StreamSandbox):
-    """A machine of bubblewrap."""
+class BubblewrapSandbox(StreamSandbox):
+    """One bubblewrap."""
 
-    def __init__(self, pipes: _Pipes, name: str, settings: Settings, group: Group) -> None:
+    def __init__(self, pipes: ProcessStream, name: str, settings: Settings, group: Group) -> None:
         super().__init__(pipes, name, settings)
         self._group = group
 
@@ -121,8 +121,9 @@ class Bubblewrap:
         self._settings = settings
         self._scratch = None if egress else scratch()
         self._egress = egress or Egress(settings.network, self._scratch or Path())
-        self._keeper = Keeper(self._start, self._stop, settings.live)
+        self._pool = SandboxPool(self._start, self._stop, settings.live)
         self._starts = asyncio.Semaphore(STARTS)
+        self._users = SandboxUsers() if os.geteuid() == 0 else None
         self._options: list[str] | None = None
 
     async def check(self) -> None:
@@ -140,40 +141,48 @@ class Bubblewrap:
 
     def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
         """See `SandboxProvider.acquire`. Two who come at once get the same sandbox, started once."""
-        return self._keeper.acquire(key, folder)
+        return self._pool.acquire(key, folder)
 
-    async def _start(self, key: str, folder: Path) -> Local:
+    async def _start(self, key: str, folder: Path) -> BubblewrapSandbox:
         async with self._starts:
-            owner = USER if os.geteuid() == 0 else None
-            folders = await asyncio.to_thread(self._prepare, folder, owner)
-            folders["door"] = str(await self._egress.open(key, owner))
-            settings = self._settings
-            plan = await self._plan(folders)
-            most = settings.processes + SPARE
-            group = await asyncio.to_thread(make_group, settings.memory_mb, most, settings.cpus)
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")),
-                orjson.dumps({**plan, "groups": group.doors}).decode(),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                env={"PATH": os.defpath},
-            )  # fmt: skip
-            pipes = _Pipes(process, key)
-            sandbox = Local(pipes, key, settings, group)
+            owner = await asyncio.to_thread(self._users.take, key, folder) if self._users else None
             try:
-                async with asyncio.timeout(START_SECONDS):
-                    await sandbox.start(self._settings.processes if _counts_per_sandbox() else 0)
-            except (Gone, TimeoutError) as error:
-                await sandbox.close()
-                raise SandboxUnavailable(_explain(pipes.complaint)) from error
-            except asyncio.CancelledError:
-                await sandbox.close()
+                return await self._launch(key, folder, owner)
+            except BaseException:
+                await self._stop(key, None)
                 raise
-            return sandbox
 
-    async def _stop(self, key: str, sandbox: Local | None) -> None:
+    async def _launch(self, key: str, folder: Path, owner: int | None) -> BubblewrapSandbox:
+        settings = self._settings
+        folders = await asyncio.to_thread(self._prepare, folder, owner)
+        folders["door"] = str(await self._egress.open(key, owner))
+        plan = await self._plan(folders, owner)
+        group = await asyncio.to_thread(make_group, settings.memory_mb, settings.processes + SPARE, settings.cpus)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.defpath},
+        )  # fmt: skip
+        pipes = ProcessStream(process, key)
+        sandbox = BubblewrapSandbox(pipes, key, settings, group)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await pipes.write(with_size(orjson.dumps({**plan, "groups": group.doors})))
+                await sandbox.start(settings.processes if _counts_per_sandbox() else 0)
+        except (Gone, OSError) as error:  # a TimeoutError is one
+            await sandbox.close()
+            raise SandboxUnavailable(_explain(pipes.complaint)) from error
+        except asyncio.CancelledError:
+            await sandbox.close()
+            raise
+        return sandbox
+
+    async def _stop(self, key: str, sandbox: BubblewrapSandbox | None) -> None:
         if sandbox:
             await sandbox.close()
         await self._egress.close(key)
+        if self._users:
+            self._users.release(key)
 
     def _prepare(self, folder: Path, owner: int | None) -> dict[str, str]:
         """Make the thread's folders; gives what is to be bound, by name."""
@@ -183,12 +192,12 @@ class Bubblewrap:
             folders["skills"] = str(self._settings.skills.resolve())
         return folders
 
-    async def _plan(self, folders: dict[str, str]) -> dict[str, object]:
+    async def _plan(self, folders: dict[str, str], owner: int | None) -> dict[str, object]:
         """For `sandbox.bubblewrap.launcher`."""
         settings = self._settings
         if self._options is None:
             self._options = await _options()
-        argv = [*self._options, "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
+        argv = [*self._options[1:], "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
         for place, part in (("/tmp", 1), (HOME, 4), ("/dev/shm", 4)):  # noqa: S108  inside the sandbox
             argv += ["--perms", "1777", "--size", str((settings.tmp_mb << 20) // part), "--tmpfs", place]
         for name in FOLDERS:
@@ -199,42 +208,44 @@ class Bubblewrap:
         for name in OWN_FILES:
             argv += ["--perms", "0644", "--file", f"{{{name}}}", f"/etc/{name}"]
         files = dict(OWN_FILES)
-        if filter_ := program():
+        if filter_ := system_calls.bpf():
             files["calls"] = filter_.decode("latin-1")
             argv += ["--seccomp", "{calls}"]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"]
         for name, value in {"PATH": SYSTEM, **settings.network.environment()}.items():
             argv += ["--setenv", name, value]
         return {
-            "argv": [*argv, "--chdir", WORKSPACE, *PROGRAM],
+            "argv": [self._options[0], "--args", "{arguments}", "--", *PROGRAM],
+            "arguments": [*argv, "--chdir", WORKSPACE],
             "folders": folders,
             "files": files,
-            "user": USER if os.geteuid() == 0 else 0,
+            "user": owner or 0,
             "limits": {
                 "RLIMIT_FSIZE": settings.file_mb << 20,
                 "RLIMIT_DATA": settings.memory_mb << 20,
-                "RLIMIT_NOFILE": 4096,
+                "RLIMIT_NOFILE": DESCRIPTORS,
                 "RLIMIT_CORE": 0,
             },
+            "network": SOCKET_BUFFERS,
         }
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
         """See `sandbox.disk.quota.Dials`."""
-        async with self._keeper.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
+        async with self._pool.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
             yield ends
 
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`."""
-        return await self._keeper.reap(idle)
+        return await self._pool.reap(idle)
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""
-        await self._keeper.drop(key)
+        await self._pool.drop(key)
 
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
-        await self._keeper.close()
+        await self._pool.close()
         await self._egress.aclose()
         if self._scratch:
             await asyncio.to_thread(remove_tree, self._scratch)
@@ -253,7 +264,7 @@ async def _options() -> list[str]:
     process = await asyncio.create_subprocess_exec(program, "--version", stdout=asyncio.subprocess.PIPE)
     said, _ = await process.communicate()
     version = tuple(map(int, re.findall(rb"\d+", said)[:2]))
-    options = [program, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    options = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     options += ["--unshare-cgroup-try", "--uid", INSIDE, "--gid", INSIDE, "--hostname", "sandbox", "--cap-drop", "ALL"]
     options += ["--die-with-parent", "--new-session", "--as-pid-1"]
     if version >= (0, 8):
@@ -273,6 +284,21 @@ def _system() -> list[str]:
     for name in HOST_FILES:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return options
+
+
+def further_groups() -> list[str]:
+    """The service's groups beside its first, which stay with bubblewrap's commands unless the service is root: the
+    kernel lets nobody else leave them."""
+    if os.geteuid() == 0:
+        return []
+    return sorted(_group(number) for number in set(os.getgroups()) - {os.getegid()})
+
+
+def _group(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def _counts_per_sandbox() -> bool:

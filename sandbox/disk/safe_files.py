@@ -319,7 +319,9 @@ def make_folders(folder: Path, owner: int | None = None) -> None:
 
 def _give(place: Path, owner: int) -> None:
     with opened(place) as top:
+        before = os.fstat(top).st_uid
         for rel, status, folder in search.walk(top):
-            if search.kind(status) in ("file", "folder"):
+            # What has several names may have one elsewhere; it goes only with the user whose it was.
+            if (kind := search.kind(status)) in ("file", "folder") or (kind == "hard link" and status.st_uid == before):
                 os.chown(os.path.basename(rel), owner, owner, dir_fd=folder, follow_symlinks=False)
         os.fchown(top, owner, owner)

@@ -1,4 +1,4 @@
-"""What the engine is like: which user owns files there, which limits it can keep."""
+"""What the engine is like: which user owns files there, which limits it can keep, and which one has to be added."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.client import Engine
 from sandbox.docker.spec import DockerSettings, Site
-
-USER = 1000  # what commands run as when the service is root
+from sandbox.settings import SOCKET_MB
+from sandbox.users import FIRST
 
 
 async def survey(engine: Engine, settings: DockerSettings) -> Site:
@@ -31,12 +31,12 @@ async def survey(engine: Engine, settings: DockerSettings) -> Site:
 def site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Site:
     """For an engine that says `info` of itself and a service that runs as `uid`. Raises SandboxUnavailable."""
     options = {option.split(",")[0].removeprefix("name=") for option in info.get("SecurityOptions") or []}
-    user, group, owner = (USER, USER, USER) if uid == 0 else (uid, gid, None)
+    user, group, shift = (FIRST, FIRST, 0) if uid == 0 else (uid, gid, None)
     if "rootless" in options:
         # Its users are those of the person who started it, and root inside is that person outside.
         if uid != sock.stat().st_uid:
             raise SandboxUnavailable("The Docker engine is rootless and belongs to another user: run Fawn as that one.")
-        user, group, owner = 0, 0, None
+        user, group, shift = 0, 0, None
     elif "userns" in options:
         # Its root folder is called after the first uid and gid of the range (docs: "userns-remap").
         found = re.search(r"/(\d+)\.(\d+)$", info.get("DockerRootDir", ""))
@@ -45,12 +45,26 @@ def site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Site:
                 "The Docker engine remaps users (userns-remap), so files of a sandbox could not be read here: run Fawn "
                 "as root, or use an engine without it."
             )
-        owner = int(found[1]) + USER
+        shift = int(found[1])
     return Site(
         user,
         group,
-        owner,
+        shift,
         memory=bool(info.get("MemoryLimit")),
         cpus=bool(info.get("CpuCfsQuota")),
         processes=bool(info.get("PidsLimit")),
     )
+
+
+def bound_sockets(container: str, pid: int) -> None:
+    """Bound what stands in the sockets of a container whose first process is `pid`, where control groups of version 1
+    charge nobody for it. Engines take such a bound (KernelMemoryTCP), and their runtimes ignore it. Only root can."""
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
+    except OSError:
+        return  # it has ended
+    for _, controllers, path in (line.split(":", 2) for line in groups):
+        bound = Path(f"/sys/fs/cgroup/{controllers}{path}/memory.kmem.tcp.limit_in_bytes")
+        # The engine may count processes in another way than we do: then that is another process.
+        if controllers == "memory" and container in path and bound.exists() and os.access(bound, os.W_OK):
+            bound.write_text(f"{SOCKET_MB << 20}\n", "ascii")

@@ -45,6 +45,7 @@ class Container:
     memory_ran_out: bool
     labels: Mapping[str, str]
     error: str = ""
+    pid: int = 0
 
 
 class Engine:
@@ -90,6 +91,7 @@ class Engine:
             state["OOMKilled"],
             labels,
             plain(state.get("Error", "")),
+            state.get("Pid", 0),
         )
 
     async def after(self, container: str) -> Container:
@@ -230,50 +232,3 @@ def _throw_away(future: asyncio.Future[Any]) -> None:
     """What nobody waits for any more must not stay open."""
     if not future.cancelled() and not future.exception() and isinstance(found := future.result(), socket.socket):
         found.close()
-
-
-async def wrap(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The asyncio side of a connection."""
-    connection.setblocking(False)
-    unix = connection.family == socket.AF_UNIX
-    return await (asyncio.open_unix_connection if unix else asyncio.open_connection)(sock=connection, limit=1 << 18)
-
-
-class ExecStream:
-    """A `Stream` over the connection of `Engine.open`. Its frames have a header: kind (1 stdout, 2 stderr), three zero
-    bytes, size (docs.docker.com/reference/api/engine, "attach to a container")."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._kind, self._left = 0, 0
-        self.complaint = ""
-
-    async def read(self) -> bytes:
-        """The next bytes of stdout; b"" at the end."""
-        while True:
-            while not self._left:
-                try:
-                    head = await self._reader.readexactly(8)
-                except asyncio.IncompleteReadError:
-                    return b""
-                self._kind, self._left = head[0], int.from_bytes(head[4:])
-            data = await self._reader.read(min(self._left, 1 << 16))
-            if not data:
-                return b""
-            self._left -= len(data)
-            if self._kind == 1:
-                return data
-            self.complaint = (self.complaint + data.decode("utf-8", "replace"))[:2000]
-
-    async def write(self, data: bytes) -> None:
-        """Send all of `data`."""
-        if self._writer.is_closing():
-            raise BrokenPipeError("the connection is closed")
-        self._writer.write(data)
-        await self._writer.drain()
-
-    async def close(self) -> None:
-        """Hang up: what the program ran in the foreground ends with it."""
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()

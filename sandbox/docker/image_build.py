@@ -25,12 +25,13 @@ def context(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-async def build(host: str, image: str, base: str) -> None:
+async def build(host: str, image: str, base: str, *, libreoffice: bool = False) -> None:
     """Build `image` of our Dockerfile, its log to stdout; `base` "" keeps the Dockerfile's own. Raises SandboxError."""
+    arguments = {"BASE_IMAGE": base} if base else {}
     engine = Engine(host)
     packed = context({"Dockerfile": DOCKERFILE.read_bytes()})
     try:
-        await engine.build(packed, image, {"BASE_IMAGE": base} if base else {}, _show)
+        await engine.build(packed, image, arguments | ({"LIBREOFFICE": "yes"} if libreoffice else {}), _show)
     except SandboxError as error:
         if any(mark in str(error) for mark in ("registry", "pull access", "manifest", "dial tcp", "/v2/")):
             words = "Where no registry can be reached, name a base image of your own: `fawn sandbox build --base IMAGE`"

@@ -1,7 +1,8 @@
 """The Docker provider: one container per thread, with the command server on the stream of one exec.
 
-A container is named after its thread and labelled with what it was made of, so that it is found again after a restart
-of the service, with the servers that run in it, and made anew when image or settings changed. Its folders stay.
+A container is named after its thread and ends with the service; its folders stay. One that a killed service left is
+never used again: what runs in it could stop the new command server, or answer for it. It is removed when its thread
+comes back, or after the idle time.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,85 +23,32 @@ from sandbox.base import FOLDERS, OUTPUTS, UPLOADS, FileFault, Gone, Sandbox, Sa
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import file_work
 from sandbox.disk.removal import remove_tree
-from sandbox.docker.capabilities import survey
-from sandbox.docker.client import Engine, ExecStream, Missing, Taken, wrap
+from sandbox.docker.capabilities import bound_sockets, survey
+from sandbox.docker.client import Engine, Missing, Taken
 from sandbox.docker.host_paths import Places, find_places
-from sandbox.docker.spec import DockerSettings, Site, accounts, configuration, fingerprint
+from sandbox.docker.spec import DockerSettings, Site, accounts, configuration
+from sandbox.docker.stream import ContainerStream, wrap
 from sandbox.network.proxy import Ends
 from sandbox.network.service import Egress
-from sandbox.pool import Keeper
+from sandbox.pool import SandboxPool
+from sandbox.users import SandboxUsers
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import DEAD, INTACT, PROGRAM
+from sandbox.wire.connection import PROGRAM
 
 log = logging.getLogger(__name__)
 
 STARTS = 4  # at once: more only makes the engine slower
-START_SECONDS = 60.0
-WHY_SECONDS = 5.0
+START_SECONDS = 60.0  # for the engine to make a container
+HELLO_SECONDS = 10.0  # for the command server in it to answer
 TRIES = 20  # for a name that somebody else makes or removes in the same moment
-INSTANCE, KEY, SPEC = "fawn.instance", "fawn.key", "fawn.spec"
+INSTANCE, KEY = "fawn.instance", "fawn.key"
 CANNOT_RUN = (126, 127)
 # Kills by the kernel for want of memory, since the sandbox began: cgroup v1 and v2 as seen from inside.
 COUNTERS = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
 
 
-class Tether(ExecStream):
-    """The stream of a container; closing it removes the container, unless it is to be found again."""
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine, container: str
-    ) -> None:
-        super().__init__(reader, writer)
-        self._engine, self._container = engine, container
-        self._closed = False
-        self.keep = False  # leave the container alone
-
-    async def read(self) -> bytes:
-        """As `Stream.read`; raises Gone with the reason when the container ended."""
-        data = await super().read()
-        if not data and not self._closed:
-            raise Gone(await self._why())
-        return data
-
-    async def _why(self) -> str:
-        try:
-            async with asyncio.timeout(WHY_SECONDS):
-                found = await self._engine.after(self._container)
-        except Missing:
-            return f"The sandbox was removed from outside. {INTACT}"
-        except (SandboxError, TimeoutError):
-            return f"The Docker engine stopped, and the sandbox with it. {INTACT}"
-        if found.memory_ran_out:
-            return f"The sandbox ran out of memory and was stopped. {INTACT}"
-        if not found.running:
-            return f"The sandbox's container was stopped from outside. {INTACT}"
-        log.info("sandbox.ended said=%r", self.complaint[-300:])
-        return DEAD
-
-    async def close(self) -> None:
-        """Hang up, and remove the container."""
-        self._closed = True
-        await super().close()
-        if not self.keep:
-            try:
-                await self._engine.remove(self._container)
-            except SandboxError as error:
-                log.warning("sandbox.left container=%s: %s", self._container[:12], error)  # `reap` finds it
-                self.keep = True
-
-
-class Computer(StreamSandbox):
+class DockerSandbox(StreamSandbox):
     """A container."""
-
-    def __init__(self, tether: Tether, name: str, settings: DockerSettings) -> None:
-        super().__init__(tether, name, settings)
-        self.tether = tether
-
-    async def begin(self, *, known: bool) -> None:
-        """Start the server; `known`: the container has a past."""
-        await self.start()
-        if known:
-            self._kills = await self.kills()
 
     async def kills(self) -> int:
         for path in COUNTERS:
@@ -119,6 +68,7 @@ class _Known:
 
     site: Site
     places: Places
+    users: SandboxUsers
     instance: str
     skills: Path | None
 
@@ -133,12 +83,11 @@ class Docker:
         self._settings = settings
         self._egress = egress or Egress(settings.network, settings.state / "egress")
         self._engine = Engine(settings.host)
-        self._keeper = Keeper(self._start, self._stop, settings.live)
+        self._pool = SandboxPool(self._start, self._stop, settings.live)
         self._starts = asyncio.Semaphore(STARTS)
         self._surveying = asyncio.Lock()
         self._found: _Known | None = None
         self._strangers: dict[str, float] = {}
-        self._closing = False
 
     async def check(self) -> None:
         """Start a container that has to see and change a file of ours. Raises SandboxUnavailable with the fix."""
@@ -171,18 +120,18 @@ class Docker:
 
     def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
         """See `SandboxProvider.acquire`."""
-        return self._keeper.acquire(key, folder)
+        return self._pool.acquire(key, folder)
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
         """See `sandbox.disk.quota.Dials`."""
-        async with self._keeper.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
+        async with self._pool.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
             yield ends
 
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`. Containers that another life of this service left are idle from when they are
         first seen."""
-        keys = await self._keeper.reap(idle)
+        keys = await self._pool.reap(idle)
         try:
             return keys + await self._reap_strangers(idle)
         except SandboxError as error:
@@ -193,22 +142,20 @@ class Docker:
         now = time.monotonic()
         instance = (await self._known()).instance
         found = await self._engine.labelled(f"{INSTANCE}={instance}")
-        ours = {self._container(instance, key) for key in self._keeper.keys}
+        ours = {self._container(instance, key) for key in self._pool.keys}
         self._strangers = {one.id: self._strangers.get(one.id, now) for one in found if one.name not in ours}
         gone = [one for one in found if self._strangers.get(one.id, now) <= now - idle and one.name not in ours]
         keys = [one.labels[KEY] for one in gone]
-        await asyncio.gather(*(self.destroy(key) for key in keys if key not in self._keeper.keys))
+        await asyncio.gather(*(self.destroy(key) for key in keys if key not in self._pool.keys))
         return keys
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""
-        await self._keeper.drop(key)
+        await self._pool.drop(key)
 
     async def close(self) -> None:
-        """Let go of everything; the containers stay, to be found again by the next life of this service, with the
-        servers that run in them."""
-        self._closing = True
-        await self._keeper.close()
+        """See `SandboxProvider.close`."""
+        await self._pool.close()
         await self._egress.aclose()
         await self._engine.close()
 
@@ -223,36 +170,25 @@ class Docker:
                 identity = hashlib.sha256(places.of(self._settings.state).encode()).hexdigest()[:16]
                 shelf = self._settings.state / "skills"
                 skills = await asyncio.to_thread(places.share, self._settings.skills, shelf)
-                self._found = _Known(site, places, identity, skills)
+                self._found = _Known(site, places, SandboxUsers(site.shift or 0), identity, skills)
             return self._found
 
     @staticmethod
     def _container(instance: str, key: str) -> str:
         return "fawn-" + hashlib.sha256(f"{instance}\0{key}".encode()).hexdigest()[:20]
 
-    async def _start(self, key: str, folder: Path) -> Computer:
-        """Its container, found or made, with a command server in it."""
+    async def _start(self, key: str, folder: Path) -> DockerSandbox:
+        """A new container, with a command server in it."""
         try:
             async with self._starts, asyncio.timeout(START_SECONDS):
-                return await self._begin(key, folder)
-        except TimeoutError:
-            raise SandboxError("The Docker engine takes too long to start a sandbox: try again.") from None
-
-    async def _begin(self, key: str, folder: Path) -> Computer:
-        known = await self._known()
-        config = await self._plan(known, key, folder)
-        config["Labels"] = {INSTANCE: known.instance, KEY: key, SPEC: fingerprint(config)}
-        name = self._container(known.instance, key)
-        container, fresh = await self._obtain(name, config)
-        try:
-            return await self._attach(container, key, fresh=fresh)
-        except (Gone, Missing) as error:
-            if fresh:
-                raise SandboxUnavailable(f"The sandbox did not start: {error}") from error
-            log.info("sandbox.replaced", extra={"sandbox": key})
-        await self._engine.remove(container)
-        container, _ = await self._obtain(name, config)
-        return await self._attach(container, key, fresh=True)
+                known = await self._known()
+                config = await self._plan(known, key, folder)
+                return await self._attach(await self._create(self._container(known.instance, key), config), key)
+        except BaseException as error:
+            await self._stop(key, None)
+            if isinstance(error, TimeoutError):
+                raise SandboxError("The Docker engine takes too long to start a sandbox: try again.") from error
+            raise
 
     async def _plan(self, known: _Known, key: str, folder: Path) -> dict[str, Any]:
         try:
@@ -261,88 +197,86 @@ class Docker:
             raise SandboxUnavailable(
                 f"The image {self._settings.image} is not there: `fawn sandbox build` makes it."
             ) from None
-        paths = await asyncio.to_thread(self._prepare, known, folder)
-        paths["door"] = await self._egress.open(key)
+        door = await self._egress.open(key)
+        site, paths = await asyncio.to_thread(self._prepare, known, key, folder, door)
         sources = await asyncio.to_thread(lambda: {name: known.places.of(path) for name, path in paths.items()})
-        return configuration(self._settings, known.site, image, volumes, sources)
+        config = configuration(self._settings, site, image, volumes, sources)
+        config["Labels"] = {INSTANCE: known.instance, KEY: key}
+        return config
 
-    def _prepare(self, known: _Known, folder: Path) -> dict[str, Path]:
-        """Make the thread's folders, and what every container is shown; gives what is to be bound, by name."""
-        safe_files.make_folders(folder, known.site.owner)
-        paths = {name: folder / name for name in FOLDERS}
-        for name, content in accounts(known.site.user, known.site.group).items():
-            paths[name] = self._settings.state / name
+    def _prepare(self, known: _Known, key: str, folder: Path, door: Path) -> tuple[Site, dict[str, Path]]:
+        """Make the thread's folders, and the accounts of its container; gives what is to be bound, by name."""
+        site, owner, shift = known.site, None, known.site.shift
+        if shift is not None:
+            user = known.users.take(key, folder)
+            site, owner = replace(site, user=user, group=user), user + shift
+        safe_files.make_folders(folder, owner)
+        paths = {name: folder / name for name in FOLDERS} | {"door": door}
+        for name, content in accounts(site.user, site.group).items():
+            paths[name] = self._settings.state / f"{name}-{site.user}"
             if not paths[name].exists() or paths[name].read_text() != content:
                 paths[name].write_text(content)
                 paths[name].chmod(0o644)
         if known.skills:
             paths["skills"] = known.skills
-        return paths
+        return site, paths
 
-    async def _obtain(self, name: str, config: Mapping[str, Any]) -> tuple[str, bool]:
-        """A running container; whether it is new. Two who come at once get the same."""
+    async def _create(self, name: str, config: Mapping[str, Any]) -> str:
+        """A new container, running."""
         for _ in range(TRIES):
-            fresh = True
             try:
                 container = await self._engine.create(name, config)
             except Taken:
-                try:
-                    found = await self._engine.look(name)
-                except Missing:
-                    await asyncio.sleep(0.2)  # it is being removed
-                    continue
-                container, fresh = found.id, False
-                if found.labels.get(SPEC) != config["Labels"][SPEC]:
-                    log.info("sandbox.changed container=%s", name)
-                    await self._engine.remove(container)
-                    continue
+                log.info("sandbox.replaced container=%s", name)
+                await self._engine.remove(name)
+                await asyncio.sleep(0.1)  # it may have been under way
+                continue
             try:
                 await self._engine.start(container)
-            except (Missing, Taken):
-                continue
+                if os.geteuid() == 0:
+                    pid = (await self._engine.look(container)).pid
+                    await asyncio.to_thread(bound_sockets, container, pid)
             except SandboxError:
                 await self._engine.remove(container)
                 raise
-            return container, fresh
+            return container
         raise SandboxError("The sandbox could not be started: its container is being removed. Try again.")
 
-    async def _attach(self, container: str, key: str, *, fresh: bool) -> Computer:
-        """Start the command server in it. Raises Gone when the container is of no use."""
+    async def _attach(self, container: str, key: str) -> DockerSandbox:
+        """Start the command server in it. Raises SandboxUnavailable with the reason when that cannot work."""
         program = ""
         try:
             connection, program = await self._engine.open(container, PROGRAM)
-            tether = Tether(*await wrap(connection), self._engine, container)
-            tether.keep = True
-            computer = Computer(tether, key, self._settings)
+            stream = ContainerStream(*await wrap(connection), self._engine, container)
+            sandbox = DockerSandbox(stream, key, self._settings)
             try:
-                await computer.begin(known=not fresh)
+                async with asyncio.timeout(HELLO_SECONDS):
+                    await sandbox.start()
             except BaseException:
-                await computer.close()
+                await sandbox.close()
                 raise
         except SandboxUnavailable:
             raise
         except SandboxError as error:  # perhaps only because it is not running (any more)
             found = await self._engine.after(container)
             if not found.running:
-                raise Gone(f"its container stops at once ({found.error or 'no reason given'}).") from error
+                reason = f"its container stops at once ({found.error or 'no reason given'})."
+                raise SandboxUnavailable(f"The sandbox did not start: {reason}") from error
             if program and await self._engine.exit_code(program) in CANNOT_RUN:
                 raise SandboxUnavailable(f"The image {self._settings.image} lacks python3.") from error
             raise
-        tether.keep = False
-        return computer
+        stream.removes = True
+        return sandbox
 
-    async def _stop(self, key: str, sandbox: Computer | None) -> None:
-        """Remove its container, unless the next life of this service is to find it."""
+    async def _stop(self, key: str, sandbox: DockerSandbox | None) -> None:
+        """Remove its container, and what the service keeps for it."""
         try:
             if sandbox:
-                sandbox.tether.keep = sandbox.tether.keep or self._closing
                 await sandbox.close()
-                if sandbox.tether.keep:
-                    return
-            elif self._closing or not self._found:
-                return
-            else:
+            elif self._found:
                 await self._engine.remove(self._container(self._found.instance, key))
-            await self._egress.close(key)
         except SandboxError as error:
             log.warning("sandbox.left key=%s: %s", key, error)
+        await self._egress.close(key)
+        if self._found:
+            self._found.users.release(key)

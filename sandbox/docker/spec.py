@@ -5,18 +5,16 @@ Checked from inside by tests/sandbox/test_docker_walls.py, flag by flag.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from sandbox import system_calls
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
 from sandbox.network.rules import INSIDE as DOOR
-from sandbox.settings import Settings
+from sandbox.settings import DESCRIPTORS, SOCKET_BUFFERS, Settings
 
 # PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
 IDLE = ("bash", "-c", "while :; do sleep 86400 & wait; done")
@@ -34,13 +32,13 @@ class DockerSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What the engine and this machine allow. `user` and `group` are what commands run as; `owner` is that user on the
-    host, who gets the folders, None when the service is that user itself. `memory`, `cpus` and `processes` say whether
-    the engine can limit them."""
+    """What the engine and this machine allow. `user` and `group` are what commands run as; with a `shift`, each sandbox
+    has a user of its own instead, who gets the folders, and is called so much more on the host. `memory`, `cpus` and
+    `processes` say whether the engine can limit them."""
 
     user: int
     group: int
-    owner: int | None
+    shift: int | None = None
     memory: bool = True
     cpus: bool = True
     processes: bool = True
@@ -62,16 +60,17 @@ def configuration(
         "ReadonlyRootfs": True,
         "Privileged": False,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true"],  # and the engine's own seccomp profile, never "unconfined"
+        "SecurityOpt": ["no-new-privileges:true", *_filter()],
         "OomScoreAdj": 500,  # when the machine's memory runs out, sandboxes go before the service
         "CpuShares": 256,
-        "Ulimits": _ulimits({"fsize": settings.file_mb << 20, "nofile": 4096, "core": 0}),
+        "Ulimits": _ulimits({"fsize": settings.file_mb << 20, "nofile": DESCRIPTORS, "core": 0}),
         "Tmpfs": {
             **dict.fromkeys(sorted(wanted), f"rw,nosuid,nodev,noexec,size={part},mode=1777"),
             "/tmp": f"rw,nosuid,nodev,exec,size={4 * part},mode=1777",  # noqa: S108  inside the container
             HOME: f"rw,nosuid,nodev,exec,size={part},mode=0700,{owner}",
         },
         "ShmSize": part,
+        "Sysctls": SOCKET_BUFFERS,
         "Mounts": mounts,
         "LogConfig": {"Type": "none"},
         "RestartPolicy": {"Name": "no"},
@@ -98,6 +97,11 @@ def configuration(
     }
 
 
+def _filter() -> list[str]:
+    """Our filter of system calls, or the engine's own where the numbers are not known; never "unconfined"."""
+    return [f"seccomp={profile}"] if (profile := system_calls.profile()) else []
+
+
 def _ulimits(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
     return [{"Name": name, "Soft": bound, "Hard": bound} for name, bound in bounds.items()]
 
@@ -112,11 +116,6 @@ def _mounts(sources: Mapping[str, str]) -> list[dict[str, Any]]:
         {"Type": "bind", "Source": source, "Target": places[name][0], "ReadOnly": places[name][1]}
         for name, source in sorted(sources.items())
     ]
-
-
-def fingerprint(config: Mapping[str, Any]) -> str:
-    """Equal for containers that are made alike."""
-    return hashlib.sha256(orjson.dumps(config, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 def accounts(user: int, group: int) -> dict[str, str]:

@@ -26,6 +26,7 @@ VARIABLES = {
     "PYTHONUSERBASE": f"{WORKSPACE}/.local",
     "PIP_BREAK_SYSTEM_PACKAGES": "1",  # they are read-only: pip goes to the place above then
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "GIT_CONFIG_SYSTEM": f"{TOOLS}/gitconfig",
     "npm_config_cache": f"{WORKSPACE}/.cache/npm",
     "npm_config_prefix": f"{WORKSPACE}/.npm",
     "npm_config_update_notifier": "false",
@@ -52,6 +53,8 @@ PYTHON = f"""#!/bin/sh
 [ "$1 $2" != "-m pip" ] || {{ shift 2; exec {TOOLS}/pip "$@"; }}
 exec $PYTHON "$@"
 """
+# Who commits, unless the image or the conversation says otherwise: without a name git refuses.
+GIT = "[user]\n\tname = Agent\n\temail = agent@localhost\n[include]\n\tpath = /etc/gitconfig\n"
 
 
 def install() -> None:
@@ -60,6 +63,8 @@ def install() -> None:
     os.environ.update(VARIABLES, PATH=f"{FIRST}:{path}")  # noqa: TID251  the same
     python = next((f"{place}/python3" for place in path.split(":") if os.access(f"{place}/python3", os.X_OK)), "")
     os.makedirs(TOOLS, exist_ok=True)
+    with open(f"{TOOLS}/gitconfig", "w", encoding="utf-8") as file:
+        file.write(GIT)
     for text, names in ((PIP, ("pip", "pip3")), (PYTHON, ("python", "python3"))):
         for name in names:
             draft = f"{TOOLS}/.{name}.{os.getpid()}"

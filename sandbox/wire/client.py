@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from sandbox.base import WORKSPACE, Entry, FileFault, Gone, Match, Result, SandboxError
 from sandbox.settings import Settings
-from sandbox.wire.connection import DEAD, Json, Stream, Wire, parse_json, plain, server_source
+from sandbox.wire.connection import DEAD, Json, RpcConnection, Stream, parse_json, plain, server_source
 
 ANSWER = 8 << 20  # largest result of a file operation, bytes
 WRITE = 32 << 20  # largest file written at once, bytes
@@ -24,21 +25,21 @@ class StreamSandbox:
     runs_commands = True
 
     def __init__(self, stream: Stream, name: str, settings: Settings) -> None:
-        self._wire = Wire(stream, name)
+        self._connection = RpcConnection(stream, name)
         self._settings, self._kills = settings, 0
         self._cwd = WORKSPACE
 
     @property
     def gone(self) -> bool:
-        return self._wire.gone
+        return self._connection.gone
 
     async def start(self, processes: int = 0) -> None:
         """Start the server inside; `processes` bounds what commands may have alive, 0 for no limit. Raises Gone."""
-        await self._wire.start(await asyncio.to_thread(server_source, processes))
+        await self._connection.start(await asyncio.to_thread(server_source, processes))
 
     async def close(self) -> None:
         """End the sandbox with everything that runs in it."""
-        await self._wire.close()
+        await self._connection.close()
 
     async def run(
         self,
@@ -53,6 +54,8 @@ class StreamSandbox:
         """See `Sandbox.run`."""
         if "\0" in command or any("\0" in part for pair in (env or {}).items() for part in pair):
             raise SandboxError("A command cannot contain the character NUL.")
+        if not 0 < timeout < math.inf:  # NaN neither
+            raise SandboxError("A time-out must be a number of seconds above zero.")
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
         async def forward(data: bytes) -> None:
@@ -63,7 +66,7 @@ class StreamSandbox:
         here = cwd or self._cwd
         request: dict[str, Json] = {"op": "run", "command": command, "cwd": here, "env": dict(env or {})}
         limit = min(timeout, self._settings.command_seconds)
-        data, end = await self._wire.call(request, limit, max_output, forward if on_output else None)
+        data, end = await self._connection.call(request, limit, max_output, forward if on_output else None)
         if end.cwd.startswith("/") and end.cwd.isprintable() and len(end.cwd) < 4096:
             here = self._cwd = end.cwd
         if end.dropped:
@@ -117,7 +120,7 @@ class StreamSandbox:
     async def dial(self, port: int, socket: str, ticket: str) -> None:
         """See `sandbox.network.service.Dialer`."""
         request: dict[str, Json] = {"op": "dial", "path": f"port {port}", "port": port, "socket": socket}
-        answer, _ = await self._wire.call({**request, "ticket": ticket}, DIALLED, 1000)
+        answer, _ = await self._connection.call({**request, "ticket": ticket}, DIALLED, 1000)
         if answer[:1] != b"+":
             raise SandboxError(plain(answer[1:].decode("utf-8", "replace")))
 
@@ -125,7 +128,7 @@ class StreamSandbox:
         """A file operation; its answer begins with "+" or "-"."""
         if not path.startswith("/") or "\0" in path:
             raise FileFault(f"{plain(path)}: a path must be absolute")
-        answer, end = await self._wire.call({"op": op, "path": path, **rest}, FILES, ANSWER, body=body)
+        answer, end = await self._connection.call({"op": op, "path": path, **rest}, FILES, ANSWER, body=body)
         if end.dropped:
             raise FileFault(f"{path}: the answer is too big")
         if answer[:1] == b"+" and end.exit == 0:

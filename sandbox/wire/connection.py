@@ -8,6 +8,7 @@ types are checked; a peer that breaks the rules loses its sandbox, nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import struct
@@ -29,7 +30,13 @@ HEAD = struct.Struct(">II")  # bytes of JSON, bytes of data
 FRAME = 1 << 20  # largest frame we accept, bytes
 SLACK = 10.0  # seconds beyond its own limit until a silent server counts as dead
 INTACT = "The files are intact; the next call gets a new one."
+END_SECONDS = 10.0  # for a sandbox to end
 DEAD = f"The sandbox stopped in the middle of its work. {INTACT}"
+
+
+def with_size(data: bytes) -> bytes:
+    """What a program that was just started reads whole: ten digits, and so many bytes."""
+    return b"%010d" % len(data) + data
 
 
 class Stream(Protocol):
@@ -86,7 +93,7 @@ class _Call:
         self.over = asyncio.Event()
 
 
-class Wire:
+class RpcConnection:
     """Frames over a stream, sorted by the call they belong to."""
 
     def __init__(self, stream: Stream, name: str) -> None:
@@ -104,7 +111,7 @@ class Wire:
 
     async def start(self, source: bytes) -> None:
         """Send the server's source and wait for its first word. Raises Gone."""
-        await self._write(b"%010d" % len(source) + source)
+        await self._write(with_size(source))
         await self._ready.wait()
         if self._gone:
             raise Gone(self._words)
@@ -147,10 +154,16 @@ class Wire:
                 self._spawn(self._kill(number, call), "kill")
 
     async def close(self) -> None:
-        """End the sandbox and wait until the stream is closed."""
+        """End the sandbox and wait until the stream is closed, but not for ever."""
         self._fail("closed")
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+        except TimeoutError:
+            log.warning("sandbox.stop_timed_out", extra={"sandbox": self._name})
+            for task in self._tasks:
+                task.cancel()
 
     async def _kill(self, number: int, call: _Call) -> None:
         """Stop means stop: a job that does not end takes its sandbox with it."""
@@ -172,25 +185,32 @@ class Wire:
             raise Gone(DEAD) from error
 
     async def _pump(self) -> None:
-        incoming = bytearray()
         try:
-            while data := await self._stream.read():
-                incoming += data
-                while len(incoming) >= HEAD.size:
-                    head, size = HEAD.unpack_from(incoming)
-                    if head + size > FRAME:
-                        raise ValueError(f"a frame of {head + size} bytes")
-                    body = HEAD.size + head
-                    if len(incoming) < body + size:
-                        break
-                    self._take(orjson.loads(incoming[HEAD.size : body]), bytes(incoming[body : body + size]))
-                    del incoming[: body + size]
+            await self._take_frames()
             self._fail("the stream ended")
         except Gone as error:
             self._words = str(error)
             self._fail("the stream ended")
         except (OSError, ValueError) as error:
             self._fail(f"{type(error).__name__}: {error}")
+        # To its end, whatever it still says: a process whose output nobody takes never counts as ended.
+        with contextlib.suppress(OSError, Gone):
+            while await self._stream.read():
+                pass
+
+    async def _take_frames(self) -> None:
+        incoming = bytearray()
+        while data := await self._stream.read():
+            incoming += data
+            while len(incoming) >= HEAD.size:
+                head, size = HEAD.unpack_from(incoming)
+                if head + size > FRAME:
+                    raise ValueError(f"a frame of {head + size} bytes")
+                body = HEAD.size + head
+                if len(incoming) < body + size:
+                    break
+                self._take(orjson.loads(incoming[HEAD.size : body]), bytes(incoming[body : body + size]))
+                del incoming[: body + size]
 
     def _take(self, frame: Json, data: bytes) -> None:
         match frame:

@@ -131,7 +131,7 @@ async def test_a_file_is_bounded(sandbox: Sandbox, folder: Path) -> None:
 
 
 async def test_other_limits_are_set(sandbox: Sandbox) -> None:
-    assert await out(sandbox, "ulimit -Hc; ulimit -Hn; ulimit -Hu") == "0\n4096\n64\n"
+    assert await out(sandbox, "ulimit -Hc; ulimit -Hn; ulimit -Hu") == "0\n512\n64\n"
 
 
 async def test_a_hostile_expression_is_given_up(sandbox: Sandbox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -12,15 +13,17 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import h11
 import orjson
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import Bubblewrap, ProcessStream
 from sandbox.disk.files_only import Folders
 from sandbox.docker.spec import DockerSettings
 from sandbox.select import LazyMachine, choose
 from sandbox.settings import Settings
+from sandbox.wire.client import StreamSandbox
 from tests.engines import measured, need_bubblewrap
 
 
@@ -92,6 +95,32 @@ async def test_case_76_a_machine_killed_under_a_command_is_replaced(
         await asyncio.sleep(0.02)
     else:
         pytest.fail("a process of the dead sandbox lives on")
+
+
+FLOOD = """
+import os, struct
+os.read(0, 1 << 20)
+frame = b'{"hello": 1}'
+os.write(1, struct.pack(">II", len(frame), 0) + frame)
+while True:
+    os.write(1, b"!" * 65536)
+"""
+
+
+async def test_a_machine_that_talks_on_ends_all_the_same() -> None:
+    """Of what breaks the rules nothing is understood any more, but all of it is read: else its end is never seen."""
+    for _ in range(5):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FLOOD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        sandbox = StreamSandbox(ProcessStream(process, "t"), "t", Settings(Path()))
+        async with asyncio.timeout(5):
+            with contextlib.suppress(Gone):  # as soon as the first of the rest is read
+                await sandbox.start()
+                await sandbox.run("true")
+            await sandbox.close()
+        assert process.returncode is not None
 
 
 async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: Bubblewrap, folder: Path) -> None:
@@ -229,7 +258,7 @@ def test_an_ordinary_user_can_do_the_same() -> None:
         """
         import asyncio, os, tempfile
         from pathlib import Path
-        from sandbox.bubblewrap.provider import Bubblewrap
+        from sandbox.bubblewrap.provider import Bubblewrap, further_groups
         from sandbox.settings import Settings
 
         async def main() -> None:
@@ -241,7 +270,7 @@ def test_an_ordinary_user_can_do_the_same() -> None:
                 bomb = "for i in $(seq 50); do sleep 9 & done; wait"
                 result = await sandbox.run(f"id -u; echo hi > ../outputs/a; {bomb}", timeout=2)
             made = (scratch / "t" / "outputs" / "a").read_text().strip()
-            print(result.output.split()[0], made, "Resource" in result.output)
+            print(result.output.split()[0], made, "Resource" in result.output, further_groups())
             await provider.close()
 
         asyncio.run(main())
@@ -250,14 +279,15 @@ def test_an_ordinary_user_can_do_the_same() -> None:
     # Our own source and libraries may lie where that user cannot go, so he is given a copy.
     with tempfile.TemporaryDirectory(prefix="fawn-") as home:
         shutil.copytree(Path(__file__).parents[2] / "sandbox", Path(home, "sandbox"))
-        shutil.copytree(Path(orjson.__file__).parent, Path(home, "orjson"))
+        for library in (orjson, h11):
+            shutil.copytree(Path(library.__file__ or "").parent, Path(home, library.__name__))
         subprocess.run(["chmod", "-R", "a+rX", home], check=True)
         done = subprocess.run(
-            ["setpriv", "--reuid=64321", "--regid=64321", "--clear-groups", "/usr/bin/python3", "-c", script],
+            ["setpriv", "--reuid=64321", "--regid=64321", "--groups=60,64322", "/usr/bin/python3", "-c", script],
             cwd=home, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath},
         )  # fmt: skip
     assert done.stderr == ""
-    assert done.stdout == "1000 hi True\n"
+    assert done.stdout == "1000 hi True ['64322', 'games']\n"
 
 
 ORPHAN = """

@@ -1,4 +1,4 @@
-"""The life of containers: found again, replaced, evicted, reaped."""
+"""The life of containers: made anew, replaced, evicted, reaped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandbox.docker.client import Container, Engine
 from sandbox.docker.image_build import context
 from sandbox.docker.provider import INSTANCE, Docker
 from sandbox.docker.spec import DockerSettings
-from sandbox.pool import Keeper
+from sandbox.pool import SandboxPool
 from sandbox.select import LazyMachine, choose
 from sandbox.settings import Settings
 from sandbox.wire.client import StreamSandbox
@@ -62,20 +62,16 @@ async def output(sandbox: Sandbox, command: str) -> str:
 
 
 async def test_two_who_come_at_once_get_one_container(
-    provider: Docker, settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
 ) -> None:
-    """In one process, and in two of them, neither of which knows of the other."""
-
-    async def use(of: Docker) -> Sandbox:
-        async with of.acquire("t", folder) as sandbox:
+    async def use() -> Sandbox:
+        async with provider.acquire("t", folder) as sandbox:
             assert await output(sandbox, "echo here") == "here\n"
             return sandbox
 
-    async with docker_provider(settings) as other:
-        first, second, third = await asyncio.gather(use(provider), use(provider), use(other))
-        assert first is second
-        assert third is not first
-        assert len(await theirs(engine, tmp_path)) == 1
+    first, second = await asyncio.gather(use(), use())
+    assert first is second
+    assert len(await theirs(engine, tmp_path)) == 1
 
 
 async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: Docker, folder: Path) -> None:
@@ -106,56 +102,69 @@ async def test_destroying_while_it_starts_leaves_nothing(
     assert await theirs(engine, tmp_path) == []
 
 
-# ---------------------------------------------------------------- found again
+# ---------------------------------------------------------------- of an earlier life of the service
+
+# Stops every process that begins here, as a command server does. The whole container is its own.
+AMBUSH = """
+import os, signal, time
+known = set(os.listdir("/proc"))
+open("ready", "w")
+while True:
+    for pid in set(os.listdir("/proc")) - known:
+        if pid.isdigit() and int(pid) != os.getpid():
+            try:
+                os.kill(int(pid), signal.SIGSTOP)
+            except OSError:
+                pass
+"""
 
 
-async def test_the_next_life_of_the_service_finds_it_with_its_servers(
+async def test_what_a_killed_service_left_inside_cannot_touch_the_next_one(
     settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
 ) -> None:
-    before = Docker(settings)
-    async with before.acquire("t", folder) as sandbox:
-        await sandbox.run("sleep 7101 & echo kept > kept; echo $! > pid")
-        running = asyncio.create_task(sandbox.run("while :; do echo noise; done & (setsid sleep 7102 &); sleep 7102"))
-        await asyncio.sleep(0.5)
-        (container,) = await theirs(engine, tmp_path)
-    await before.close()
-    with pytest.raises(Gone):
-        await running
-    async with docker_provider(settings) as after:
-        async with after.acquire("t", folder) as sandbox:
-            assert [one.id for one in await theirs(engine, tmp_path)] == [container.id]
-            assert await output(sandbox, "cat kept; kill -0 $(cat pid) && echo lives") == "kept\nlives\n"
-            assert await output(sandbox, "grep -lsz 710[2] /proc/[0-9]*/cmdline; echo end") == "end\n"
-            assert (await sandbox.run("true")).exit_code == 0
-        # A limit that was met in the earlier life is not told again.
-        assert "memory" not in (await sandbox.run("kill -9 $$")).output
+    """Nothing that was left may stop the new command server, or answer for it: the container is another one."""
+    async with (
+        docker_provider(settings) as killed,
+        docker_provider(settings) as after,
+        killed.acquire("t", folder) as sandbox,
+    ):
+        await sandbox.write(f"{WORKSPACE}/ambush.py", AMBUSH.encode())
+        await sandbox.run("python3 ambush.py & until [ -e ready ]; do :; done; echo kept > kept")
+        (old,) = await theirs(engine, tmp_path)
+        async with after.acquire("t", folder) as fresh:
+            (new,) = await theirs(engine, tmp_path)
+            assert new.id != old.id
+            assert new.name == old.name
+            assert await output(fresh, "cat kept") == "kept\n"
+            assert await output(fresh, "grep -lsz ambus[h] /proc/[0-9]*/cmdline; echo end") == "end\n"
+        with pytest.raises(Gone):
+            await sandbox.run("true")
 
 
-async def test_other_settings_make_another_container_and_keep_the_folders(
+async def test_containers_end_with_the_service_and_folders_stay(
     settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
 ) -> None:
     before = Docker(settings)
     async with before.acquire("t", folder) as sandbox:
         await sandbox.run("echo kept > kept; sleep 7103 &")
-    (old,) = await theirs(engine, tmp_path)
-    await before.close()
-    async with docker_provider(replace(settings, processes=33)) as after, after.acquire("t", folder) as sandbox:
-        assert await output(sandbox, "cat kept; cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max") != ""
-        (new,) = await theirs(engine, tmp_path)
-        assert new.id != old.id
-        assert new.name == old.name
+        running = asyncio.create_task(sandbox.run("sleep 7103"))
+        await asyncio.sleep(0)
+        await before.close()
+        with pytest.raises(Gone):
+            await running
+    assert await theirs(engine, tmp_path) == []
+    async with docker_provider(settings) as after, after.acquire("t", folder) as sandbox:
+        assert await output(sandbox, "cat kept") == "kept\n"
 
 
 async def test_what_another_life_left_is_reaped_and_nobody_elses(
     settings: DockerSettings, engine: Engine, tmp_path: Path
 ) -> None:
-    before = Docker(settings)
-    async with before.acquire("left", tmp_path / "left") as sandbox:
-        await sandbox.run("true")
-    await before.close()
     neighbour = docker_settings(tmp_path / "neighbour")
-    async with docker_provider(neighbour) as other, docker_provider(settings) as after:
+    async with docker_provider(settings) as killed, docker_provider(neighbour) as other:
         async with (
+            docker_provider(settings) as after,
+            killed.acquire("left", tmp_path / "left"),
             other.acquire("left", tmp_path / "neighbour" / "t") as its,
             after.acquire("t", tmp_path / "t") as used,
         ):
@@ -163,7 +172,7 @@ async def test_what_another_life_left_is_reaped_and_nobody_elses(
             assert await after.reap(0) == ["left"]
             assert await output(its, "echo untouched") == "untouched\n"
             assert await output(used, "echo used") == "used\n"
-        assert await after.reap(0) == ["t"]
+        assert len(await theirs(engine, tmp_path)) == 1
 
 
 # ---------------------------------------------------------------- it ends under a command
@@ -225,6 +234,49 @@ async def test_case_76_the_engine_stops_and_starts_in_the_middle(settings: Docke
         await spare.stop()
 
 
+STOP = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; echo stopped; sleep 600"
+
+
+async def test_a_server_that_takes_nothing_any_more_is_replaced(
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    """It was stopped from inside while much was to be written to it: hanging up waits for nobody."""
+    async with provider.acquire("t", folder) as sandbox:
+        (old,) = await theirs(engine, tmp_path)
+        await sandbox.write(f"{WORKSPACE}/stop", STOP.encode())
+        running = asyncio.create_task(sandbox.run("bash stop; sleep 600"))
+        while "T (stopped)" not in await states(engine, old.id):
+            await asyncio.sleep(0.05)
+        writing = asyncio.create_task(sandbox.write(f"{WORKSPACE}/much", bytes(4 << 20)))
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(Gone):
+            await writing
+    async with asyncio.timeout(15), provider.acquire("t", folder) as fresh:
+        assert await output(fresh, "echo fresh") == "fresh\n"
+        (new,) = await theirs(engine, tmp_path)
+        assert new.id != old.id
+
+
+async def states(engine: Engine, container: str) -> str:
+    """What the processes of a container do, as seen from the host."""
+    listed = await engine.ask(lambda client: client.top(container, "-eo pid"))
+    pids = [row[0] for row in listed["Processes"]]
+    return "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids if Path(f"/proc/{pid}").exists())
+
+
+async def test_a_server_that_never_answers_leaves_no_container(
+    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    place = "/usr/bin/python3"
+    changes = f"RUN rm {place} && printf '#!/bin/sh\\nexec sleep 600\\n' > {place} && chmod 755 {place}"
+    async with built(engine, changes) as tag, docker_provider(replace(settings, image=tag)) as provider:
+        with pytest.raises(SandboxError, match="takes too long to start"):
+            async with asyncio.timeout(30), provider.acquire("t", folder):
+                pass
+        assert await theirs(engine, tmp_path) == []
+
+
 # ---------------------------------------------------------------- not more than so many
 
 
@@ -260,15 +312,15 @@ async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
             assert sandbox
             await sandbox.close()
 
-        keeper = Keeper(start, stop, most=1, patience=0.05)
-        async with keeper.acquire("a", tmp_path):
+        pool = SandboxPool(start, stop, most=1, patience=0.05)
+        async with pool.acquire("a", tmp_path):
             with pytest.raises(SandboxError, match="All 1 sandboxes are in use"):
-                async with keeper.acquire("b", tmp_path):
+                async with pool.acquire("b", tmp_path):
                     pass
-        async with keeper.acquire("b", tmp_path):
+        async with pool.acquire("b", tmp_path):
             assert sandbox.gone
-            assert keeper.keys == {"b"}
-        await keeper.close()
+            assert pool.keys == {"b"}
+        await pool.close()
 
 
 async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) -> None:
@@ -284,17 +336,36 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
             removed.set()
 
         async def use() -> StreamSandbox:
-            async with keeper.acquire("a", tmp_path) as machine:
+            async with pool.acquire("a", tmp_path) as machine:
                 return machine
 
-        keeper = Keeper(start, stop, most=2)
+        pool = SandboxPool(start, stop, most=2)
         for _ in range(2):  # without a machine, and with one
             removed.clear()
-            removal = asyncio.create_task(keeper.drop("a"))
+            removal = asyncio.create_task(pool.drop("a"))
             await asyncio.sleep(0)
             assert await use() is sandbox
             await removal
-        await keeper.close()
+        await pool.close()
+
+
+async def test_a_stop_that_never_ends_keeps_nobody_from_a_new_one(tmp_path: Path) -> None:
+    async with pair() as (sandbox, _):
+
+        async def start(_key: str, _folder: Path) -> StreamSandbox:
+            return sandbox
+
+        async def stop(_key: str, _sandbox: StreamSandbox | None) -> None:
+            await asyncio.Event().wait()
+
+        pool = SandboxPool(start, stop, most=2, stop_seconds=0.05)
+        async with pool.acquire("a", tmp_path):
+            pass
+        async with asyncio.timeout(5):
+            await pool.drop("a")
+            async with pool.acquire("a", tmp_path) as again:
+                assert again is sandbox
+            await pool.close()
 
 
 # ---------------------------------------------------------------- choosing

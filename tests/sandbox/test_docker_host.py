@@ -16,9 +16,11 @@ import pytest
 
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.capabilities import site
-from sandbox.docker.client import ExecStream, plain
+from sandbox.docker.client import plain
 from sandbox.docker.host_paths import Places
 from sandbox.docker.spec import Site
+from sandbox.docker.stream import ExecStream
+from sandbox.users import FIRST
 from tests.engines import HOST, IMAGE, need_docker
 
 INFO = {
@@ -31,14 +33,14 @@ ROOT = Path(__file__).parents[2]
 SOCK = Path("/")  # stands for the engine's socket: its owner, root here, is who started a rootless engine
 
 
-def test_commands_run_as_the_service_or_as_an_ordinary_user_for_root() -> None:
+def test_commands_run_as_the_service_or_as_users_of_their_own_for_root() -> None:
     assert site(INFO, SOCK, 61, 62) == Site(61, 62, None)
-    assert site(INFO, SOCK, 0, 0) == Site(1000, 1000, 1000)
+    assert site(INFO, SOCK, 0, 0) == Site(FIRST, FIRST, 0)
 
 
 def test_a_remapping_engine_gets_folders_with_its_offset() -> None:
     info = {**INFO, "SecurityOptions": ["name=userns"], "DockerRootDir": "/var/lib/docker/100000.100000"}
-    assert site(info, SOCK, 0, 0) == Site(1000, 1000, 101_000)
+    assert site(info, SOCK, 0, 0) == Site(FIRST, FIRST, 100_000)
     with pytest.raises(SandboxUnavailable, match=r"userns-remap.*run Fawn as root"):
         site(info, SOCK, 61, 61)
 

@@ -11,6 +11,7 @@ import pytest
 
 from sandbox.base import WORKSPACE, Gone, Sandbox
 from sandbox.docker.provider import Docker
+from sandbox.users import COUNT, FIRST
 from tests.engines import docker_provider, docker_settings
 
 # The same attacks, here on a container.
@@ -46,18 +47,19 @@ async def provider(tmp_path: Path) -> AsyncIterator[Docker]:
         yield made
 
 
-async def test_every_flag_is_in_force(sandbox: Sandbox) -> None:
+async def test_every_flag_is_in_force(sandbox: Sandbox, folder: Path) -> None:
     """One machine for all of them: each line is a flag of `sandbox.docker.spec`, seen from inside."""
     status = dict(
         line.split(":\t", 1) for line in (await out(sandbox, "cat /proc/self/status")).splitlines() if ":\t" in line
     )
-    user = str(os.geteuid() or 1000)
-    assert {*status["Uid"].split(), *status["Gid"].split(), *status["Groups"].split()} == {user}
+    owner = (folder / "workspace").stat().st_uid
+    assert {*status["Uid"].split(), *status["Gid"].split(), *status["Groups"].split()} == {str(owner)}
+    assert owner == os.geteuid() or owner in range(FIRST, FIRST + COUNT)
     assert status["NoNewPrivs"] == "1"
-    assert status["Seccomp"] == "2"  # the engine's own filter
+    assert status["Seccomp"] == "2"  # ours: test_attacks looks at what it refuses
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert (await out(sandbox, "cat /proc/self/oom_score_adj")) == "500\n"
-    assert (await out(sandbox, "ulimit -Hf; ulimit -Hn; ulimit -Hc")) == f"{8 << 10}\n4096\n0\n"
+    assert (await out(sandbox, "ulimit -Hf; ulimit -Hn; ulimit -Hc")) == f"{8 << 10}\n512\n0\n"
     assert (await out(sandbox, "cat /etc/hostname; whoami; echo $HOME; pwd")).split() == [
         "sandbox", "agent", "/home/agent", "/mnt/user-data/workspace",
     ]  # fmt: skip
@@ -82,6 +84,9 @@ async def test_every_flag_is_in_force(sandbox: Sandbox) -> None:
     assert (await out(sandbox, limits)) == f"{128 << 20}\n"
     swap = "cd /sys/fs/cgroup; cat memory.swap.max memory/memory.memsw.limit_in_bytes 2>/dev/null"
     assert (await out(sandbox, swap)) in ("0\n", f"{128 << 20}\n", "")  # "": this kernel does not count swap
+    if os.geteuid() == 0:
+        sockets = "cat /sys/fs/cgroup/memory/memory.kmem.tcp.limit_in_bytes 2>/dev/null"
+        assert (await out(sandbox, sockets)) in (f"{32 << 20}\n", "")  # "": control groups of version 2 charge for them
     share = "cd /sys/fs/cgroup; cat cpu.weight cpu/cpu.shares 2>/dev/null"
     assert (await out(sandbox, share)) in ("10\n", "256\n")
     quota = "cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us | xargs"

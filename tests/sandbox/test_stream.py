@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import shutil
 import socket
 import sys
@@ -295,3 +296,13 @@ async def test_a_stream_that_breaks_is_logged_without_a_trace(caplog: pytest.Log
             await peer.raw(b"\xff\xff\xff\xff" + bytes(4))
             await peer.gone()
     assert "a frame of 4294967295 bytes" in caplog.text
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0, 0.0])
+async def test_a_time_that_is_none_is_refused_and_the_sandbox_lives(timeout: float) -> None:
+    async with pair() as (sandbox, peer):
+        with pytest.raises(SandboxError, match="seconds above zero"):
+            await sandbox.run("true", timeout=timeout)
+        calm = asyncio.create_task(sandbox.run("true"))
+        await peer.say({"id": (await peer.hear())["id"], **END})
+        assert (await calm).exit_code == 0

@@ -1,0 +1,108 @@
+"""The way to the command server in a container: the connection of an exec, as a `Stream`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+
+from sandbox.base import Gone, SandboxError
+from sandbox.docker.client import Engine, Missing
+from sandbox.wire.connection import DEAD, INTACT
+
+log = logging.getLogger(__name__)
+
+WHY_SECONDS = 5.0
+
+
+async def wrap(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The asyncio side of a connection."""
+    connection.setblocking(False)
+    unix = connection.family == socket.AF_UNIX
+    return await (asyncio.open_unix_connection if unix else asyncio.open_connection)(sock=connection, limit=1 << 18)
+
+
+class ExecStream:
+    """A `Stream` over the connection of `Engine.open`. Its frames have a header: kind (1 stdout, 2 stderr), three zero
+    bytes, size (docs.docker.com/reference/api/engine, "attach to a container")."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._kind, self._left = 0, 0
+        self.complaint = ""
+
+    async def read(self) -> bytes:
+        """The next bytes of stdout; b"" at the end."""
+        while True:
+            while not self._left:
+                try:
+                    head = await self._reader.readexactly(8)
+                except asyncio.IncompleteReadError:
+                    return b""
+                self._kind, self._left = head[0], int.from_bytes(head[4:])
+            data = await self._reader.read(min(self._left, 1 << 16))
+            if not data:
+                return b""
+            self._left -= len(data)
+            if self._kind == 1:
+                return data
+            self.complaint = (self.complaint + data.decode("utf-8", "replace"))[:2000]
+
+    async def write(self, data: bytes) -> None:
+        """Send all of `data`."""
+        if self._writer.is_closing():
+            raise BrokenPipeError("the connection is closed")
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """Hang up at once, also on one who takes nothing: what the program ran in the foreground ends with it."""
+        self._writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+class ContainerStream(ExecStream):
+    """The stream of a container; closing it removes the container, once `removes` is set."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine, container: str
+    ) -> None:
+        super().__init__(reader, writer)
+        self._engine, self._container = engine, container
+        self._closed = False
+        self.removes = False  # not yet: whoever starts it wants to look why it does not
+
+    async def read(self) -> bytes:
+        """As `Stream.read`; raises Gone with the reason when the container ended."""
+        data = await super().read()
+        if not data and not self._closed:
+            raise Gone(await self._why())
+        return data
+
+    async def _why(self) -> str:
+        try:
+            async with asyncio.timeout(WHY_SECONDS):
+                found = await self._engine.after(self._container)
+        except Missing:
+            return f"The sandbox was removed from outside. {INTACT}"
+        except (SandboxError, TimeoutError):
+            return f"The Docker engine stopped, and the sandbox with it. {INTACT}"
+        if found.memory_ran_out:
+            return f"The sandbox ran out of memory and was stopped. {INTACT}"
+        if not found.running:
+            return f"The sandbox's container was stopped from outside. {INTACT}"
+        log.info("sandbox.ended said=%r", self.complaint[-300:])
+        return DEAD
+
+    async def close(self) -> None:
+        """Hang up, and remove the container."""
+        self._closed = True
+        await super().close()
+        if not self.removes:
+            return
+        try:
+            await self._engine.remove(self._container)
+        except SandboxError as error:
+            log.warning("sandbox.left container=%s: %s", self._container[:12], error)  # `reap` finds it

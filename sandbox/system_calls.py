@@ -1,0 +1,127 @@
+"""The system calls that a sandbox is refused: one table, from which both engines' seccomp filters are made.
+
+Nothing in a sandbox needs these calls, and flaws of the kernel were found behind them. A refused call fails with ENOSYS
+(the kernel has no such call), which programs know how to live with, unless a rule says otherwise. Numbers are those of
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux; the filter programs follow
+linux/filter.h and linux/seccomp.h, the profile is the engine's own JSON (docs.docker.com/engine/security/seccomp).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from itertools import chain
+from typing import Any
+
+import orjson
+
+# Name: the number on x86_64, and on aarch64; None where that kind of processor never had the call.
+FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
+    # keys of the kernel, which belong to no namespace
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    # modules, another kernel, restart
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "create_module": (174, None),
+    "get_kernel_syms": (177, None), "query_module": (178, None), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142),
+    # programs in the kernel, tracing, page faults by hand
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "lookup_dcookie": (212, 18),
+    "fanotify_init": (300, 262),
+    # mounts and namespaces
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
+    "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "clone3": (435, 435),  # a filter cannot see its flags; the C libraries fall back to clone
+    # handles of files, swap, quotas, accounting, terminals of the host
+    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "swapon": (167, 224), "swapoff": (168, 225),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "acct": (163, 89), "vhangup": (153, 58),
+    # input and output past the ordinary calls; io_setup takes of a number that the whole machine shares
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_setup": (206, 0),
+    # other processes' memory and descriptors, where memory lies
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438), "kcmp": (312, 272), "mbind": (237, 235), "get_mempolicy": (239, 236),
+    "set_mempolicy": (238, 237), "migrate_pages": (256, 238), "move_pages": (279, 239),
+    "set_mempolicy_home_node": (450, 450),
+    # the machine's log, clock and names, ways of old programs
+    "syslog": (103, 116), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "settimeofday": (164, 170),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "personality": (135, 92), "modify_ldt": (154, None),
+    "iopl": (172, None), "ioperm": (173, None), "uselib": (134, None), "ustat": (136, None), "sysfs": (139, None),
+    "_sysctl": (156, None), "nfsservctl": (180, 42), "vserver": (236, None),
+}  # fmt: skip
+# Looked at by their arguments.
+EXAMINED = {"clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "setsockopt": (54, 208)}
+NEWEST = 466  # the last call that was judged: what later kernels bring (and the x32 numbers) is refused unseen
+
+NAMESPACES = {  # flags of clone
+    "CLONE_NEWNS": 0x20000, "CLONE_NEWCGROUP": 0x2000000, "CLONE_NEWUTS": 0x4000000, "CLONE_NEWIPC": 0x8000000,
+    "CLONE_NEWUSER": 0x10000000, "CLONE_NEWPID": 0x20000000, "CLONE_NEWNET": 0x40000000,
+}  # fmt: skip
+FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}  # all that sockets may be of
+SOL_SOCKET, BUFFERS = 1, {"SO_SNDBUF": 7, "SO_RCVBUF": 8}  # kept small: "done", says the kernel, and does nothing
+
+ARCHITECTURES = {"x86_64": (0, 0xC000003E, "SCMP_ARCH_X86_64"), "aarch64": (1, 0xC00000B7, "SCMP_ARCH_AARCH64")}
+ALLOW, ERROR = 0x7FFF0000, 0x00050000
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+Step = tuple[int, int, int, int]  # of a program: what to do, how far to go on if true, if false, with which value
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16  # in what the kernel shows a filter
+
+
+def bpf(machine: str = "") -> bytes:
+    """The filter as a program of the kernel, as bubblewrap takes it; empty where the numbers are not known."""
+    machine = machine or os.uname().machine
+    if machine not in ARCHITECTURES:
+        return b""
+    column, architecture, _ = ARCHITECTURES[machine]
+
+    def give(action: int) -> Step:
+        return (RETURN, 0, 0, action)
+
+    def when(test: int, value: int, action: int) -> list[Step]:
+        return [(test, 0, 1, value), give(action)]
+
+    def argument(index: int) -> Step:
+        return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)  # its lower half: all that are looked at have 32 bits
+
+    families = [argument(0), *chain(*(when(EQUAL, family, ALLOW) for family in FAMILIES.values()))]
+    examined: dict[str, list[Step]] = {
+        "clone": [argument(0), *when(ANY_BIT, sum(NAMESPACES.values()), ERROR | errno.EPERM)],
+        "socket": [*families, give(ERROR | errno.EAFNOSUPPORT)],
+        "socketpair": [*families, give(ERROR | errno.EAFNOSUPPORT)],
+        "setsockopt": [
+            argument(1), (EQUAL, 1, 0, SOL_SOCKET), give(ALLOW),
+            argument(2), *chain(*(when(EQUAL, option, ERROR) for option in BUFFERS.values())),
+        ],
+    }  # fmt: skip
+    steps = [(LOAD, 0, 0, ARCHITECTURE_AT), (EQUAL, 1, 0, architecture), give(ERROR | errno.ENOSYS)]
+    steps += [(LOAD, 0, 0, NUMBER_AT), *when(AT_LEAST, NEWEST + 1, ERROR | errno.ENOSYS)]
+    for numbers in FORBIDDEN.values():
+        if (number := numbers[column]) is not None:
+            steps += when(EQUAL, number, ERROR | errno.ENOSYS)
+    for name, judged in examined.items():
+        steps += [(EQUAL, 0, len(judged) + 1, EXAMINED[name][column]), *judged, give(ALLOW)]
+    return b"".join(struct.pack("=HBBI", *step) for step in [*steps, give(ALLOW)])
+
+
+def profile(machine: str = "") -> str:
+    """The same as a profile of a container engine; empty where the numbers are not known."""
+    machine = machine or os.uname().machine
+    if machine not in ARCHITECTURES:
+        return ""
+
+    def rule(number: int, *names: str, **conditions: Any) -> dict[str, Any]:
+        return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": number, **conditions}
+
+    def when(index: int, value: int, test: str = "EQ", masked: int = 0) -> dict[str, Any]:
+        return {"index": index, "value": value, "valueTwo": masked, "op": f"SCMP_CMP_{test}"}
+
+    last = max(FAMILIES.values())
+    others = [when(0, family) for family in range(last) if family not in FAMILIES.values()]
+    rules = [rule(errno.ENOSYS, *FORBIDDEN)]
+    rules += [rule(errno.EPERM, "clone", args=[when(0, flag, "MASKED_EQ", flag)]) for flag in NAMESPACES.values()]
+    for condition in (*others, when(0, last, "GT")):
+        rules.append(rule(errno.EAFNOSUPPORT, "socket", "socketpair", args=[condition]))
+    for option in BUFFERS.values():  # masked: the kernel reads 32 bits, the profile's comparison 64
+        low = [when(1, 0xFFFFFFFF, "MASKED_EQ", SOL_SOCKET), when(2, 0xFFFFFFFF, "MASKED_EQ", option)]
+        rules.append(rule(0, "setsockopt", args=low))
+    made = {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [ARCHITECTURES[machine][2]], "syscalls": rules}
+    return orjson.dumps(made).decode()

@@ -25,7 +25,7 @@ from agent.stored import Damaged
 from bot import access, book
 from bot.store import Execute, Store
 from sandbox.base import SandboxError
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ class Operations:
     """What an operator can do to a store, with the service running or not. `changed` wakes the running parts."""
 
     def __init__(
-        self, store: Store, data_dir: Path, images: Images, changed: Callable[[], None] = lambda: None
+        self, store: Store, data_dir: Path, folders: ConversationFolders, changed: Callable[[], None] = lambda: None
     ) -> None:
         self._store = store
         self._data_dir = data_dir
-        self._images = images
+        self._folders = folders
         self._changed = changed
 
     def table(self) -> Mapping[str, Operation]:
@@ -123,13 +123,13 @@ class Operations:
         tar = await asyncio.to_thread(tarfile.open, partial, "w:gz")
         try:
             await asyncio.to_thread(_databases, self._data_dir, tar)
-            for folder in await asyncio.to_thread(self._images.folders):
+            for folder in await asyncio.to_thread(self._folders.folders):
                 try:
-                    async with self._images.open(folder, writes=False):
+                    async with self._folders.open(folder, writes=False):
                         await asyncio.to_thread(tar.add, folder, f"threads/{folder.name}", filter=_regular)
                 except SandboxError as error:
                     left_out.append(f"threads/{folder.name}: {error}")
-                await self._images.let_go(folder)
+                await self._folders.let_go(folder)
         finally:
             await asyncio.to_thread(tar.close)
         os.replace(partial, target)

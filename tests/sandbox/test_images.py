@@ -393,7 +393,8 @@ def test_an_engine_that_does_not_see_our_mounts_is_found_out(threads: Path, tmp_
     """As under systemd with a namespace of its own, or in a container."""
     need_docker()
     script = (
-        "import asyncio, pathlib\nfrom sandbox.images import Images\nfrom sandbox.docker import Docker\n"
+        "import asyncio, pathlib\nfrom sandbox.disk.loop_images import Images\n"
+        "from sandbox.docker.provider import Docker\n"
         "from tests.engines import docker_settings\n"
         "async def main():\n"
         f"  provider = Docker(docker_settings(pathlib.Path({str(tmp_path)!r})))\n"

@@ -272,7 +272,10 @@ class Disk:
     async def _begin(self, one: _Conversation) -> None:
         """The first measurement of one whose folders nobody watched."""
         if one.usage is None and not one.bounded:
-            await self._measure(one)
+            if await asyncio.to_thread(one.folder.exists):
+                await self._measure(one)
+            else:
+                one.usage = Usage()
 
     async def _measure(self, one: _Conversation) -> None:
         began, started, one.mark, one.now = time.time() - CLOCK_SECONDS, time.monotonic(), self._lost, None

@@ -26,10 +26,10 @@ AT_FDCWD, AT_SYMLINK_NOFOLLOW, STATX_BTIME = -100, 0x100, 0x800  # statx(2)
 _libc = ctypes.CDLL(None, use_errno=True)
 _answer = ctypes.create_string_buffer(256)
 
-Path = list[str]
+Found = tuple[list[str], str, os.stat_result]  # the folders that it lies in (valid until the next), name, status
 
 
-def walk(top: str) -> Iterator[tuple[Path, os.stat_result]]:
+def walk(top: str) -> Iterator[Found]:
     """Everything below `top`, what is in a folder before the folder; the current folder is then the one it lies in."""
     os.chdir(top)
     path, levels = top.split("/"), [(os.stat("."), iter(os.listdir(".")))]
@@ -41,15 +41,15 @@ def walk(top: str) -> Iterator[tuple[Path, os.stat_result]]:
                 path.append(name)
                 levels.append((status, iter(os.listdir("."))))
                 break
-            yield [*path, name], status
+            yield path, name, status
         else:
             left, _ = levels.pop()
             if levels:
                 os.chdir("..")
                 if not os.path.samestat(os.stat("."), levels[-1][0]):
                     raise OSError("a folder was moved meanwhile")
-                yield path[:], left
-                path.pop()
+                name = path.pop()
+                yield path, name, left
 
 
 def _enter(name: str, status: os.stat_result) -> bool:
@@ -76,9 +76,9 @@ def made(name: str) -> float:
 def choose(tops: list[str], since: float, size: int, files: int) -> set[int]:
     """The inodes that have to go, folders last."""
     found: dict[int, tuple[bool, bool, int]] = {}
-    for path, status in walk_all(tops):
+    for _, name, status in walk_all(tops):
         if status.st_ctime >= since and status.st_ino not in found:
-            older = made(path[-1]) < since
+            older = made(name) < since
             found[status.st_ino] = (older, stat.S_ISDIR(status.st_mode), -status.st_blocks * 512)
     chosen = set()
     for inode, (_, _, negative) in sorted(found.items(), key=lambda item: item[1]):
@@ -89,7 +89,7 @@ def choose(tops: list[str], since: float, size: int, files: int) -> set[int]:
     return chosen
 
 
-def walk_all(tops: list[str]) -> Iterator[tuple[Path, os.stat_result]]:
+def walk_all(tops: list[str]) -> Iterator[Found]:
     """`walk` of each, from the folder that this began in."""
     start = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -104,14 +104,14 @@ def walk_all(tops: list[str]) -> Iterator[tuple[Path, os.stat_result]]:
 def delete(tops: list[str], chosen: set[int], largest: list[tuple[int, str]]) -> tuple[int, int]:
     """Delete these inodes under all of their names; the bytes and inodes that are free."""
     freed, gone = 0, set()
-    for path, status in walk_all(tops):
+    for path, name, status in walk_all(tops):
         if status.st_ino not in chosen:
             continue
         try:
             if stat.S_ISDIR(status.st_mode):
-                os.rmdir(path[-1])
+                os.rmdir(name)
             else:
-                os.unlink(path[-1])
+                os.unlink(name)
         except OSError:  # a folder with something else in it
             continue
         if status.st_ino not in gone:
@@ -119,9 +119,9 @@ def delete(tops: list[str], chosen: set[int], largest: list[tuple[int, str]]) ->
             size = status.st_blocks * 512
             freed += size
             if len(largest) < NAMES:
-                heapq.heappush(largest, (size, "/".join(path)[:NAME_CHARS]))
+                heapq.heappush(largest, (size, "/".join([*path[:NAME_CHARS], name])[:NAME_CHARS]))
             elif size > largest[0][0]:
-                heapq.heapreplace(largest, (size, "/".join(path)[:NAME_CHARS]))
+                heapq.heapreplace(largest, (size, "/".join([*path[:NAME_CHARS], name])[:NAME_CHARS]))
     return freed, len(gone)
 
 

@@ -130,7 +130,7 @@ async def test_a_million_empty_files_are_not_made(inner: SandboxProvider, tmp_pa
 
 
 async def test_a_million_folders_are_not_made(inner: SandboxProvider, tmp_path: Path) -> None:
-    async with watched(inner, 400, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
+    async with watched(inner, 10_000, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
         deep = "import os\nwhile True:\n  os.mkdir('d')\n  os.chdir('d')\n"  # deeper than any path
         with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
             await sandbox.run(f'python3 -c "{deep}"', timeout=60)

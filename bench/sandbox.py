@@ -20,7 +20,7 @@ from typing import Any
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
 from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.disk.loop_images import Images
+from sandbox.disk.loop_images import conversation_folders
 from sandbox.disk.quota import Disk
 from sandbox.disk.safe_files import read_file, write_file
 from sandbox.docker.client import Engine
@@ -156,7 +156,7 @@ async def main(kind: str, image: str, disk: str, rounds: int, many: int) -> None
             if engine
             else Bubblewrap(Settings(Path("skills"), live=many + 10))
         )
-        provider = Disk(inner, Images(scratch, 64, make=disk == "images"))
+        provider = Disk(inner, conversation_folders(scratch, 64, images=disk == "images"))
         try:
             await provider.check()
             await single(provider, scratch, rounds, engine)

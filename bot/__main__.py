@@ -138,10 +138,10 @@ def _run(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
 
 async def _banner(config: Config) -> str:
     """The first lines on a terminal: who answers, and with what sandbox. Raises SandboxUnavailable."""
-    from bot.app import images, models, sandbox_settings
+    from bot.app import folders, models, sandbox_settings
     from sandbox.select import choose
 
-    provider, sandbox = await choose(config.sandbox.provider, sandbox_settings(config), images(config))
+    provider, sandbox = await choose(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
     return f"Fawn {VERSION} · model: {next(iter(models(config).values()))} · {config.source}\n{sandbox}"
 

@@ -27,6 +27,7 @@ from bot.heard import StoredPast
 from bot.inbox import Arrived, Inbox
 from bot.migrate import DatabaseFault, prepare
 from bot.outbox import Outbox
+from bot.reserve import set_aside
 from bot.retention import Retention
 from bot.sections import Access, Config
 from bot.status import Status
@@ -36,7 +37,8 @@ from bot.threads import Threads
 from bot.turns import Turns
 from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
+from sandbox.disk.loop_images import conversation_folders
 from sandbox.disk.quota import Disk
 from sandbox.docker.spec import DockerSettings
 from sandbox.network.preview import Preview
@@ -73,7 +75,7 @@ class App:
         self._outbox: Outbox
         self._status: Status
         self._past: StoredPast
-        self._images = images(config)
+        self._folders = folders(config)
         self.models = models(config)
 
     async def run(self) -> int:
@@ -96,7 +98,7 @@ class App:
             self._past = StoredPast(store, self._config.catch_up)
             entrance = Inbox(store, doors, self._config.limits, self)
             table = {
-                **control.Operations(store, data_dir, self._images, self.wake).table(),
+                **control.Operations(store, data_dir, self._folders, self.wake).table(),
                 "status": self._status.report,
             }
             await stack.enter_async_context(control.door(data_dir, table))
@@ -107,6 +109,8 @@ class App:
         return 0
 
     async def _serve(self, store: Store, checkpoints: Store, entrance: Inbox) -> None:
+        data_dir = self._config.data_dir
+        databases = {data_dir / "fawn.db": store, data_dir / "checkpoints.db": checkpoints}
         async with asyncio.TaskGroup() as group:
             for name, connect in self._connects.items():
                 group.create_task(self._supervise(name, connect, entrance), name=f"channel {name}")
@@ -114,6 +118,7 @@ class App:
                 group.create_task(self._outbox.serve(), name="outbox"),
                 group.create_task(self._commands.serve(), name="commands"),
                 group.create_task(self._work(store, checkpoints), name="work"),
+                group.create_task(set_aside(databases), name="reserve"),
             ]
             await self._stop.wait()
             log.info("app.stopping")
@@ -134,11 +139,11 @@ class App:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
         (engine, self._status.sandbox), _ = await asyncio.gather(
-            choose(config.sandbox.provider, sandbox_settings(config), self._images), asyncio.to_thread(_import_agent)
+            choose(config.sandbox.provider, sandbox_settings(config), self._folders), asyncio.to_thread(_import_agent)
         )
         log.info(self._status.sandbox)
-        provider = Disk(engine, self._images)
-        await self._images.adopt()
+        provider = Disk(engine, self._folders)
+        await self._folders.adopt()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
             show = await self._show(stack)
@@ -146,13 +151,13 @@ class App:
             _settle_memory()
             log.info("app.ready models=%s", ",".join(self.models))
             turns = Turns(
-                store, agent, provider, self._images, self._outbox, self._channels.get, config.data_dir, config.limits
+                store, agent, provider, self._folders, self._outbox, self._channels.get, config.data_dir, config.limits
             )
             self._threads = self._status.threads = Threads(store, turns, config.limits)
             self._working.set()
             stack.push_async_callback(agent.close)
             stack.push_async_callback(turns.titles.close)
-            retention = Retention(store, config.data_dir, self._images, config.keep_days, agent.forget)
+            retention = Retention(store, config.data_dir, self._folders, config.keep_days, agent.forget)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._threads.serve(), name="threads")
                 group.create_task(retention.serve(), name="retention")
@@ -324,10 +329,10 @@ def models(config: Config) -> dict[str, str]:
     return {lead: named[lead], **named} if lead in named else named
 
 
-def images(config: Config) -> Images:
+def folders(config: Config) -> ConversationFolders:
     """What holds the conversations' folders."""
     sandbox = config.sandbox
-    return Images(config.data_dir / "threads", sandbox.disk_mb, make=sandbox.disk == "images")
+    return conversation_folders(config.data_dir / "threads", sandbox.disk_mb, images=sandbox.disk == "images")
 
 
 def sandbox_settings(config: Config) -> DockerSettings:

@@ -10,25 +10,25 @@ from typing import Any
 from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import file_work
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
 
 LINES = 60  # about what is left out, of all conversations
 
 
-async def back_up(data_dir: Path, images: Images, target: Path) -> dict[str, Any]:
+async def back_up(data_dir: Path, folders: ConversationFolders, target: Path) -> dict[str, Any]:
     """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's."""
     left_out: list[str] = []
     archive = await file_work(Archive, target)
     try:
         await file_work(_add_databases, data_dir, archive)
-        for folder in await file_work(images.folders):
+        for folder in await file_work(folders.folders):
             name = f"threads/{folder.name}"
             try:
-                async with images.open(folder, writes=False):
+                async with folders.open(folder, writes=False):
                     left_out += await file_work(archive.add_folder, folder, name)
             except SandboxError as error:
                 left_out.append(f"{name}: {error}")
-            await images.let_go(folder)
+            await folders.let_go(folder)
         size = await file_work(archive.finish)
     except BaseException:
         await file_work(archive.abandon)

@@ -16,7 +16,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from agent.models import AgentFault, ModelSettings
-from bot.app import images, sandbox_settings
+from bot.app import folders, sandbox_settings
 from bot.config import secrets
 from bot.data_dir import open_to_others
 from bot.log import Redactor
@@ -106,7 +106,7 @@ def _folder(data_dir: Path) -> Finding:
 
 async def _sandbox(config: Config) -> Finding:
     try:
-        provider, sentence = await choose(config.sandbox.provider, sandbox_settings(config), images(config))
+        provider, sentence = await choose(config.sandbox.provider, sandbox_settings(config), folders(config))
     except SandboxUnavailable as error:
         return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to go on without commands")
     await provider.close()

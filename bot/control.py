@@ -22,7 +22,7 @@ from agent.stored import Damaged
 from bot import access, book, outbox
 from bot.backup import back_up
 from bot.store import Execute, Store
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class Operations:
     """What an operator can do to a store, with the service running or not. `changed` wakes the running parts."""
 
     def __init__(
-        self, store: Store, data_dir: Path, images: Images, changed: Callable[[], None] = lambda: None
+        self, store: Store, data_dir: Path, folders: ConversationFolders, changed: Callable[[], None] = lambda: None
     ) -> None:
         self._store = store
         self._data_dir = data_dir
-        self._images = images
+        self._folders = folders
         self._changed = changed
         self._backing_up = asyncio.Lock()
 
@@ -117,7 +117,7 @@ class Operations:
     async def backup(self, file: str) -> Answer:
         """Write databases (consistent copies) and threads' folders into a .tar.gz."""
         async with self._backing_up:
-            return await back_up(self._data_dir, self._images, Path(file))
+            return await back_up(self._data_dir, self._folders, Path(file))
 
 
 def _dead(execute: Execute) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bot.control import Answer, NotRunning, Operations, Unknown, call
 from bot.migrate import DatabaseFault, prepare
 from bot.store import DataLock, Locked, Store
-from sandbox.disk.loop_images import Images
+from sandbox.disk.loop_images import conversation_folders
 
 WORDS = {
     "dead.requeue": ("id",),
@@ -50,8 +50,8 @@ async def _directly(data_dir: Path, operation: str, arguments: dict[str, str]) -
     with DataLock(data_dir):
         prepare(data_dir)
         async with Store(database) as store:
-            images = Images(data_dir / "threads", 0, make=False)
-            return await Operations(store, data_dir, images).table()[operation](**arguments)
+            folders = conversation_folders(data_dir / "threads", 0, images=False)
+            return await Operations(store, data_dir, folders).table()[operation](**arguments)
 
 
 def _words(operation: str, answer: Answer) -> str:

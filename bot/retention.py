@@ -15,7 +15,7 @@ from bot.store import Execute, Store, StoreError
 from bot.supervise import run_forever
 from bot.turns import folder
 from sandbox.disk.file_threads import file_work
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
@@ -40,12 +40,12 @@ class Retention:
         self,
         store: Store,
         data_dir: Path,
-        images: Images,
+        folders: ConversationFolders,
         keep_days: float,
         forget: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
-        self._images = images
+        self._folders = folders
         self._data_dir = data_dir
         self._keep = keep_days * 86400
         self._forget = forget
@@ -74,7 +74,7 @@ class Retention:
             for key in keys:
                 try:
                     await self._forget(key)
-                    gone = await self._images.remove(folder(self._data_dir, key))
+                    gone = await self._folders.remove(folder(self._data_dir, key))
                 except StoreError:
                     raise
                 except Exception:  # the boundary of one conversation: the next round tries it again

@@ -80,7 +80,11 @@ class SandboxConfig:
     tmp_mb: int = setting(256, "size of /tmp in a sandbox", least=1)
     skills: str = setting("skills", "folder shown read-only at /mnt/skills", path=True)
     cpus: float = setting(1.0, "processors one sandbox may keep busy, where the machine lets us say so", least=0.1)
-    disk_mb: int = setting(4096, "what a thread's three folders may hold; a writer beyond it is stopped", least=16)
+    disk_mb: int = setting(
+        4096,
+        "what a thread's three folders may hold; a sandbox that takes more is stopped, and what it made last deleted",
+        least=16,
+    )
     disk: Literal["measured", "images"] = setting(
         "measured",
         "how that is kept: `measured` from outside; `images`: each new thread gets a file system of that size, which"

@@ -31,7 +31,7 @@ from bot.titles import Titles
 from bot.uploads import Uploads
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
 from sandbox.select import LazyMachine
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along; the bot builds it in a thread after it listens
@@ -83,7 +83,7 @@ class Turns:
         store: Store,
         agent: Agent,
         provider: SandboxProvider,
-        images: Images,
+        folders: ConversationFolders,
         outbox: Outbox,
         channel: Callable[[str], Channel | None],
         data_dir: Path,
@@ -93,7 +93,7 @@ class Turns:
         self._store = store
         self._agent = agent
         self._provider = provider
-        self._images = images
+        self._folders = folders
         self._outbox = outbox
         self._channel = channel
         self._data_dir = data_dir
@@ -140,7 +140,7 @@ class Turns:
 
     def _begin(self, live: Live) -> Work:
         job, account = live.job, Account(self._store, live.job.run)
-        uploads = Uploads(self._store, self._images, job.conversation, self.folder(job.conversation), self._limits)
+        uploads = Uploads(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
         return Work(account, uploads, Mail(account, live, uploads, self._channel(job.thread.channel), self._limits))
 
     async def _work(self, live: Live, work: Work) -> None:
@@ -307,7 +307,7 @@ class Turns:
         spool = self._data_dir / "spool" / str(job.run)
         folder = self.folder(job.conversation)
         try:
-            async with self._images.open(folder, writes=False):
+            async with self._folders.open(folder, writes=False):
                 collected = await outputs.collect(folder, spool, before, work.view.files, limit)
         except (OSError, SandboxError) as error:
             log.exception("turn.outputs")

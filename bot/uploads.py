@@ -24,7 +24,7 @@ from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import file_work
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +47,14 @@ class Uploads:
     def __init__(
         self,
         store: Store,
-        images: Images,
+        folders: ConversationFolders,
         conversation: str,
         folder: Path,
         limits: Limits,
         patience: Patience = Patience(),
     ) -> None:
         self._store = store
-        self._images = images
+        self._folders = folders
         self._conversation = conversation
         self._folder = folder
         self._limit = limits.upload_mb << 20
@@ -113,7 +113,7 @@ class Uploads:
         try:
             async with asyncio.timeout(self._patience.whole):
                 await self._fetch(channel, attachment, file)
-            async with self._images.open(self._folder):
+            async with self._folders.open(self._folder):
                 return await file_work(_save, self._folder, attachment.name, file)
         except TimeoutError:
             minutes = f"{self._patience.whole / 60:.0f} minutes"

@@ -10,7 +10,7 @@ from typing import Literal
 from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
 from sandbox.bubblewrap.provider import Bubblewrap
 from sandbox.disk.files_only import Folders
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.provider import Docker
 from sandbox.docker.spec import DockerSettings
 from sandbox.network.rules import NetworkRules
@@ -19,43 +19,43 @@ from sandbox.network.rules import NetworkRules
 async def choose(
     provider: Literal["auto", "docker", "local", "none"],
     settings: DockerSettings,
-    images: Images,
+    folders: ConversationFolders,
 ) -> tuple[SandboxProvider, str]:
     """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
-    SandboxUnavailable with the fix, as do `images` where they do not work; "auto" takes the best that works, and says
+    SandboxUnavailable with the fix, as do `folders` where they do not work; "auto" takes the best that works, and says
     what keeps it from a better one."""
     only = Folders(settings.skills)
     if provider == "none":
-        await images.check(only)
+        await folders.check(only)
         return only, "Sandbox: files only, as configured; commands are off."
     why: list[str] = []
     if provider in ("auto", "docker"):
         made: Docker | Bubblewrap = Docker(settings)
         try:
-            await _tried(made, images)
+            await _tried(made, folders)
             words = f"Docker, one {settings.runtime or 'isolated'} container of {settings.image} per conversation"
-            return made, f"Sandbox: {words}, {network(settings.network)}, {images.words}."
+            return made, f"Sandbox: {words}, {network(settings.network)}, {folders.words}."
         except SandboxUnavailable as error:
             if provider == "docker":
                 raise
             why.append(f"Docker is not used: {error}")
     made = Bubblewrap(settings)
     try:
-        await _tried(made, images)
+        await _tried(made, folders)
     except SandboxUnavailable as error:
         if provider == "local":
             raise
-        await images.check(only)
+        await folders.check(only)
         return only, " ".join(["Sandbox: files only, commands are off.", str(error), *why])
-    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}, {images.words}."
+    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}, {folders.words}."
     return made, " ".join([words, *why])
 
 
-async def _tried(provider: SandboxProvider, images: Images) -> None:
-    """Its check, and that of `images` with it; a provider that does not pass is closed."""
+async def _tried(provider: SandboxProvider, folders: ConversationFolders) -> None:
+    """Its check, and that of `folders` with it; a provider that does not pass is closed."""
     try:
         await provider.check()
-        await images.check(provider)
+        await folders.check(provider)
     except BaseException:
         await provider.close()
         raise

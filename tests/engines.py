@@ -19,6 +19,7 @@ import pytest
 from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.bubblewrap.provider import Bubblewrap
 from sandbox.disk.files_only import Folders
+from sandbox.disk.folders import PlainFolders
 from sandbox.disk.loop_images import Images
 from sandbox.docker.client import Engine, Missing
 from sandbox.docker.provider import Docker
@@ -121,9 +122,9 @@ def need_chromium() -> None:
     _need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
 
 
-def measured(size_mb: int = 1000) -> Images:
+def measured(size_mb: int = 1000) -> PlainFolders:
     """Plain folders, as by default."""
-    return Images(Path(), size_mb, make=False)
+    return PlainFolders(Path(), size_mb)
 
 
 @contextmanager

@@ -25,11 +25,11 @@ from pathlib import Path
 
 from sandbox.base import OUTPUTS, SandboxError, SandboxProvider, SandboxUnavailable
 from sandbox.disk.file_threads import mount_work
+from sandbox.disk.folders import LINGER_SECONDS, ConversationFolders, PlainFolders
 from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
-LINGER = 120.0  # seconds that an image stays mounted after its last use: longer than any machine takes to start
 PROBE_MB = 16
 SPARE = 20  # a part in so many of the disk is never set aside: the service itself has to write, too
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -50,24 +50,22 @@ class _Use:
 
 
 class Images:
-    """The folders of conversations below `threads`. With `make`, new ones get an image of `size_mb`; those that have
-    one already are mounted in any case."""
+    """See `ConversationFolders`. With `make`, new ones get an image of `size_mb`; those that have one already are
+    mounted in any case."""
 
-    def __init__(self, threads: Path, size_mb: int, *, make: bool) -> None:
-        self.size, self.make = size_mb << 20, make
-        self._threads = threads
+    def __init__(self, root: Path, size_mb: int, *, make: bool) -> None:
+        self.root, self.size, self.make = root, size_mb << 20, make
         self._uses: dict[Path, _Use] = {}
         self._room = threading.Lock()
 
     @property
     def words(self) -> str:
-        """How the bound is kept, for people."""
+        """See `ConversationFolders.words`."""
         return f"{self.size >> 20} MB of files each ({'in an image' if self.make else 'measured'})"
 
     @asynccontextmanager
     async def open(self, folder: Path, *, writes: bool = True) -> AsyncIterator[bool]:
-        """Use `folder` while the context is open; gives whether a file system of its own keeps the bound. Raises
-        SandboxError."""
+        """See `ConversationFolders.open`."""
         use = self._uses.setdefault(folder, _Use())
         use.users += 1
         try:
@@ -77,22 +75,22 @@ class Images:
             use.since = time.monotonic()
 
     def folders(self) -> list[Path]:
-        """Those of all conversations, also where the image is not mounted."""
-        return sorted({path.with_suffix("") for path in self._threads.glob("*") if path.suffix in ("", SUFFIX)})
+        """See `ConversationFolders.folders`; also where the image is not mounted."""
+        return sorted({path.with_suffix("") for path in self.root.glob("*") if path.suffix in ("", SUFFIX)})
 
     async def adopt(self) -> None:
-        """Let go, in time, of what another life of this service left behind."""
+        """See `ConversationFolders.adopt`."""
         for folder in await mount_work(self._left):
             self._uses.setdefault(folder, _Use())
 
-    async def release(self, idle: float = LINGER, keep: Collection[Path] = ()) -> None:
-        """Unmount what nobody used for `idle` seconds, and give back what it does not need of the disk."""
+    async def release(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
+        """See `ConversationFolders.release`: unmount, and give back what the image does not need of the disk."""
         before = time.monotonic() - idle
         unused = [folder for folder, use in self._uses.items() if use.since <= before and folder not in keep]
         await asyncio.gather(*map(self.let_go, unused))
 
     async def let_go(self, folder: Path) -> None:
-        """The same for one, now, if nobody uses it."""
+        """See `ConversationFolders.let_go`."""
         use = self._uses.get(folder)
         if use is None:
             return
@@ -101,20 +99,20 @@ class Images:
             self._uses.pop(folder, None)
 
     async def remove(self, folder: Path) -> bool:
-        """Delete `folder` with everything in it; whether all of it is gone. Raises OSError."""
+        """See `ConversationFolders.remove`."""
         self._uses.pop(folder, None)
         return await mount_work(_remove, folder)
 
     async def check(self, provider: SandboxProvider) -> None:
-        """Let a machine work in an image. Raises SandboxUnavailable with the fix."""
+        """See `ConversationFolders.check`."""
         if not self.make:
             return
         other = "or set `sandbox: {disk: measured}`"
         if os.geteuid() != 0:
             raise SandboxUnavailable(f"Images of disks need root (`sandbox.disk: images`): run Fawn as root, {other}.")
         key = f"check-{secrets.token_hex(8)}"
-        folder = self._threads / key
-        probe = Images(self._threads, PROBE_MB, make=True)
+        folder = self.root / key
+        probe = Images(self.root, PROBE_MB, make=True)
         try:
             async with probe.open(folder), provider.acquire(key, folder) as sandbox:
                 await sandbox.write(f"{OUTPUTS}/seen", b"seen")
@@ -193,10 +191,17 @@ class Images:
                 os.posix_fallocate(fd, 0, image.st_size)
 
     def _left(self) -> list[Path]:
-        for draft in self._threads.glob(f"*{DRAFT}"):
+        for draft in self.root.glob(f"*{DRAFT}"):
             draft.unlink(missing_ok=True)
-        found = [(image, image.with_suffix("")) for image in self._threads.glob(f"*{SUFFIX}")]
+        found = [(image, image.with_suffix("")) for image in self.root.glob(f"*{SUFFIX}")]
         return [folder for image, folder in found if os.path.ismount(folder) or _whole(image)]
+
+
+def conversation_folders(root: Path, size_mb: int, *, images: bool) -> ConversationFolders:
+    """Folders of new conversations get an image, or stay plain; images that are there already are used either way."""
+    if images or any(root.glob(f"*{SUFFIX}")):
+        return Images(root, size_mb, make=images)
+    return PlainFolders(root, size_mb)
 
 
 def _unmount(folder: Path, use: _Use) -> bool:

@@ -1,11 +1,12 @@
-"""A bound on what each conversation's folders hold, for every kind of sandbox.
+"""A bound on what each conversation's folders hold, and a floor under the disk that all of them share.
 
-Where a conversation has an image of its own (`sandbox.disk.loop_images`), the kernel keeps it. Else the host measures
-with `du`.
-That costs nothing while nobody writes: a look at the file system's free space says whether a conversation can have come
-near its bound since it was measured last; only while its commands run it is measured every few seconds anyway, because
-some file systems count late. What is over the bound may still delete, but not grow: a command that does is stopped, and
-where something in the background does, the whole sandbox is.
+Where the kernel keeps the bound (`sandbox.disk.loop_images`), nothing is done here. Else the free space and the free
+inodes of the disk are looked at several times a second while sandboxes run: one statvfs. One rule follows:
+
+Where the disk falls below its floor, or has lost as much as a conversation had left, conversations are measured (`du`).
+The one that is over its bound and grew, or that grew most of those on a disk below its floor, loses its sandbox at
+once; what it made since all was well is deleted, largest first, until it is within its bound and the disk above its
+floor; and its next command says so.
 """
 
 from __future__ import annotations
@@ -15,33 +16,37 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sandbox.base import FOLDERS, FileFault, Gone, Result, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
 from sandbox.disk.file_threads import file_work
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import ConversationFolders
+from sandbox.disk.safe_files import shown
+from sandbox.disk.usage import Usage, measure, reclaim
 from sandbox.network.proxy import Ends
 from sandbox.settings import NO_SPACE
 
 log = logging.getLogger(__name__)
 
-TICK = 2.0  # seconds between two looks at the free space
-OFTEN = 6.0  # seconds between two measurements while commands run
-SHARE = 20  # a measurement that took a second is followed by so many without one
-FILES = 500_000  # inodes: a disk can be full of empty files
-SLACK = 1 << 20  # bytes that do not count as growth
-MEASURE_SECONDS = 60.0
+LOOK_SECONDS = 0.2  # between two looks at the free space
+FIRST_SECONDS = 1.0  # that a start waits for the first measurement, which runs beside it
+MEASURE_SECONDS, END_SECONDS = 10.0, 30.0
+PAUSES = 10  # after a measurement of one second a conversation is left alone for so many
+AT_ONCE = 4  # measurements
+CLOCK_SECONDS = 0.02  # the kernel stamps files with a clock that lags behind
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What folders hold on the disk: bytes (of sparse files only what is there) and files."""
-
-    size: int = 0
-    files: int = 0
+GROWTH = Usage(1 << 20, 100)  # less is nobody's fault
+FLOOR = Usage(1 << 30, 50_000)  # what stays free of a disk, or a part of it where that is less:
+FLOOR_SHARE = 20
+ROOM_FLOORS = 4  # what is deleted where the disk fell below its floor: until so many floors are free
+LOSS_SHARE = 8  # the disk lost such a part of what is free: who took it is measured, and what all hold is known lately
+FILES = 500_000  # per conversation, or a part of what the disk has left where that is less:
+FILES_SHARE = 4
 
 
 @runtime_checkable
@@ -54,40 +59,45 @@ class Dials(Protocol):
 
 
 @dataclass(slots=True)
-class _Command:
-    """One that runs. `base` is what was there when it began; `scope` ends it."""
-
-    base: Usage | None
-    scope: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
-
-
-@dataclass(slots=True)
 class _Conversation:
-    """One whose machine is live, and what is known of its folders; with `image` nothing has to be. `low` is the free
-    space that was seen last, `lost` what went since the last measurement, both as (bytes, files)."""
+    """One that has a machine. `usage` is what its folders held when all was well for the last time, which was at the
+    time `since`; `mark` what the disk had lost by the last measurement (None: measure at once)."""
 
     folder: Path
     machine: Sandbox | None = None
-    image: bool = False
+    bounded: bool = False
     usage: Usage | None = None
-    over: bool = False
-    commands: list[_Command] = field(default_factory=list)
-    low: tuple[int, int] = (0, 0)
-    lost: tuple[int, int] = (0, 0)
-    measured: float = 0.0
-    cost: float = 0.0
-    strikes: int = 0
-    note: str = ""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    now: Usage | None = None
+    since: float = 0.0
+    mark: Usage | None = None
+    rest_until: float = 0.0
+    stopped: Sandbox | None = None
+    note: str = ""  # why `stopped` was, and what was deleted
+    told: bool = True
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while its machine starts or is ended for its files
+
+    @property
+    def watched(self) -> bool:
+        return self.machine is not None and not self.machine.gone and not self.bounded
+
+    @property
+    def growth(self) -> Usage:
+        return (self.now or Usage()) - (self.usage or Usage())
 
 
 class Disk:
     """A `SandboxProvider` around another one. `watch` has to run beside it."""
 
-    def __init__(self, inner: SandboxProvider, images: Images, files: int = FILES, tick: float = TICK) -> None:
+    def __init__(
+        self, inner: SandboxProvider, folders: ConversationFolders, files: int = FILES, tick: float = LOOK_SECONDS
+    ) -> None:
         self.name, self.runs_commands = inner.name, inner.runs_commands
-        self._inner, self._images, self._most, self._tick = inner, images, Usage(images.size, files), tick
+        self._inner, self._folders, self._files, self._tick = inner, folders, files, tick
         self._known: dict[str, _Conversation] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk")  # the others' threads may all be busy
+        self._measuring = asyncio.Semaphore(AT_ONCE)
+        self._free: Usage | None = None  # at the last look
+        self._floor, self._lost = Usage(), Usage()
 
     async def check(self) -> None:
         """See `SandboxProvider.check`."""
@@ -96,21 +106,32 @@ class Disk:
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
         """See `SandboxProvider.acquire`."""
-        async with self._images.open(folder) as image, self._inner.acquire(key, folder) as sandbox:
-            if not sandbox.runs_commands:  # files that the model writes itself are small and few
-                yield sandbox
+        async with AsyncExitStack() as stack:
+            bounded = await stack.enter_async_context(self._folders.open(folder))
+            if not self.runs_commands:  # files that the model writes itself are small and few
+                yield await stack.enter_async_context(self._inner.acquire(key, folder))
                 return
             one = self._known.setdefault(key, _Conversation(folder))
-            one.machine, one.image = sandbox, image
+            async with one.lock:
+                one.bounded, unknown = bounded, one.usage is None
+                first = asyncio.create_task(self._begin(one), name=f"disk-first:{key}")
+                try:
+                    sandbox = await stack.enter_async_context(self._inner.acquire(key, folder))
+                    await asyncio.wait([first], timeout=FIRST_SECONDS)
+                finally:
+                    first.cancel()
+                if unknown:
+                    one.since = time.time() - CLOCK_SECONDS
+                if one.machine is not sandbox:
+                    one.machine, one.mark = sandbox, None
             yield Metered(sandbox, self, key, one)
 
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`."""
         keys = await self._inner.reap(idle)
-        for key in keys:
-            self._known.pop(key, None)
+        self._forget()
         live = {one.folder for one in self._known.values() if one.machine and not one.machine.gone}
-        await self._images.release(keep=live)
+        await self._folders.release(keep=live)
         return keys
 
     async def destroy(self, key: str) -> None:
@@ -121,82 +142,156 @@ class Disk:
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
         await self._inner.close()
-        await self._images.release(0)
+        await self._folders.release(0)
+        self._thread.shutdown(wait=False)
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
         """See `Dials`."""
         if not isinstance(self._inner, Dials):
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
-        async with self._images.open(folder), self._inner.dial(key, folder, port) as ends:
+        async with self._folders.open(folder), self._inner.dial(key, folder, port) as ends:
             yield ends
 
+    def _forget(self) -> None:
+        """Drop what need not be known of conversations without a machine."""
+        for key, one in list(self._known.items()):
+            if one.machine and one.machine.gone and one.told and not one.lock.locked():
+                del self._known[key]
+
+    # ------------------------------------------------------------ watching
+
     async def watch(self) -> None:
-        """Keep everybody within the bound, for ever."""
+        """Keep everybody within the bound, and the disk above its floor, for ever."""
         async with asyncio.TaskGroup() as group:
+            judging: asyncio.Task[None] | None = None
             while True:
                 await asyncio.sleep(self._tick)
-                await file_work(_look, list(self._known.values()))
-                for key, one in list(self._known.items()):
-                    if one.machine and one.machine.gone and not one.note:
-                        del self._known[key]
-                    elif not one.lock.locked() and self._suspect(one):
-                        group.create_task(self._guard(key, one), name=f"disk:{key}")
+                watched = {key: one for key, one in self._known.items() if one.watched and not one.lock.locked()}
+                if not watched:
+                    continue
+                lack = await self._look()
+                suspects = {key: one for key, one in watched.items() if self._suspect(one, lack)}
+                if suspects and (judging is None or judging.done()):
+                    judging = group.create_task(self._judge(suspects), name="disk-judge")
 
-    def _suspect(self, one: _Conversation) -> bool:
-        if one.image:
-            return False
-        if one.usage is None:
+    async def _look(self) -> Usage:
+        """What the disk lacks of its floor; counts what it lost."""
+        found = await asyncio.get_running_loop().run_in_executor(self._thread, os.statvfs, self._folders.root)
+        inodes = found.f_favail if found.f_files else 1 << 62  # some file systems make them when they are needed
+        free = Usage(found.f_bavail * found.f_frsize, inodes)
+        self._lost += (self._free or free) - free
+        self._free = free
+        parts = Usage(found.f_blocks * found.f_frsize // FLOOR_SHARE, found.f_files // FLOOR_SHARE)
+        self._floor = Usage(min(FLOOR.size, parts.size), min(FLOOR.files, parts.files))
+        return self._floor - free
+
+    def _suspect(self, one: _Conversation, lack: Usage) -> bool:
+        if one.mark is None:
             return True
-        if one.commands and time.monotonic() - one.measured >= max(OFTEN, SHARE * one.cost):
-            return True
-        left = (max(0, self._most.size - one.usage.size), max(0, self._most.files - one.usage.files))
-        return any(lost and lost >= room / 2 for lost, room in zip(one.lost, left, strict=True))
+        lost = self._lost - one.mark
+        if lack != Usage():
+            return lost.reaches(GROWTH)
+        left, free = self._bound(one.now or Usage()) - (one.now or Usage()), self._free or Usage()
+        room = Usage(
+            max(GROWTH.size, min(left.size, free.size // LOSS_SHARE)),
+            max(GROWTH.files, min(left.files, free.files // LOSS_SHARE)),
+        )
+        return lost.reaches(room) and time.monotonic() >= one.rest_until
 
-    async def _guard(self, key: str, one: _Conversation) -> None:
-        try:
-            before, usage = one.usage, await self.measure(one)
-            if one.over:
-                await self._stop(key, one, before, usage)
-        except (OSError, TimeoutError, ValueError, SandboxError) as error:
-            log.warning("disk.unmeasured sandbox=%s reason=%r", key, error)
+    def _bound(self, now: Usage) -> Usage:
+        free = self._free.files if self._free else 1 << 62
+        return Usage(self._folders.size, min(self._files, (now.files + free) // FILES_SHARE))
 
-    async def _stop(self, key: str, one: _Conversation, before: Usage | None, usage: Usage) -> None:
-        """End what grew although it is over the bound: commands, or else the machine with whatever is in it."""
-        growing = [command for command in one.commands if command.base and _grown(command.base, usage)]
-        for command in growing:
-            log.warning("disk.full sandbox=%s bytes=%d files=%d — its command is stopped", key, usage.size, usage.files)
-            command.scope.reschedule(asyncio.get_running_loop().time())
-        # Twice: between a measurement and the end of a command that it stopped, some more is written.
-        one.strikes = one.strikes + 1 if not growing and before and _grown(before, usage) else 0
-        if one.strikes == 2:
-            log.warning("disk.full sandbox=%s bytes=%d files=%d — it is stopped", key, usage.size, usage.files)
-            one.note = f"[The sandbox was stopped, with all that ran in it: {self.words(usage)}]\n"
-            await self._inner.destroy(key)
+    def _over(self, one: _Conversation) -> Usage:
+        return one.now - self._bound(one.now) if one.now else Usage()
 
-    async def measure(self, one: _Conversation) -> Usage:
-        """What the folders hold now. Raises OSError, TimeoutError, ValueError."""
+    async def _judge(self, suspects: dict[str, _Conversation]) -> None:
+        """Measure them, and end those that are responsible, the one that grew most first."""
+        await asyncio.gather(*(self._measure(one) for one in suspects.values()))
+        lack, ended = await self._look(), 0
+
+        def most(item: tuple[str, _Conversation]) -> int:
+            return -(item[1].growth.files if lack.files and not lack.size else item[1].growth.size)
+
+        for key, one in sorted(suspects.items(), key=most):
+            if one.watched and not one.lock.locked() and self._responsible(one, lack, len(suspects)):
+                try:
+                    await self._end(key, one)
+                except (OSError, TimeoutError, ValueError, SandboxError) as error:
+                    log.error("disk.kept sandbox=%s reason=%r", key, error)  # noqa: TRY400  the reason is enough
+                ended += 1
+                lack = await self._look()
+        if not ended and lack != Usage() and (keys := await self.reap(0)):
+            # Nobody who is known: perhaps a container that outlived the last life of this service.
+            log.warning("disk.low — %d idle sandboxes were stopped", len(keys))
+
+    def _responsible(self, one: _Conversation, lack: Usage, among: int) -> bool:
+        """It grew although it is over its bound, or by no less than its part of what the disk lacks."""
+        if one.now is None:  # it hides behind a tree that takes too long to measure while it changes
+            return lack != Usage()
+        over, grown = self._over(one), one.growth
+        return bool(
+            (grown.size >= GROWTH.size and (over.size or 0 < lack.size <= grown.size * among))
+            or (grown.files >= GROWTH.files and (over.files or 0 < lack.files <= grown.files * among))
+        )
+
+    async def _end(self, key: str, one: _Conversation) -> None:
+        """Stop its machine, and delete what it made. Raises OSError, TimeoutError, ValueError, SandboxError."""
         async with one.lock:
-            begun, one.lost = time.monotonic(), (0, 0)
-            one.usage = await measure([one.folder / name for name in FOLDERS])
-            one.measured = time.monotonic()
-            one.cost = one.measured - begun
-            one.over = one.usage.size > self._most.size or one.usage.files > self._most.files
-            for command in one.commands:
-                command.base = command.base or one.usage
-            return one.usage
+            stopped = "The sandbox was stopped, with all that ran in it"
+            one.stopped, one.told, one.note = one.machine, False, f"{stopped}: it filled the disk of this machine."
+            log.warning("disk.full sandbox=%s bytes=%d files=%d", key, one.growth.size, one.growth.files)
+            async with asyncio.timeout(END_SECONDS):
+                await self._inner.destroy(key)
+            one.now = await measure([one.folder / name for name in FOLDERS])
+            why, excess = self._why(one), await self._excess(one)
+            freed, largest = await reclaim(one.folder, one.since, excess)
+            one.note = f"{stopped}: {why}.{_removed(freed, largest)} Use less, or delete what is not needed."
+            one.usage, one.since = one.now - freed, time.time()
+            log.warning("disk.freed sandbox=%s bytes=%d files=%d", key, freed.size, freed.files)
 
-    def words(self, usage: Usage) -> str:
-        """Which bound it is, and what helps."""
-        if usage.size > self._most.size:
-            what = f"take {usage.size >> 20:,} MB of the disk, and {self._most.size >> 20:,} MB are allowed"
+    async def _excess(self, one: _Conversation) -> Usage:
+        """What has to go of what it took, until it is within its bound and the disk well above its floor."""
+        lack, over, floor = await self._look(), self._over(one), self._floor
+        size = max(over.size, lack.size + (ROOM_FLOORS - 1) * floor.size if lack.size else 0)
+        files = max(over.files, lack.files + (ROOM_FLOORS - 1) * floor.files if lack.files else 0)
+        return Usage(min(size, one.growth.size), min(files, one.growth.files))
+
+    def _why(self, one: _Conversation) -> str:
+        over, now, bound = self._over(one), one.now or Usage(), self._bound(one.now or Usage())
+        if over.size:
+            what = f"take {now.size >> 20:,} MB of the disk, and {bound.size >> 20:,} MB are allowed"
+        elif over.files:
+            what = f"are {now.files:,}, and {bound.files:,} are allowed"
         else:
-            what = f"are {usage.files:,}, and {self._most.files:,} are allowed"
-        return f"the files of this conversation {what} (sandbox.disk_mb). Delete some before you go on."
+            grown = f"{one.growth.size >> 20:,} MB in {one.growth.files:,} files"
+            return f"the disk of this machine was nearly full, and this conversation had just taken {grown}"
+        return f"the files of this conversation {what} (sandbox.disk_mb)"
+
+    async def _begin(self, one: _Conversation) -> None:
+        """The first measurement of one whose folders nobody watched."""
+        if one.usage is None and not one.bounded:
+            if await asyncio.to_thread(one.folder.exists):
+                await self._measure(one)
+            else:
+                one.usage = Usage()
+
+    async def _measure(self, one: _Conversation) -> None:
+        began, started, one.mark, one.now = time.time() - CLOCK_SECONDS, time.monotonic(), self._lost, None
+        try:
+            async with self._measuring:
+                one.now = await measure([one.folder / name for name in FOLDERS], MEASURE_SECONDS)
+        except (OSError, TimeoutError, ValueError) as error:
+            log.warning("disk.unmeasured folder=%s reason=%r", one.folder.name, error)
+        one.rest_until = time.monotonic() + PAUSES * (time.monotonic() - started)
+        first = one.machine is None
+        if one.now and (first or (self._over(one) == Usage() and await self._look() == Usage())):
+            one.usage, one.since = one.now, began
 
 
 class Metered:
-    """A `Sandbox` whose commands and writes stay within the bound of `disk`."""
+    """A `Sandbox` on the disk that `disk` watches."""
 
     def __init__(self, inner: Sandbox, disk: Disk, key: str, one: _Conversation) -> None:
         self.runs_commands = inner.runs_commands
@@ -218,22 +313,20 @@ class Metered:
         max_output: int = 64_000,
         on_output: Callable[[str], Awaitable[None]] | None = None,
     ) -> Result:
-        """See `Sandbox.run`. Raises SandboxError with the reason when the command filled the disk."""
-        one = self._one
-        running = _Command(one.usage)
-        one.commands.append(running)
+        """See `Sandbox.run`. Raises SandboxError with the reason when the sandbox was stopped for its files."""
+        one, note = self._one, ""
         try:
-            async with running.scope:
-                result = await self._inner.run(
-                    command, cwd=cwd, env=env, timeout=timeout, max_output=max_output, on_output=on_output
-                )
-        except TimeoutError:
-            if not running.scope.expired():
-                raise
-            raise SandboxError(f"The command was stopped: {self._disk.words(one.usage or Usage())}") from None
-        finally:
-            one.commands.remove(running)
-        note, one.note = one.note, ""
+            result = await self._inner.run(
+                command, cwd=cwd, env=env, timeout=timeout, max_output=max_output, on_output=on_output
+            )
+        except Gone:
+            async with one.lock:  # until its files are deleted
+                if one.stopped is not self._inner:
+                    raise
+            one.told = True
+            raise SandboxError(one.note) from None
+        if not one.told:
+            one.told, note = True, f"[{one.note}]\n"
         if result.exit_code != 0 and _no_space(result.output):
             note += f"[{await file_work(_room, one.folder)}]\n"
         return replace(result, output=result.output + note) if note else result
@@ -248,10 +341,6 @@ class Metered:
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """See `Sandbox.write`."""
-        if self._one.over:
-            usage = await self._disk.measure(self._one)
-            if self._one.over:
-                raise FileFault(f"{path}: nothing can be written: {self._disk.words(usage)}")
         try:
             await self._inner.write(path, data, append=append)
         except FileFault as fault:
@@ -273,48 +362,10 @@ def _room(folder: Path) -> str:
     return f"the disk of this machine has room for {left} more"
 
 
-def _grown(before: Usage, now: Usage) -> bool:
-    return now.size > before.size + SLACK or now.files > before.files + 100
-
-
-def _look(known: list[_Conversation]) -> None:
-    """How much of the free space went since the last look, whoever took it."""
-    for one in known:
-        try:
-            found = os.statvfs(one.folder)
-        except OSError:
-            continue  # deleted meanwhile
-        free = (found.f_bavail * found.f_frsize, found.f_favail)
-        one.lost = (one.lost[0] + max(0, one.low[0] - free[0]), one.lost[1] + max(0, one.low[1] - free[1]))
-        one.low = free
-
-
-async def measure(folders: list[Path]) -> Usage:
-    """What `folders` hold. Raises OSError, TimeoutError, ValueError."""
-    size, refused = await _du("-skx", folders)
-    if refused and os.geteuid() != 0:
-        # Somebody hides what he wrote from a service that is no root; his folders are ours to open again.
-        await _ran("find", *map(str, folders), "-xdev", "-type", "d", "!", "-perm", "-700",
-                   "-exec", "chmod", "u+rwx", "{}", ";")  # fmt: skip
-        size, _ = await _du("-skx", folders)
-    files, _ = await _du("-sx", folders, "--inodes")
-    return Usage(size << 10, files)
-
-
-async def _du(option: str, folders: list[Path], *more: str) -> tuple[int, bool]:
-    """The sum that `du` gives, and whether it could not look everywhere."""
-    said, complaint = await _ran("du", option, *more, "--", *map(str, folders))
-    return sum(int(line.split(b"\t")[0]) for line in said.splitlines()), b"Permission denied" in complaint
-
-
-async def _ran(*argv: str) -> tuple[bytes, bytes]:
-    process = await asyncio.create_subprocess_exec(
-        *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={"PATH": os.defpath, "LC_ALL": "C"}
-    )
-    try:
-        async with asyncio.timeout(MEASURE_SECONDS):
-            return await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def _removed(freed: Usage, largest: list[tuple[int, str]]) -> str:
+    """Which files went, in words."""
+    if not freed.files:
+        return " Nothing was deleted."
+    names = ", ".join(f"{shown(name)} ({size / (1 << 20):,.1f} MB)" for size, name in largest)
+    more = f" and {freed.files - len(largest):,} more" if freed.files > len(largest) else ""
+    return f" Removed, as they were made last: {names}{more}."

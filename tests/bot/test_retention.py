@@ -20,7 +20,7 @@ from bot.retention import Retention
 from bot.sections import Access, Limits
 from bot.store import Execute, Store
 from bot.turns import folder
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import PlainFolders
 from tests.bot.idle import Idle
 
 
@@ -49,7 +49,7 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         )
         await store.run(lambda execute: execute(row, {}))
 
-        retention = Retention(store, tmp_path, Images(tmp_path / "threads", 16, make=False), 90, forget)
+        retention = Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget)
         await retention.round(time.time() - 1000)
         assert not forgotten
         assert needed.exists()
@@ -78,7 +78,7 @@ async def test_a_conversation_that_cannot_be_forgotten_keeps_no_other(tmp_path: 
         for number, chat in enumerate(chats):
             thread = Thread("telegram", "1", chat)
             await store.run(lambda execute: book.begin(execute, thread, number))  # noqa: B023 — awaited here
-        await Retention(store, tmp_path, Images(tmp_path / "threads", 16, make=False), 90, forget).round(time.time())
+        await Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget).round(time.time())
         rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
         assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}
 
@@ -104,7 +104,7 @@ async def test_what_cannot_be_deleted_stays_known_and_holds_up_nobody(tmp_path: 
         for file in stuck:
             file.touch()
         subprocess.run(["chattr", "+i", *stuck], check=True)
-        retention = Retention(store, tmp_path, Images(tmp_path / "threads", 16, make=False), 90, forget)
+        retention = Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget)
         try:
             await retention.round(time.time())
         finally:

@@ -27,7 +27,7 @@ from bot.threads import Threads
 from bot.turns import FAULT, Turns, folder
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import Folders
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import PlainFolders
 from tests.bot.idle import Idle
 from tests.fakes.server import until
 
@@ -75,11 +75,11 @@ class House:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Work while the context is open."""
-        images = Images(self.folder / "threads", 16, make=False)
+        folders = PlainFolders(self.folder / "threads", 16)
         async with Store(self.folder / "checkpoints.db") as checkpoints:
             agent = await build_agent((), Plan(), checkpoints, commands=False)
             outbox = Outbox(self.store, self.channel, self.limits)
-            parts = (self.store, agent, self.provider, images, outbox, self.channel, self.folder, self.limits)
+            parts = (self.store, agent, self.provider, folders, outbox, self.channel, self.folder, self.limits)
             self.threads = Threads(self.store, Turns(*parts), self.limits)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve())]
             try:

@@ -192,10 +192,10 @@ import asyncio, os, sys
 from pathlib import Path
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.spec import DockerSettings
-from sandbox.disk.loop_images import Images
+from sandbox.disk.folders import PlainFolders
 from sandbox.select import choose
 
-measured = Images(Path("threads"), 16, make=False)
+measured = PlainFolders(Path("threads"), 16)
 
 async def main() -> None:
     settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")

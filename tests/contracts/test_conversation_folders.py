@@ -1,0 +1,66 @@
+"""What every kind of folders for conversations does, with an image of its own for each or without."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.disk.files_only import Folders
+from sandbox.disk.folders import ConversationFolders, PlainFolders
+from sandbox.disk.loop_images import Images, conversation_folders
+from sandbox.disk.safe_files import make_folders, read_file, write_file
+from tests.engines import need_images, unmounted
+
+
+@pytest.fixture(params=["plain", "images"])
+def folders(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ConversationFolders]:
+    if request.param == "plain":
+        yield PlainFolders(tmp_path / "threads", 16)
+        return
+    need_images()
+    with unmounted(tmp_path):
+        yield Images(tmp_path / "threads", 16, make=True)
+
+
+async def test_what_is_stored_is_there_again_until_it_is_removed(folders: ConversationFolders) -> None:
+    one, two = folders.root / "one", folders.root / "two"
+    for folder in (one, two):
+        async with folders.open(folder) as bound:
+            assert bound is isinstance(folders, Images)
+            await asyncio.to_thread(make_folders, folder)
+            await asyncio.to_thread(write_file, folder / "uploads", "note", folder.name.encode())
+    assert folders.folders() == [one, two]
+    await folders.let_go(one)
+    await folders.release(0, keep=[two])
+    async with folders.open(one, writes=False), folders.open(one):  # two who come at once
+        assert read_file(one / "uploads", "note") == b"one"
+        await folders.let_go(one)  # not under them
+        assert read_file(one / "uploads", "note") == b"one"
+    await folders.remove(one)
+    assert folders.folders() == [two]
+    assert not one.exists()
+    async with folders.open(one):
+        await asyncio.to_thread(make_folders, one)
+        assert not os.listdir(one / "uploads")
+    for folder in (one, two):
+        await folders.remove(folder)
+    assert not list(folders.root.iterdir())
+
+
+async def test_the_next_life_takes_over(folders: ConversationFolders, tmp_path: Path) -> None:
+    folder = folders.root / "one"
+    async with folders.open(folder):
+        await asyncio.to_thread(make_folders, folder)
+        await asyncio.to_thread(write_file, folder / "uploads", "note", b"kept")
+    after = conversation_folders(folders.root, 16, images=False)  # the setting may have changed
+    assert type(after) is type(folders)
+    await after.adopt()
+    async with after.open(folder):
+        assert read_file(folder / "uploads", "note") == b"kept"
+    await after.check(Folders(tmp_path / "skills"))
+    assert folders.words.startswith("16 MB of files each (")
+    await after.remove(folder)

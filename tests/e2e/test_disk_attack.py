@@ -1,0 +1,78 @@
+"""One conversation takes all of a small disk; the service and everybody else go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.service import Service, ask, bash
+from tests.engines import IMAGE, need_bubblewrap, need_docker, need_images, unmounted
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import JANE, FakeTelegram
+
+BOB = 77
+SPACE = "for i in $(seq 300); do fallocate -l 20M x$i || fallocate -l 64K y$i; done; sleep 30"
+INODES = "mkdir d; cd d; seq 1000000 | xargs touch; sleep 30"
+BACKGROUND = "(for i in $(seq 300); do fallocate -l 20M x$i; done; sleep 30) >/dev/null 2>&1 & sleep 30"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A data_dir of its own file system."""
+    need_images()
+    image, data = tmp_path / "disk.img", tmp_path / "data"
+    data.mkdir()
+    subprocess.run(["truncate", "-s", "400M", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+    with unmounted(tmp_path):
+        subprocess.run(["mount", "-o", "loop", image, data], check=True)
+        yield data
+
+
+@pytest.fixture(params=["local", "docker"])
+def sandbox(request: pytest.FixtureRequest) -> dict[str, str]:
+    if request.param == "docker":
+        need_docker()
+        return {"provider": "docker", "image": IMAGE}
+    need_bubblewrap()
+    return {"provider": "local"}
+
+
+async def answered(service: Service, telegram: FakeTelegram, seconds: float) -> list[float]:
+    """How long another person waited for each answer."""
+    waited: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        word = f"answer {len(waited)}"
+        begun = time.monotonic()
+        telegram.send(ask(text=word), chat=BOB)
+        await telegram.wait(BOB, word, seconds=30)
+        waited.append(time.monotonic() - begun)
+    return waited
+
+
+@pytest.mark.parametrize("attack", [SPACE, INODES, BACKGROUND], ids=["space", "inodes", "background"])
+async def test_a_disk_that_is_taken_is_given_back_and_nobody_waits(
+    telegram: FakeTelegram, model: FakeModel, start: Start, small: Path, sandbox: dict[str, str], attack: str
+) -> None:
+    service = await start(sandbox=sandbox)
+    telegram.send(ask(text="hello"), chat=BOB)
+    await telegram.wait(BOB, "hello", seconds=20)
+    telegram.send(ask(steps=[bash(attack, timeout=60)], text="I am done"))
+    waited = await answered(service, telegram, 8)
+    print("waited", [round(each, 2) for each in waited])
+    await telegram.wait(JANE, "I am done", seconds=30)
+    await service.quiet()
+    told = str([request.messages for request in model.requests()])
+    assert "The sandbox was stopped, with all that ran in it" in told
+    assert "Removed" in told
+    disk = os.statvfs(small)
+    assert disk.f_bavail > disk.f_blocks // 8  # more than was left to be seen when it was found out
+    assert disk.f_favail > disk.f_files // 8
+    assert "database or disk is full" not in service.log()

@@ -14,6 +14,8 @@ import sqlite3
 import time
 from pathlib import Path
 
+from sandbox.disk.removal import remove_tree
+
 HEAD = "0004"
 CHECKPOINTS = 1  # of the tables in agent/checkpoints.py, and of what is serialized into them
 SCHEMA = Path(__file__).parent / "schema.sql"
@@ -91,7 +93,7 @@ def migrate(path: Path, versions: Path = VERSIONS, head: str = HEAD) -> Path | N
     if current and current not in known:
         raise NewerSchema(f"{NewerSchema.__doc__} (revision {current}, this version knows {head})")
     draft = path.with_name("migrating")  # a folder, with what SQLite leaves beside a database
-    shutil.rmtree(draft, ignore_errors=True)
+    remove_tree(draft)
     draft.mkdir()
     copy = draft / path.name
     _copy(path, copy)

@@ -93,7 +93,7 @@ async def test_a_database_or_folder_that_cannot_be_used_is_one_sentence(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel
 ) -> None:
     service = Service(tmp_path, telegram, model, {})
-    service.data.mkdir()
+    service.data.mkdir(mode=0o700)
     for name in ("fawn.db", "checkpoints.db"):
         (service.data / name).write_bytes(b"this is no database" * 1000)
         for command in (["run"], ["dead", "list"]):

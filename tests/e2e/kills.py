@@ -206,11 +206,12 @@ class Havoc:
         """Somebody else than we ended it?"""
         process = self._town.process
         if process and process.returncode is not None:
-            self.figures.ended.append(f"exit {process.returncode}: {self._town.log()[-600:]}")
+            self.figures.ended.append(f"exit {process.returncode}: …{self._town.log()[-600:]}")
 
     def _step(self, seconds: float) -> None:
         assert self._plan.clock
-        self._plan.clock.write_bytes(struct.pack("d", seconds))
+        with self._plan.clock.open("r+b") as file:  # never shorter: it is mapped
+            file.write(struct.pack("d", seconds))
         self.figures.steps += 1
 
     async def _pause(self) -> None:

@@ -180,7 +180,10 @@ def _one(
 
 
 class DataLock:
-    """One process per data_dir: an exclusive lock on its `lock` file, released by the kernel when the process ends."""
+    """One process per data_dir: an exclusive lock on its `lock` file, released by the kernel when the process ends.
+
+    A record lock (fcntl), not flock: that one lives on in a child that was forked right before the process was killed.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self._path = data_dir / "lock"
@@ -189,8 +192,8 @@ class DataLock:
     def __enter__(self) -> DataLock:
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # POSIX allows both
             os.close(self._fd)
             raise Locked(Locked.__doc__) from None
         return self

@@ -24,6 +24,8 @@ PLATFORMS = ("telegram", "slack", "discord", "feishu")
 FAILED = "⚠️"  # an honest failure: only where the disk had no room
 APOLOGY = "I can't store messages at the moment"  # likewise
 PROGRESS = "▸ "  # of a post that nobody knows of: likewise, and where Telegram's answer was lost
+UNCONFIRMED = "and no answer came"  # in a dead letter: each try of a post was killed, or answered by a 504
+UNCONFIRMED_NOTICE = "I sent "  # what the chat is told then
 UNDER_WAY = ": in_progress"  # the same on Slack
 REPEAT = re.compile(r"^↻[^\n]*?:\s*")
 LOOK = 0.1  # seconds between two looks for an answer
@@ -66,6 +68,7 @@ class Figures:
     left: int = 0  # apologies, and progress that nobody took away
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
+    unconfirmed: int = 0  # answers that every try showed, and that no try was told of: dead letters with a notice
     strange: list[str] = field(default_factory=list)  # what else stands in the chats
     ended: list[str] = field(default_factory=list)  # the last words of services that ended by themselves
 
@@ -80,7 +83,7 @@ class Figures:
             f"{self.kills} kills, {self.steps} clock steps, {self.stops} SIGSTOPs, {self.fulls} full disks,"
             f" {self.gateways} times 504: {self.asked} messages, {self.answered} answered, {self.failed} of them by an"
             f" honest failure; {self.repeats} marked repeats, {self.effects} effects ({self.interrupted} interrupted),"
-            f" {self.left} left over; {len(self.lost)} lost, {len(self.doubled)} doubled, {len(self.strange)} strange,"
+            f" {self.left} left over, {self.unconfirmed} unconfirmed; {len(self.lost)} lost, {len(self.doubled)} doubled, {len(self.strange)} strange,"
             f" {len(self.ended)} ended by themselves"
         )
 
@@ -253,7 +256,11 @@ class Havoc:
         figures.interrupted = len({word for talker in self._talkers for word in talker.effects} - seen.keys())
         rows = self._town.rows("SELECT kind, error FROM outbox WHERE state=3")
         rows += self._town.rows("SELECT kind, error FROM inbox WHERE state=3")
-        figures.strange += [f"dead letter {row}" for row in rows]
+        unconfirmed = [row for row in rows if UNCONFIRMED in row[1]]  # posted twice, and never answered but by a 504
+        figures.unconfirmed += len(unconfirmed)
+        figures.strange += [f"dead letter {row}" for row in rows if row not in unconfirmed]
+        if len(unconfirmed) > figures.gateways + figures.kills // 100:
+            figures.strange.append(f"{len(unconfirmed)} unconfirmed answers after {figures.gateways} times 504")
 
     def _check_chat(self, platform: str, topic: int, words: list[str]) -> None:
         figures, shown = self.figures, self._town.rigs[platform].visible(topic)
@@ -272,6 +279,7 @@ class Havoc:
             else:
                 figures.repeats += times - 1
         known = [APOLOGY, PROGRESS] if figures.fulls else [PROGRESS] if platform == "telegram" else []
+        known += [UNCONFIRMED_NOTICE] if platform == "telegram" else []
         passing = [text for text in whole if text.startswith(tuple(known)) or (figures.fulls and UNDER_WAY in text)]
         figures.left += len(passing)
         figures.strange += [f"{platform} {topic}: {text[:200]!r}" for text in whole.keys() - set(passing)]

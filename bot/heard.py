@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from agent.conversation import ANYWHERE, Message
@@ -76,15 +75,3 @@ class StoredPast:
             return await self._store.run(work)
         except StoreError as error:
             raise NotStored(str(error)) from error
-
-    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
-        """Those of these messages that are kept as posts."""
-        values = {"thread": f"{channel}/%", "ids": json.dumps(messages)}
-        rows = await self._store.run(
-            lambda execute: execute(
-                "SELECT message_id FROM posts WHERE message_id IN (SELECT value FROM json_each(:ids))"
-                " AND thread LIKE :thread",
-                values,
-            )
-        )
-        return {str(row["message_id"]) for row in rows}

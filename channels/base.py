@@ -221,9 +221,6 @@ class Past(Protocol):
     async def close_gap(self, gap: Gap) -> None:
         """All of it is read and stored. Raises NotStored."""
 
-    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
-        """Which of these messages of the bot are posts of this service, and not of another one on the same token."""
-
 
 class NoPast:
     """`Past` of one who does not look back."""
@@ -236,9 +233,6 @@ class NoPast:
 
     async def close_gap(self, gap: Gap) -> None:
         return
-
-    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
-        return set()
 
 
 NO_PAST = NoPast()

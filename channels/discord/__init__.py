@@ -40,13 +40,6 @@ class Settings:
     )
     burst: int = field(default=3, metadata={"help": "calls at once into one channel or thread", "least": 1})
     overall: float = field(default=45.0, metadata={"help": "calls a second in all", "least": 1})
-    standby_seconds: float = field(
-        default=15.0,
-        metadata={
-            "help": "how long another Fawn on this token may leave a message unanswered until this one takes over",
-            "least": 1,
-        },
-    )
 
 
 def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:

@@ -35,8 +35,8 @@ from channels.discord.intake import Intake
 from channels.discord.interactions import Interactions, Tokens
 from channels.discord.places import DIRECT, NAME, Places
 from channels.discord.reply import LIMIT, NO_PREVIEWS, LiveWriter, Surface, nonce
-from channels.discord.rivals import STANDBY, Rivals
 from channels.discord.rooms import Rooms
+from channels.discord.second_instance import DETECTED, SecondInstance
 from channels.pace import Budget, Place, Priority, Rates
 from channels.writer import MOST_REPEATS, Missing, post_once
 
@@ -58,12 +58,12 @@ class Discord:
         self._budget = Budget(Rates(settings.per_channel, settings.burst, overall=settings.overall))
         self._calls = Calls(settings, self._budget)
         self._opens = settings.threads == "thread"
-        self._rivals = Rivals(settings.standby_seconds, lambda room, message: self._intake.withdraw(room, message))
+        self._second = SecondInstance()
         self._places = Places(self._calls)
-        self._rooms = Rooms(self._calls, self._places, self._rivals, self._budget)
+        self._rooms = Rooms(self._calls, self._places, self._second, self._budget)
         self._tokens = Tokens()
-        interactions = Interactions(self._calls, self._tokens, self._rivals)
-        self._intake = Intake(self._calls, self._places, self._rooms, interactions, self._rivals, self._opens)
+        interactions = Interactions(self._calls, self._tokens, self._second)
+        self._intake = Intake(self._calls, self._places, self._rooms, interactions, self._second, self._opens)
         self._gateway = Gateway(
             settings.base_url, settings.gateway_url, settings.token, settings.proxy, self._intake.take
         )
@@ -86,12 +86,12 @@ class Discord:
 
     def readiness(self) -> Readiness:
         told = self._gateway.readiness()
-        if told.health is Health.READY and self._rivals.standing:
-            return Readiness(Health.DOWN, told.since, STANDBY)
+        if told.health is Health.READY and self._second.detected:
+            return Readiness(Health.DOWN, told.since, DETECTED)
         return told
 
     def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
-        surface = Surface(self._calls, self._rooms, self._tokens, self._rivals, thread, posts, to)
+        surface = Surface(self._calls, self._rooms, self._tokens, thread, posts, to)
         writer = LiveWriter(surface, posts, self._place(thread))
         self._writers.add(writer)
         return writer
@@ -120,7 +120,7 @@ class Discord:
         return found
 
     def _quote(self, found: dict[str, Any], thread: Thread) -> Quote | None:
-        read = events.message(found, thread, events.Me(self._rivals.me, opens=False))
+        read = events.message(found, thread, events.Me(self._rooms.account, opens=False))
         if read is None:
             return None
         names = ", ".join(file.name for file in read.attachments)
@@ -169,10 +169,7 @@ class Discord:
         async def send(room: str) -> Any:
             handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
             try:
-                with self._rivals.posting(room):
-                    answer = await self._calls("POST", f"/channels/{room}/messages", body, file=(name, handle))
-                    self._rivals.own(answer["id"])
-                return answer
+                return await self._calls("POST", f"/channels/{room}/messages", body, file=(name, handle))
             finally:
                 await asyncio.to_thread(handle.close)
 

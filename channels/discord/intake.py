@@ -22,8 +22,8 @@ from channels.discord.calls import Calls
 from channels.discord.interactions import Interactions
 from channels.discord.past import missed
 from channels.discord.places import DIRECT, NAME, Places
-from channels.discord.rivals import Rivals
 from channels.discord.rooms import Rooms
+from channels.discord.second_instance import SecondInstance
 from channels.words import NOT_STORED
 
 log = logging.getLogger(__name__)
@@ -38,13 +38,19 @@ class Intake:
     """Takes the gateway's frames to the inbox."""
 
     def __init__(
-        self, calls: Calls, places: Places, rooms: Rooms, interactions: Interactions, rivals: Rivals, opens: bool
+        self,
+        calls: Calls,
+        places: Places,
+        rooms: Rooms,
+        interactions: Interactions,
+        second: SecondInstance,
+        opens: bool,
     ) -> None:
         self._calls = calls
         self._places = places
         self._rooms = rooms
         self._interactions = interactions
-        self._rivals = rivals
+        self._second = second
         self._me = events.Me("", opens=opens)
         self._frames: asyncio.Queue[Frame] = asyncio.Queue()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -69,7 +75,6 @@ class Intake:
         self._receive, self._past = receive, past
         async with asyncio.TaskGroup() as side:
             self._side = side
-            side.create_task(self._rivals.watch(self._store), name="discord rivals")
             side.create_task(self._feed(), name="discord feed")
             while True:
                 for event in await self._read(await self._frames.get()):
@@ -113,13 +118,10 @@ class Intake:
         made: list[Event] = []
         match kind:
             case "MESSAGE_CREATE":
-                if events.person(data).id == self._me.id and events.spoken(data):
-                    self._rivals.spoke(data["channel_id"], data["id"])
                 made += self._messages([data], thread)
             case "MESSAGE_UPDATE":
-                if events.person(data).id == self._me.id:
-                    self._rivals.worked(data["id"])
-                elif edit := events.edit(data, thread, self._seen_from(thread)):
+                edit = events.edit(data, thread, self._seen_from(thread))
+                if edit and events.person(data).id != self._me.id:
                     made.append(edit)
             case "MESSAGE_REACTION_ADD" if stop := events.reaction(data, thread, self._me, time.time()):
                 made.append(stop)
@@ -136,7 +138,7 @@ class Intake:
     def _ready(self, data: Frame) -> None:
         """A fresh session: whatever happened before it is only in the history."""
         self._me = replace(self._me, id=data["user"]["id"])
-        self._rivals.me = self._me.id
+        self._rooms.account = self._me.id
         self._awaited = {guild["id"] for guild in data["guilds"]}
         self._catch_up(DIRECT)
         log.info("discord.connected bot=%s servers=%d", data["user"]["username"], len(self._awaited))
@@ -170,14 +172,9 @@ class Intake:
     # ------------------------------------------------------------ storing
 
     async def _offer(self, batch: Sequence[Event], *, live: bool = True) -> None:
-        """To the inbox, unless another Fawn answers. `live`: it was said just now."""
-        if batch and self._rivals.standing:
-            self._rivals.hold(batch)
-        elif batch:
-            await self._store(batch, live=live)
-
-    async def _store(self, batch: Sequence[Event], *, live: bool = False) -> list[Receipt]:
-        """Store, and only then go on. What cannot be stored is offered again."""
+        """Store, and only then go on. What cannot be stored is offered again. `live`: it was said just now."""
+        if not batch or self._second.detected:
+            return
         for event in batch:
             if live and isinstance(event, Message) and event.kind is Kind.CHAT and event.thread.topic == event.id:
                 self._rooms.expect(event.id, event.text)
@@ -197,7 +194,6 @@ class Intake:
                 log.error("discord.unreadable key=%s reason=%s", event.key, event.error)
             elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
                 self._soon(self._rooms.type(event.thread), f"typing {event.thread}")
-        return receipts
 
     def _apologize(self, batch: Sequence[Event]) -> None:
         """Say once per outage and chat that a message could not be stored."""
@@ -212,9 +208,7 @@ class Intake:
     async def _say(self, room: str, to: str) -> None:
         reference = {"message_id": to, "fail_if_not_exists": False}
         body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": {"parse": []}}
-        with self._rivals.posting(room):
-            answer = await self._calls("POST", f"/channels/{room}/messages", body)
-            self._rivals.own(answer["id"])
+        await self._calls("POST", f"/channels/{room}/messages", body)
 
     # ------------------------------------------------------------ catching up
 
@@ -232,7 +226,7 @@ class Intake:
         while again:
             try:
                 gap = await self._past.open_gap(NAME, workspace)
-                read = missed(self._calls, self._places, self._rivals, self._past, workspace, gap.heard)
+                read = missed(self._calls, self._places, self._past, workspace, gap.heard)
                 async for channel, found in read:
                     log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
                     await self._offer(self._messages(found, await self._places.address(channel, guild)), live=False)
@@ -245,10 +239,6 @@ class Intake:
             self._gates[workspace] = []
             await self._offer(came)
         del self._gates[workspace]
-
-    def withdraw(self, room: str, message: str) -> None:
-        """Take away an answer of ours that somebody else had given."""
-        self._soon(self._calls("DELETE", f"/channels/{room}/messages/{message}"), f"withdraw {message}")
 
     def _soon(self, call: Awaitable[object], name: str) -> None:
         """Make a call that nothing depends on."""

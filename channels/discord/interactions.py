@@ -10,13 +10,12 @@ from typing import Any
 from agent.conversation import Kind, Message
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.calls import Answered, Calls
-from channels.discord.rivals import Rivals
+from channels.discord.second_instance import SecondInstance
 from channels.words import ANSWERED, NOT_YOURS
 
 log = logging.getLogger(__name__)
 
 SOON = 2.0  # seconds until an answer that has to wait for the store is deferred
-LATE = 2.5  # …until it is clear that another Fawn does not answer
 PATIENCE = 5.0  # seconds an answer waits for Discord to know that there will be one
 LIVES = 14 * 60.0  # seconds that an interaction can be answered (15 minutes, less a margin)
 
@@ -64,20 +63,17 @@ class Tokens:
 class Interactions:
     """Takes them to the inbox, and answers them."""
 
-    def __init__(self, calls: Calls, tokens: Tokens, rivals: Rivals) -> None:
+    def __init__(self, calls: Calls, tokens: Tokens, second: SecondInstance) -> None:
         self._calls = calls
         self._tokens = tokens
-        self._rivals = rivals
+        self._second = second
 
     async def handle(self, event: dict[str, Any], made: Message, receive: Receive) -> None:
         """One interaction, which became `made`."""
         defer = {"type": DEFER if made.kind is Kind.COMMAND else DEFER_CLICK}
         deferred = False
-        if self._rivals.standing:
-            await asyncio.sleep(LATE)
-            if not (deferred := await self._answer(event, defer)):
-                return
-            self._rivals.take_over("the other has left a button or command unanswered")
+        if self._second.detected:
+            return
         if made.kind is Kind.COMMAND:
             self._tokens.expect(made.id)
         storing = asyncio.ensure_future(receive([made]))
@@ -107,12 +103,12 @@ class Interactions:
                 await self._answer(event, {"type": UPDATE, "data": chosen}, True)
 
     async def _answer(self, event: dict[str, Any], body: dict[str, Any], new: bool = False) -> bool:
-        """The first answer. False: it came too late, or it was given already: if the event is `new`, by the other."""
+        """Answer first. False: too late, or answered already (where the event is `new`: by another program)."""
         try:
             await self._calls("POST", f"/interactions/{event['id']}/{event['token']}/callback", body, free=True)
         except Answered:
             if new:
-                self._rivals.met("it had answered an interaction already")
+                self._second.report("it had answered an interaction already")
             return False
         except ChannelError as error:  # too late, or Discord cannot be reached: what was stored counts all the same
             log.warning("discord.unanswered interaction=%s reason=%s", event["id"], error)

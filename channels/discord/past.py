@@ -10,10 +10,7 @@ from typing import Any
 
 from channels.base import Heard, Past, Refused, TryLater
 from channels.discord.calls import Calls
-from channels.discord.events import person, spoken
-from channels.discord.places import DIRECT, NAME, Places, snowflake
-from channels.discord.rivals import Rivals
-from channels.words import NOT_STORED
+from channels.discord.places import DIRECT, Places, snowflake
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +21,7 @@ Json = dict[str, Any]  # the shape is Discord's
 
 
 async def missed(
-    calls: Calls, places: Places, rivals: Rivals, past: Past, workspace: str, heard: Sequence[Heard]
+    calls: Calls, places: Places, past: Past, workspace: str, heard: Sequence[Heard]
 ) -> AsyncIterator[tuple[str, list[Json]]]:
     """(channel or thread, its messages since it was heard, oldest first) of a server, or of the direct chats. Raises
     TryLater in the end when some could not be read."""
@@ -37,7 +34,7 @@ async def missed(
             continue
         try:
             if messages := await _history(calls, channel, after, past.most):
-                yield channel, await _unanswered(messages, rivals, past)
+                yield channel, messages
         except Refused as error:
             log.info("discord.no_history channel=%s reason=%s", channel, error)
         except TryLater as error:
@@ -60,23 +57,6 @@ def _since(heard: Sequence[Heard], places: Places, workspace: str, oldest: float
         chat, topic = (spot.parent, channel) if spot.parent else (channel, "")
         found.append((channel, times.get((chat, topic), times.get((chat, ""), latest))))
     return found
-
-
-async def _unanswered(found: list[Json], rivals: Rivals, past: Past) -> list[Json]:
-    """Without what another Fawn on this token took: it spoke there afterwards, or opened the thread."""
-
-    def told(each: Json) -> bool:
-        """An answer of the bot, as far as this process knows not its own."""
-        answer = person(each).id == rivals.me and spoken(each) and each["content"] != NOT_STORED
-        return answer and not rivals.mine(each["id"])
-
-    def waits(each: Json) -> bool:
-        return int(each["id"]) > last and (each.get("thread") or {}).get("owner_id") != rivals.me
-
-    told_of = [each["id"] for each in found if told(each)]
-    theirs = set(told_of) - await past.ours(NAME, told_of)
-    last = max(map(int, theirs), default=0)
-    return [each for each in found if waits(each)]
 
 
 async def _history(calls: Calls, channel: str, after: str, most: int) -> list[Json]:

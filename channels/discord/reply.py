@@ -16,7 +16,6 @@ from channels.discord.calls import Calls, Expired
 from channels.discord.interactions import Tokens
 from channels.discord.markdown import convert, quiet
 from channels.discord.places import DIRECT
-from channels.discord.rivals import Rivals
 from channels.discord.rooms import Rooms
 from channels.markdown import split, utf16
 from channels.pace import Place
@@ -50,19 +49,15 @@ class Part:
 class Surface:
     """The messages of one reply."""
 
-    def __init__(
-        self, calls: Calls, rooms: Rooms, tokens: Tokens, rivals: Rivals, thread: Thread, posts: Posts, to: str
-    ) -> None:
+    def __init__(self, calls: Calls, rooms: Rooms, tokens: Tokens, thread: Thread, posts: Posts, to: str) -> None:
         self._calls = calls
         self._rooms = rooms
         self._tokens = tokens
-        self._rivals = rivals
         self._thread = thread
         self._key = posts.key
         self._to = to
         self.posted = asyncio.Event()  # a message took the typing away
         self._lost = 0  # messages that somebody deleted
-        self._tried = {post.index for post in posts.known}  # …before this process, or by an earlier reply
 
     # ------------------------------------------------------------ what is shown
 
@@ -110,25 +105,11 @@ class Surface:
         body |= {"nonce": nonce(self._thread, self._key, index, f"{self._to} {self._lost}"), "enforce_nonce": True}
 
         async def send(room: str) -> Any:
-            if not known and self._rivals.taken(room, self._to):
-                self._rivals.met("it has answered already")
-                raise Refused("another Fawn answers here")
-            self._tried.add(index)
             if reference := self._reference(room, part, index):
                 body["message_reference"] = {"message_id": reference, "fail_if_not_exists": False}
-            with self._rivals.posting(room):
-                answer = await self._calls("POST", f"/channels/{room}/messages", body)
-                if mine := known or not self._rivals.made(answer["id"], begun, not _differs(answer, part)):
-                    self._rivals.answered(room, answer["id"], self._to)
-            return answer, mine
+            return await self._calls("POST", f"/channels/{room}/messages", body)
 
-        known = bool(self._tried)
-        begun = asyncio.get_running_loop().time()
-        answer, mine = await self._rooms.into(self._thread, send)
-        if not mine:
-            self._tried.discard(index)
-            self._rivals.met("it had posted the answer already")
-            raise Refused("another Fawn answers here")
+        answer = await self._rooms.into(self._thread, send)
         if _differs(answer, part):  # the nonce was used before, by us
             await self._calls("PATCH", f"/channels/{answer['channel_id']}/messages/{answer['id']}", _body(part))
         self._rooms.typed(answer["channel_id"])
@@ -161,7 +142,6 @@ class Surface:
     async def _answer(self, token: str, body: Json) -> str:
         """As the answer that the native command is waiting for."""
         answer = await self._calls("PATCH", f"/webhooks/{token}/messages/@original", body, free=True)
-        self._rivals.own(answer["id"])
         return str(answer["id"])
 
     def _reference(self, room: str, part: Part, index: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from agent.conversation import Thread
 from channels.base import ChannelError, Gone, Refused
 from channels.discord.calls import Archived, Calls, Exists, Forbidden
 from channels.discord.places import Places
-from channels.discord.rivals import Rivals
+from channels.discord.second_instance import DETECTED, SecondInstance
 from channels.pace import Budget, Priority
 from channels.writer import Missing
 
@@ -32,11 +33,14 @@ NO_THREADS = (
 class Rooms:
     """Where the posts of each conversation go."""
 
-    def __init__(self, calls: Calls, places: Places, rivals: Rivals, budget: Budget) -> None:
+    def __init__(self, calls: Calls, places: Places, second: SecondInstance, budget: Budget) -> None:
         self._calls = calls
         self._budget = budget
         self._places = places
-        self._rivals = rivals
+        self._second = second
+        self.account = ""  # the bot's user id
+        self._made_here: deque[str] = deque(maxlen=1000)  # messages whose threads this process tried to open
+        self._others: set[str] = set()  # topics whose threads a second program on this token opened
         self._titles: dict[str, str] = {}  # message → the first words of a thread that may hang on it
         self._barred: set[str] = set()  # topics without a thread of their own
         self._making: dict[str, asyncio.Task[None]] = {}  # topic → its thread being made
@@ -55,7 +59,9 @@ class Rooms:
         return thread.topic in self._barred
 
     async def enter(self, thread: Thread) -> str:
-        """The id of the channel to post into; a missing thread is made."""
+        """The id of the channel to post into; a missing thread is made. Raises Gone where another program answers."""
+        if thread.topic in self._others:
+            raise Gone(DETECTED)
         if self._lacks(thread):
             making = self._making.get(thread.topic)
             if making is None:  # who waits for it may go away meanwhile, others may come
@@ -115,8 +121,8 @@ class Rooms:
 
     async def _make(self, thread: Thread) -> None:
         where = f"/channels/{thread.chat}/messages/{thread.topic}"
-        first = not self._rivals.mine(thread.topic)
-        self._rivals.own(thread.topic)
+        first = thread.topic not in self._made_here
+        self._made_here.append(thread.topic)
         try:
             text = self._titles.get(thread.topic)
             if text is None:
@@ -124,9 +130,10 @@ class Rooms:
             await self._budget.take(f"thread {thread.topic}", Priority.FIRST)
             await self._calls("POST", f"{where}/threads", {"name": title(text), "auto_archive_duration": REST})
         except Exists:
-            if first and thread.topic in self._titles and await self._owner(thread.topic) == self._rivals.me:
-                self._rivals.opened(thread.topic)
-                raise Refused("another Fawn answers here") from None
+            if first and thread.topic in self._titles and await self._owner(thread.topic) == self.account:
+                self._second.report("it had opened the thread already")
+                self._others.add(thread.topic)
+                raise Gone(DETECTED) from None
         except Missing:  # the message was deleted, or the thread does not hang on one (a forum's post)
             if not await self._owner(thread.topic):
                 self._barred.add(thread.topic)
@@ -154,9 +161,7 @@ class Rooms:
             return
         self._closed[thread.chat] = True
         body = {"content": f"-# {NO_THREADS}", "allowed_mentions": {"parse": []}}
-        with self._rivals.posting(thread.chat):
-            answer = await self._calls("POST", f"/channels/{thread.chat}/messages", body)
-            self._rivals.own(answer["id"])
+        await self._calls("POST", f"/channels/{thread.chat}/messages", body)
 
 
 def title(text: str) -> str:

@@ -215,14 +215,6 @@ async def test_case_84_posts_of_a_group_go_along_when_it_moves(store: Store) -> 
     assert rows[0]["conversation"] == row["conversation"]
 
 
-async def test_posts_are_known_as_ours(store: Store) -> None:
-    sql = "INSERT INTO posts(reply, part, thread, message_id, created) VALUES ('r1', 0, :thread, '18.1', 0)"
-    await store.run(lambda execute: execute(sql, {"thread": str(HELLO.thread)}))
-    past = StoredPast(store, CatchUp())
-    assert await past.ours("telegram", ["18.1", "18.2"]) == {"18.1"}
-    assert await past.ours("slack", ["18.1"]) == await past.ours("telegram", []) == set()
-
-
 async def test_case_88_over_the_limit_waits_and_is_told_once(store: Store) -> None:
     flooded = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(flood_messages=3), Idle())
     before = time.time()

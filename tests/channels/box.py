@@ -64,7 +64,6 @@ class Box:
     stalled: int = 0
     offered: int = 0
     refuses: Callable[[Message], bool] = lambda message: False
-    posts: set[str] = field(default_factory=set)  # ids that `ours` knows
     gaps: dict[str, tuple[float, int]] = field(default_factory=dict)  # workspace → since when it is open, and its id
     hours: float = 24.0
     most: int = 200
@@ -107,9 +106,6 @@ class Box:
 
     async def close_gap(self, gap: Gap) -> None:
         self.gaps = {place: known for place, known in self.gaps.items() if known[1] != gap.id}
-
-    async def ours(self, channel: str, messages: Sequence[str]) -> set[str]:
-        return self.posts.intersection(messages)
 
     @property
     def messages(self) -> list[Message]:

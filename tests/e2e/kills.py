@@ -83,8 +83,8 @@ class Figures:
             f"{self.kills} kills, {self.steps} clock steps, {self.stops} SIGSTOPs, {self.fulls} full disks,"
             f" {self.gateways} times 504: {self.asked} messages, {self.answered} answered, {self.failed} of them by an"
             f" honest failure; {self.repeats} marked repeats, {self.effects} effects ({self.interrupted} interrupted),"
-            f" {self.left} left over, {self.unconfirmed} unconfirmed; {len(self.lost)} lost, {len(self.doubled)} doubled, {len(self.strange)} strange,"
-            f" {len(self.ended)} ended by themselves"
+            f" {self.left} left over, {self.unconfirmed} unconfirmed; {len(self.lost)} lost, {len(self.doubled)}"
+            f" doubled, {len(self.strange)} strange, {len(self.ended)} ended by themselves"
         )
 
 

@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import StateSnapshot
 
 if TYPE_CHECKING:
-    from agent.entry import Graph
+    from agent.resume import Graph
 
 CUT = "[interrupted here]"
 MARK = "cut"

@@ -8,8 +8,8 @@ import re
 
 from langchain_core.language_models import BaseChatModel
 
-from agent.ask import ask
-from agent.desk import Meter
+from agent.context import Meter
+from agent.models.single_call import ask
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,16 @@ from contextlib import aclosing
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
-from agent.checkpoints import Checkpoints
+from agent.checkpointer import Checkpoints
+from agent.context import Desk, Input, Meter, Turn
 from agent.conversation import Block, Done, Failed, Notice, Text
-from agent.desk import Desk, Input, Meter, Turn
-from agent.entry import Finished, Graph, Stale, Work, enter
-from agent.failures import ModelFailure
-from agent.flow import Flow
-from agent.human import Humans
+from agent.event_mapper import Flow
+from agent.models.errors import ModelFailure
+from agent.models.openai_stream import WINDOW
 from agent.repair import repair
-from agent.stream import WINDOW
+from agent.resume import Finished, Graph, Stale, Work, enter
 from agent.title import Titles
+from agent.user_message import Humans
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ RECURSION = 10_000  # supersteps; the cap on model calls and the loop policy end
 
 
 class Agent:
-    """The agent: one graph per model over one set of checkpoints. Made by `agent.build.build_agent`."""
+    """The agent: one graph per model over one set of checkpoints. Made by `agent.factory.build_agent`."""
 
     def __init__(
         self,

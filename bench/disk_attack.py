@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.reserve import set_aside
-from bot.store import Store, StoreError
+from bot.storage.database import Store, StoreError
+from bot.storage.disk_reserve import set_aside
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.bubblewrap.provider import Bubblewrap
 from sandbox.disk.folders import PlainFolders

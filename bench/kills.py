@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.e2e.kills import Havoc, Plan
-from tests.e2e.town import Town
+from tests.support.all_platforms import Town
+from tests.support.kills import Havoc, Plan
 
 DISK_MB = 192
 TELL = 15.0  # seconds between two lines

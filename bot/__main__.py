@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.models import AgentFault
-from bot.config import ConfigError, load, secrets
-from bot.sections import Config
+from agent.models.settings import AgentFault
+from bot.config.loader import ConfigError, load, secrets
+from bot.config.schema import Config
 from bot.version import VERSION
 from sandbox.base import SandboxUnavailable
 
@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
 def _serve(arguments: argparse.Namespace, config: Config) -> int:
     from bot import log
     from bot.data_dir import close_to_others
-    from bot.store import DataLock, Locked
+    from bot.storage.database import DataLock, Locked
 
     connects = _connects(config, alone=arguments.alone)
     quiet = "console" in connects
@@ -101,7 +101,7 @@ def _serve(arguments: argparse.Namespace, config: Config) -> int:
 
 def _guarded(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
     """Run it, and tell in a sentence what only shows at the start."""
-    from bot.migrate import DatabaseFault
+    from bot.storage.migrate import DatabaseFault
 
     try:
         return _run(config, connects, banner=banner)
@@ -126,7 +126,7 @@ def _run(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
     import uvloop
 
     from bot.app import App
-    from bot.offers import named
+    from bot.model_discovery import named
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if not all(model.model for model in config.models):  # a local server needs no more than its URL
@@ -163,7 +163,7 @@ def _connects(config: Config, *, alone: bool) -> dict[str, Any]:
 
 
 def _check(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.check import check, render
+    from bot.admin.doctor import check, render
 
     findings = asyncio.run(check(config))
     print(render(findings))
@@ -171,11 +171,11 @@ def _check(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _status(arguments: argparse.Namespace, config: Config) -> int:
-    from bot import control
+    from bot.admin import operations
 
     try:
-        report = asyncio.run(control.call(config.data_dir, "status", {}))
-    except control.NotRunning as error:
+        report = asyncio.run(operations.call(config.data_dir, "status", {}))
+    except operations.NotRunning as error:
         print(error, file=sys.stderr)
         return NOT_RUNNING
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {_state(report)}")
@@ -217,12 +217,12 @@ def _build(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _operate(arguments: argparse.Namespace, config: Config) -> int:
-    from bot import operate
+    from bot.admin import cli
 
     words = arguments.words
     if arguments.action == "backup":  # the service has another working directory
         words = [str(Path(words[0]).absolute())]
-    return asyncio.run(operate.run(config.data_dir, arguments.group, arguments.action, words))
+    return asyncio.run(cli.run(config.data_dir, arguments.group, arguments.action, words))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.conversation import Message
-from bot.sections import Access
-from bot.store import Execute, Row
+from bot.config.schema import Access
+from bot.storage.database import Execute, Row
 
 CODE_SECONDS = 3600.0
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I

@@ -20,21 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.conversation import Kind
-from bot import commands, control, inbox, lease
+from bot import commands, inbox
 from bot.access import Doors
+from bot.admin import operations
+from bot.admin.status import Status
+from bot.background import run_forever
 from bot.commands import Commands
-from bot.heard import StoredPast
+from bot.config.schema import Access, Config
 from bot.inbox import Arrived, Inbox
-from bot.migrate import DatabaseFault, prepare
 from bot.outbox import Outbox
-from bot.reserve import set_aside
 from bot.retention import Retention
-from bot.sections import Access, Config
-from bot.status import Status
-from bot.store import Execute, Store, StoreError
-from bot.supervise import run_forever
-from bot.threads import Threads
-from bot.turns import Turns
+from bot.scheduler import Threads
+from bot.storage import runs
+from bot.storage.database import Execute, Store, StoreError
+from bot.storage.disk_reserve import set_aside
+from bot.storage.migrate import DatabaseFault, prepare
+from bot.storage.watermarks import StoredPast
+from bot.turn_runner import Turns
 from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -46,7 +48,7 @@ from sandbox.select import choose
 from sandbox.settings import Settings
 
 if TYPE_CHECKING:
-    from agent.build import Show
+    from agent.factory import Show
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
@@ -98,10 +100,10 @@ class App:
             self._past = StoredPast(store, self._config.catch_up)
             entrance = Inbox(store, doors, self._config.limits, self)
             table = {
-                **control.Operations(store, data_dir, self._folders, self.wake).table(),
+                **operations.Operations(store, data_dir, self._folders, self.wake).table(),
                 "status": self._status.report,
             }
-            await stack.enter_async_context(control.door(data_dir, table))
+            await stack.enter_async_context(operations.door(data_dir, table))
             try:
                 await self._serve(store, checkpoints, entrance)
             except ExceptionGroup as group:  # one fault of the configuration is told as itself
@@ -172,7 +174,7 @@ class App:
         return (await stack.enter_async_context(Preview(self._config.sandbox.preview))).show
 
     async def _build(self, checkpoints: Store, *, commands: bool, show: Show | None) -> Agent:
-        from agent.build import Plan, build_agent
+        from agent.factory import Plan, build_agent
 
         config = self._config
         plan = Plan(
@@ -296,7 +298,7 @@ async def _open(data_dir: Path, stack: AsyncExitStack) -> tuple[Store, Store]:
 
 
 def _begin(execute: Execute) -> None:
-    lease.take_over(execute)
+    runs.take_over(execute)
     inbox.regather(execute, time.time())
 
 
@@ -304,7 +306,7 @@ def _import_agent() -> None:
     """Load the agent stack: a second and a half, in a thread, so that channels listen meanwhile."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.001)  # the loop stays responsive while this thread imports
-    importlib.import_module("agent.build")
+    importlib.import_module("agent.factory")
     sys.setswitchinterval(before)
 
 

@@ -16,10 +16,11 @@ from typing import Protocol
 
 from agent.conversation import Message, Thread
 from agent.stored import Damaged
-from bot import access, book
+from bot import access
 from bot.access import Doors
-from bot.store import Execute, Row, Store, StoreError
-from bot.supervise import run_forever
+from bot.background import run_forever
+from bot.storage import conversations
+from bot.storage.database import Execute, Row, Store, StoreError
 from channels.base import CommandInfo
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def _help(call: Call) -> str:
 
 
 def _new(call: Call) -> str:
-    book.begin(call.execute, call.thread, call.now)
+    conversations.begin(call.execute, call.thread, call.now)
     return "New conversation. The old one keeps its files and history."
 
 
@@ -103,7 +104,7 @@ def _stop(call: Call) -> str:
         {"key": call.conversation, "author": f"{call.thread.channel}:{person.id}"},
     )
     if withdrawn:
-        book.recount(call.execute, call.conversation)
+        conversations.recount(call.execute, call.conversation)
     if not runs:  # who only put a ❌ on an old reply wants no answer
         return "Stopped." if withdrawn else "Nothing is running here." if call.message.addressed else ""
     allowed = call.doors.operator(call.thread.channel, person.id)
@@ -146,7 +147,7 @@ def _retry(call: Call) -> str:
         )
     if not rows:
         return "There is nothing to try again yet."
-    book.recount(call.execute, call.conversation)
+    conversations.recount(call.execute, call.conversation)
     call.after.append(call.service.wake)
     return "Trying again."
 
@@ -271,7 +272,7 @@ class Commands:
         except StoreError:
             raise
         except Damaged as error:
-            await self._store.run(partial(book.bury, rows=[row], error=error, now=time.time()))
+            await self._store.run(partial(conversations.bury, rows=[row], error=error, now=time.time()))
         except Exception:  # the boundary of one command: the others and the service go on
             name = message.text.partition(" ")[0]
             log.exception("command.fault name=%s", name)
@@ -299,4 +300,4 @@ def _done(execute: Execute, row: Row, message: Message, words: str) -> None:
     """The command has its answer, in the transaction of what it did."""
     execute("UPDATE inbox SET state=1 WHERE id=:id", {"id": row["id"]})
     if words:
-        book.say(execute, message.thread, words, key=f"in:{row['id']}", now=time.time(), reply_to=message.id)
+        conversations.say(execute, message.thread, words, key=f"in:{row['id']}", now=time.time(), reply_to=message.id)

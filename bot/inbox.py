@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.conversation import ANYWHERE, Kind, Message, Thread, Unreadable
-from bot import book, heard, lease
 from bot.access import Doors
 from bot.commands import REGISTRY
-from bot.sections import Limits
-from bot.store import Execute, Store, StoreError
+from bot.config.schema import Limits
+from bot.storage import conversations, runs, watermarks
+from bot.storage.database import Execute, Store, StoreError
 from channels.base import NotStored, Receipt
 
 log = logging.getLogger(__name__)
@@ -93,13 +93,13 @@ class Inbox:
     def _put(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
         if isinstance(event, Unreadable):
             return self._put_unreadable(execute, event, now)
-        heard.note(execute, event)
+        watermarks.note(execute, event)
         if ANYWHERE in (event.thread.chat, event.thread.topic):
             if (located := _located(execute, event)) is None:
                 return Receipt.IGNORED
             event = located
         if event.kind is Kind.MOVED:
-            book.move(execute, event.thread, replace(event.thread, chat=event.text))
+            conversations.move(execute, event.thread, replace(event.thread, chat=event.text))
             return Receipt.IGNORED
         if event.kind in (Kind.EDIT, Kind.DELETE):
             return self._amend(execute, event)
@@ -109,11 +109,11 @@ class Inbox:
             return self._pass(execute, event, "not meant", now)
         if not self._doors.may_talk(execute, event):
             if words := self._doors.ask_pairing(execute, event, now):
-                book.say(execute, event.thread, words, key=f"pair:{event.key}", now=now)
+                conversations.say(execute, event.thread, words, key=f"pair:{event.key}", now=now)
                 arrived.said = True
             return self._pass(execute, event, "stranger", now)
         conversation = self._conversation(execute, event, now)
-        if event.kind is Kind.CLICK and not lease.open_question(execute, conversation, event.target, now):
+        if event.kind is Kind.CLICK and not runs.open_question(execute, conversation, event.target, now):
             return Receipt.DUPLICATE
         receipt = self._put_message(execute, event, conversation, now, arrived)
         if receipt is Receipt.ACCEPTED:
@@ -165,7 +165,7 @@ class Inbox:
             old = Message.load(row["payload"])
             changed = replace(old, text=event.text, quotes=event.quotes or old.quotes)
             execute("UPDATE inbox SET payload=:payload WHERE id=:id", {"payload": changed.dump(), "id": row["id"]})
-        book.recount(execute, row["conversation"])
+        conversations.recount(execute, row["conversation"])
         return Receipt.IGNORED
 
     def _meant(self, execute: Execute, message: Message) -> bool:
@@ -174,7 +174,7 @@ class Inbox:
             return True
         if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
             return message.text.partition(" ")[0] in REGISTRY
-        if message.follow_up and book.takes_part(execute, message.thread):
+        if message.follow_up and conversations.takes_part(execute, message.thread):
             return True
         return message.kind is Kind.CHAT and bool(self._open_bundle(execute, message))
 
@@ -214,7 +214,7 @@ class Inbox:
             return Receipt.DUPLICATE
         row = int(rows[0]["id"])
         if message.kind is Kind.UNSUPPORTED:
-            book.say(
+            conversations.say(
                 execute,
                 message.thread,
                 UNSUPPORTED.format(what=message.text),
@@ -232,7 +232,7 @@ class Inbox:
                 )
             if self._limit_flood(execute, message, row, now):
                 arrived.said = True
-            book.recount(execute, conversation)
+            conversations.recount(execute, conversation)
         return Receipt.ACCEPTED
 
     def _conversation(self, execute: Execute, message: Message, now: float) -> str:
@@ -244,7 +244,7 @@ class Inbox:
             )
             if rows:
                 return str(rows[0]["conversation"])
-        return book.conversation(execute, message.thread, now)
+        return conversations.conversation(execute, message.thread, now)
 
     def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> bool:
         """Beyond so many messages in so many seconds a person's messages wait. True when they are told, once."""
@@ -265,7 +265,7 @@ class Inbox:
                 f"That is a lot at once: more than {allowed} messages in {window:g} seconds."
                 f" I keep the rest and go on with it in {window:g} seconds."
             )
-            book.say(execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id)
+            conversations.say(execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id)
         execute("UPDATE inbox SET ready=:ready WHERE id=:row", {"ready": until, "row": row})
         return told
 
@@ -282,7 +282,7 @@ def regather(execute: Execute, now: float) -> None:
         {"ready": now + 2 * GATHER_SECONDS},
     )
     for conversation in {str(row["conversation"]) for row in rows}:
-        book.recount(execute, conversation)
+        conversations.recount(execute, conversation)
 
 
 def _located(execute: Execute, event: Message) -> Message | None:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import orjson
 
-from bot.sections import Log
+from bot.config.schema import Log
 
 thread_var: ContextVar[str] = ContextVar("thread", default="")
 """The address of the thread that is being served; set by the bot around each piece of work."""

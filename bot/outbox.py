@@ -20,11 +20,11 @@ from pathlib import Path
 import orjson
 
 from agent.conversation import Final, Thread
-from bot import book, posts
-from bot.lease import Job
-from bot.sections import Limits
-from bot.store import Execute, Row, Store, StoreError
-from bot.supervise import BackgroundTasks, run_forever
+from bot.background import BackgroundTasks, run_forever
+from bot.config.schema import Limits
+from bot.storage import conversations, sent_messages
+from bot.storage.database import Execute, Row, Store, StoreError
+from bot.storage.runs import Job
 from channels.base import Channel, ChannelError, Gone, OutFile, Refused, Reply, TryLater, Unconfirmed, Unknown
 
 log = logging.getLogger(__name__)
@@ -220,9 +220,9 @@ class Outbox:
         final = Final.load(item.payload)
         await reply.finish(final if item.kind == "ping" else self._dated(final, item))
 
-    async def _posts(self, item: Item) -> posts.StoredPosts:
-        known = await self._store.run(lambda execute: posts.known(execute, item.posts_key))
-        return posts.StoredPosts(self._store, item.posts_key, item.thread, item.conversation, known)
+    async def _posts(self, item: Item) -> sent_messages.StoredPosts:
+        known = await self._store.run(lambda execute: sent_messages.known(execute, item.posts_key))
+        return sent_messages.StoredPosts(self._store, item.posts_key, item.thread, item.conversation, known)
 
     def _dated(self, final: Final, item: Item) -> Final:
         """A late reply says that it is late."""
@@ -281,7 +281,7 @@ class Outbox:
                 {"state": state, "error": error, "id": item.id},
             )
             if words:
-                book.say(execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to)
+                conversations.say(execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to)
 
         for attempt in itertools.count(1):
             try:
@@ -340,7 +340,7 @@ def requeue(execute: Execute, row: int) -> bool:
 
 def _answer_of(execute: Execute, item: Item) -> str:
     """The message with the end of the run's answer: what a ping refers to."""
-    shown = [post.id for post in posts.known(execute, f"r{item.run}") if post.id]
+    shown = [post.id for post in sent_messages.known(execute, f"r{item.run}") if post.id]
     return shown[-1] if shown else item.reply_to
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from agent.context import Answer
 from agent.conversation import Ask, Kind, Message
-from agent.desk import Answer
 
 REFUSED = (
     "This question can only be answered with one of: {options}. Press a button, or send me one of these words."

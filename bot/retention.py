@@ -11,9 +11,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bot.store import Execute, Store, StoreError
-from bot.supervise import run_forever
-from bot.turns import folder
+from bot.background import run_forever
+from bot.storage.database import Execute, Store, StoreError
+from bot.turn_runner import folder
 from sandbox.disk.file_threads import file_work
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.removal import remove_tree

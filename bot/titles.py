@@ -6,10 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from agent.desk import Meter
-from bot import lease
-from bot.lease import Job
-from bot.store import Execute, Store, StoreError
+from agent.context import Meter
+from bot.storage import runs
+from bot.storage.database import Execute, Store, StoreError
+from bot.storage.runs import Job
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along
     from agent.turn import Agent
@@ -42,7 +42,7 @@ class Titles:
         title = await self._agent.title(text, meter)
 
         def record(execute: Execute) -> None:
-            lease.add_usage(execute, job.run, meter.take())
+            runs.add_usage(execute, job.run, meter.take())
             execute(
                 "UPDATE conversations SET title=:title WHERE key=:key AND title=''",
                 {"title": title, "key": job.conversation},

@@ -72,7 +72,7 @@ Receive = Callable[[Sequence[Message | Unreadable]], Awaitable[list[Receipt]]]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a platform allows. Sizes in bytes, `text` in the platform's own units (`channels.markdown` measures)."""
+    """What a platform allows. Sizes in bytes, `text` in the platform's own units."""
 
     text: int
     upload: int
@@ -259,8 +259,8 @@ class Channel(Protocol):
         """Upload one file into `thread` (index 0 of `posts`)."""
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        """The bytes of an attachment as they come, in chunks of at most `channels.files.CHUNK`; whoever wants no more
-        closes it. Raises Refused when it is over the platform's limit."""
+        """The bytes of an attachment as they come, in chunks of at most `channels.shared.file_limits.CHUNK`. A reader
+        that wants no more closes it. Raises Refused when it is over the platform's limit."""
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         """What takes platform calls and must not delay the receipt, asked once before a turn takes the message: the

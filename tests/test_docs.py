@@ -11,8 +11,8 @@ import pytest
 from agent.tools import tools
 from bot.__main__ import parser
 from bot.commands import COMMANDS, REGISTRY
-from bot.config import load
-from bot.settings import page, settings_table
+from bot.config.loader import load
+from bot.config.reference import page, settings_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -128,7 +128,7 @@ def test_folders_of_tenants_are_touched_in_one_place_only() -> None:
         "sandbox/docker/host_paths.py: copytree": "the skills, which are the operator's",
         "sandbox/docker/image_build.py: tarfile": "the files of this package, for the engine",
     }
-    where = {"bot/app.py", "bot/operate.py", "bot/turns.py"}
+    where = {"bot/app.py", "bot/admin/cli.py", "bot/turn_runner.py"}
     found = set()
     for path in python("bot", "sandbox"):
         place = str(path.relative_to(ROOT))

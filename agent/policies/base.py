@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
-from agent.desk import Desk
+from agent.context import Desk
 
 Request = ModelRequest[Desk]
 Response = ModelResponse[Any]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.clean import clean_message
 from agent.policies.base import ModelCall, Request, Response, answer
+from agent.text_cleaning import clean_message
 
 
 class Cleaning:

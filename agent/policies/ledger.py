@@ -9,9 +9,9 @@ import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolMessage
 
-from agent.desk import Replay
+from agent.context import Replay
 from agent.policies.base import Output, ToolCall, desk_of
-from agent.policies.loops import MARK
+from agent.policies.loop_detection import MARK
 
 UNKNOWN = (
     "The service stopped while this call was running, so its outcome is unknown: it may have had its whole effect, a "

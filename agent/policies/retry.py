@@ -7,7 +7,7 @@ import logging
 import random
 
 from agent.conversation import Notice
-from agent.failures import ModelFailure, judge
+from agent.models.errors import ModelFailure, judge
 from agent.policies.base import ModelCall, Request, Response, TakeBack
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.human import Humans
 from agent.policies.base import ModelCall, Request, Response
+from agent.user_message import Humans
 
 
 class Steering:

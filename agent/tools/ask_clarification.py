@@ -6,7 +6,7 @@ from typing import Annotated
 
 from langgraph.types import interrupt
 
-from agent.tools.offer import Runtime, offer
+from agent.tools.tool import Runtime, offer
 
 
 @offer

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
-from agent.tools.offer import Runtime, offer
+from agent.tools.tool import Runtime, offer
 
 PACE = 0.25  # seconds between two pieces of live output
 SHOWN = 2000  # characters in one piece

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from langchain_core.tools import BaseTool
 
-from agent.tools.offer import Runtime, offer
+from agent.tools.tool import Runtime, offer
 from sandbox.base import SandboxError
 
 Show = Callable[[object, int], Awaitable[str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.offer import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute, offer
 from sandbox.base import ROOT
 
 MOST = 100

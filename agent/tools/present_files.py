@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agent.tools.offer import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute, offer
 from sandbox.base import OUTPUTS, Sandbox, SandboxError
 
 
@@ -26,7 +26,7 @@ async def present_files(
     /mnt/user-data/outputs are sent in any case; use this for order and captions."""
     sandbox = await runtime.context.machine.get()
     said: list[str] = []
-    presented: list[dict[str, str]] = []  # goes with the result into the checkpoint: see `agent.flow.presented`
+    presented: list[dict[str, str]] = []  # goes with the result into the checkpoint: see `agent.event_mapper.presented`
     for file in files:
         path, problem = await _look(sandbox, absolute(file.path))
         if problem:

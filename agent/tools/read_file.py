@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-from agent.tools.offer import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute, offer
 from sandbox.base import FileFault, Sandbox
 
 MOST = 80_000  # characters in one answer

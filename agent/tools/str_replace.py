@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 from weakref import WeakValueDictionary
 
-from agent.tools.offer import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute, offer
 from sandbox.base import FileFault
 
 BIG = 4 << 20  # bytes of a file that can be edited

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.conversation import Secret
 from channels.base import Channel
-from channels.opening import opened
+from channels.shared.lifecycle import opened
 
 if TYPE_CHECKING:
     from channels.discord.channel import Discord
@@ -55,6 +55,6 @@ def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
 
 async def probe(settings: Settings) -> str:
     """One look at the account: a sentence, or Refused with what to do."""
-    from channels.discord.account import look  # the calls need aiohttp, which a configuration does not
+    from channels.discord.probe import look  # the calls need aiohttp, which a configuration does not
 
     return await look(settings)

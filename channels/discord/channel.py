@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from agent.conversation import Attachment, Message, Quote, Thread
-from channels import files
 from channels.base import (
     NO_PAST,
     CommandInfo,
@@ -29,16 +28,17 @@ from channels.base import (
     first_post,
 )
 from channels.discord import Settings, events
-from channels.discord.calls import Calls
+from channels.discord.api import Calls
 from channels.discord.gateway import Gateway
-from channels.discord.intake import Intake
+from channels.discord.guild_cache import DIRECT, NAME, Places
+from channels.discord.inbound import Intake
 from channels.discord.interactions import Interactions, Tokens
-from channels.discord.places import DIRECT, NAME, Places
 from channels.discord.reply import LIMIT, NO_PREVIEWS, LiveWriter, Surface, nonce
-from channels.discord.rooms import Rooms
 from channels.discord.second_instance import DETECTED, SecondInstance
-from channels.pace import Budget, Place, Priority, Rates
-from channels.writer import MOST_REPEATS, Missing, post_once
+from channels.discord.threads import Rooms
+from channels.shared import file_limits
+from channels.shared.rate_limit import Budget, Place, Priority, Rates
+from channels.shared.reply_writer import MOST_REPEATS, Missing, post_once
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Discord:
             return
         guild = self._places.guilds.get(thread.workspace)
         most = UPLOADS[min(guild.tier, 3)] if guild else UPLOADS[0]
-        files.check(file, most, "Discord", empty=True)
+        file_limits.check(file, most, "Discord", empty=True)
         place = self._place(thread)
         await place.take(Priority.FINAL)
         try:
@@ -155,7 +155,7 @@ class Discord:
             raise
 
     async def _upload(self, thread: Thread, file: OutFile, key: str) -> str:
-        name = files.plain_name(file)
+        name = file_limits.plain_name(file)
         caption = file.caption if len(file.caption) <= LIMIT else f"{file.caption[: LIMIT - 1]}…"
         body = {
             "content": caption,
@@ -178,7 +178,7 @@ class Discord:
         return str(answer["id"])
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return files.within(DOWNLOAD, attachment, self._download(attachment))
+        return file_limits.within(DOWNLOAD, attachment, self._download(attachment))
 
     async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         where, _, url = attachment.ref.partition(" ")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
 from channels.base import command_text
-from channels.discord.places import DIRECT, NAME, moment
+from channels.discord.guild_cache import DIRECT, NAME, moment
 
 STOP = "❌"
 SPOKEN = (0, 19)  # message types that a person wrote: plain, reply

@@ -22,8 +22,8 @@ from discord.http import Route
 
 from agent.conversation import Secret
 from channels.base import Health, Readiness
-from channels.discord.words import NO_INTENT, REJECTED
-from channels.vitals import Vitals, pause
+from channels.discord.texts import NO_INTENT, REJECTED
+from channels.shared.health import Vitals, pause
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from agent.conversation import Kind, Message
 from channels.base import ChannelError, NotStored, Receipt, Receive
-from channels.discord.calls import Answered, Calls
+from channels.discord.api import Answered, Calls
 from channels.discord.second_instance import SecondInstance
-from channels.words import ANSWERED, NOT_YOURS
+from channels.shared.texts import ANSWERED, NOT_YOURS
 
 log = logging.getLogger(__name__)
 

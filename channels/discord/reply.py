@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.conversation import Ask, Final, Thread, View
-from channels import words
 from channels.base import ChannelError, Posts, Refused
-from channels.discord.calls import Calls, Expired
+from channels.discord.api import Calls, Expired
+from channels.discord.guild_cache import DIRECT
 from channels.discord.interactions import Tokens
 from channels.discord.markdown import convert, quiet
-from channels.discord.places import DIRECT
-from channels.discord.rooms import Rooms
-from channels.markdown import split, utf16
-from channels.pace import Place
-from channels.writer import Missing, Writer
+from channels.discord.threads import Rooms
+from channels.shared import texts
+from channels.shared.markdown_split import split, utf16
+from channels.shared.rate_limit import Place
+from channels.shared.reply_writer import Missing, Writer
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ class Surface:
 
     def render(self, view: View) -> list[Part]:
         """The work so far: the text, below it plan, latest steps and notice."""
-        lines = words.work(view, STEPS)
+        lines = texts.work(view, STEPS)
         if view.notice:
-            lines.append(f"⏳ {words.short(view.notice.text, 300)}")
+            lines.append(f"⏳ {texts.short(view.notice.text, 300)}")
         while len("\n".join(lines)) > WORK:
             del lines[0]
         work = "\n".join(lines)
@@ -91,7 +91,7 @@ class Surface:
         return Part("…")
 
     def repeat(self, part: Part) -> Part:
-        return replace(part, text=f"{words.REPEAT} {part.text}")
+        return replace(part, text=f"{texts.REPEAT} {part.text}")
 
     # ------------------------------------------------------------ calls
 
@@ -220,7 +220,7 @@ def _fits(ask: Ask) -> bool:
 
 
 def _hint(ask: Ask) -> str:
-    return words.hint(ask, fits=_fits(ask), label=LABEL if _as_buttons(ask) else CHOICE)
+    return texts.hint(ask, fits=_fits(ask), label=LABEL if _as_buttons(ask) else CHOICE)
 
 
 def _components(ask: Ask) -> list[Json]:
@@ -230,14 +230,14 @@ def _components(ask: Ask) -> list[Json]:
         return []
     if _as_buttons(ask):
         buttons = [
-            {"type": 2, "style": 2, "label": words.short(option, LABEL) or "…", "custom_id": f"{ask.id}|{index}"}
+            {"type": 2, "style": 2, "label": texts.short(option, LABEL) or "…", "custom_id": f"{ask.id}|{index}"}
             for index, option in numbered
         ]
         return [{"type": 1, "components": buttons[at : at + ROW]} for at in range(0, len(buttons), ROW)]
     rows = []
     for at in range(0, len(numbered), CHOICES):
         options = [
-            {"label": words.short(option, CHOICE) or "…", "value": str(index)}
+            {"label": texts.short(option, CHOICE) or "…", "value": str(index)}
             for index, option in numbered[at : at + CHOICES]
         ]
         rows.append({"type": 1, "components": [{"type": 3, "custom_id": f"{ask.id}|m{at}", "options": options}]})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel
-from channels.opening import opened
+from channels.shared.lifecycle import opened
 
 if TYPE_CHECKING:
     from channels.feishu.channel import Feishu
@@ -56,6 +56,6 @@ def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
 
 async def probe(settings: Settings) -> str:
     """One look at the account: a sentence. Raises Refused with what to do."""
-    from channels.feishu.account import look
+    from channels.feishu.probe import look
 
     return await look(settings)

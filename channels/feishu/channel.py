@@ -32,17 +32,17 @@ from channels.base import (
 )
 from channels.feishu import Settings
 from channels.feishu import files as feishu_files
-from channels.feishu.calls import Calls
-from channels.feishu.card import LIMIT, Part, chosen
-from channels.feishu.cards import Cards
+from channels.feishu.api import Calls
+from channels.feishu.card_api import Cards
+from channels.feishu.card_renderer import LIMIT, Part, chosen
+from channels.feishu.connection import Link
 from channels.feishu.events import NAME, Me, menu, read
 from channels.feishu.history import History
-from channels.feishu.link import Link
 from channels.feishu.reply import Sender, Surface
-from channels.pace import Budget, Place, Rates
-from channels.vitals import pause
-from channels.words import NOT_STORED
-from channels.writer import Writer
+from channels.shared.health import pause
+from channels.shared.rate_limit import Budget, Place, Rates
+from channels.shared.reply_writer import Writer
+from channels.shared.texts import NOT_STORED
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import orjson
 
 from agent.conversation import ANYWHERE, Author, Kind, Message, Thread, Unreadable
 from channels.base import command_text
-from channels.feishu.content import FORWARDED, Content, content
+from channels.feishu.message_content import FORWARDED, Content, content
 
 NAME = "feishu"
 STOP = frozenset({"CrossMark", "No", "ThumbsDown", "Cross"})  # reactions that ask to stop

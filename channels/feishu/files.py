@@ -12,12 +12,12 @@ import aiohttp
 
 from agent.conversation import Attachment
 from channels.base import OutFile, Posts, Refused, TryLater, Unknown, first_post
-from channels.feishu.calls import Calls, Said
-from channels.feishu.card import plain
+from channels.feishu.api import Calls, Said
+from channels.feishu.card_renderer import plain
 from channels.feishu.reply import Sender
-from channels.files import check, over, plain_name, within
-from channels.pace import Place, Priority
-from channels.writer import MOST_REPEATS, post_once
+from channels.shared.file_limits import check, over, plain_name, within
+from channels.shared.rate_limit import Place, Priority
+from channels.shared.reply_writer import MOST_REPEATS, post_once
 
 UPLOAD = 30 << 20  # bytes (open.feishu.cn/document/server-docs/im-v1/file/create)
 IMAGE = 10 << 20  # bytes (…/image/create)

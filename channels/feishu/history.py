@@ -11,9 +11,9 @@ from typing import Any
 
 from agent.conversation import Kind, Message, Quote
 from channels.base import Heard, Past, Receipt, Receive, Refused
-from channels.feishu.calls import Calls, NoScope, Said
-from channels.feishu.content import FORWARDED, Content, content
+from channels.feishu.api import Calls, NoScope, Said
 from channels.feishu.events import Me, message
+from channels.feishu.message_content import FORWARDED, Content, content
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ import orjson
 
 from agent.conversation import Final, Thread, View
 from channels.base import Gone, Posts, Refused, TryLater, Unknown
-from channels.feishu import card as shape
-from channels.feishu.calls import Calls, NoScope, Said
-from channels.feishu.card import Part
-from channels.feishu.cards import Cards
-from channels.writer import Missing
+from channels.feishu import card_renderer as shape
+from channels.feishu.api import Calls, NoScope, Said
+from channels.feishu.card_api import Cards
+from channels.feishu.card_renderer import Part
+from channels.shared.reply_writer import Missing
 
 log = logging.getLogger(__name__)
 

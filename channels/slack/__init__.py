@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel
-from channels.opening import opened
-from channels.slack.app import manifest
+from channels.shared.lifecycle import opened
+from channels.slack.manifest import manifest
 
 if TYPE_CHECKING:
     from channels.slack.channel import Slack

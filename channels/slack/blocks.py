@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.conversation import Ask, Plan, Step
-from channels import words
-from channels.markdown import split
+from channels.shared import texts
+from channels.shared.markdown_split import split
 from channels.slack.events import ASK
 
 LIMIT = 12_000  # characters of Markdown in a message (docs.slack.dev/reference/block-kit/blocks/markdown-block)
@@ -39,7 +39,7 @@ class Task:
 
     @property
     def line(self) -> str:
-        return f"{_MARK[self.status]} {self.title}" + (f": {words.short(self.details, 80)}" if self.details else "")
+        return f"{_MARK[self.status]} {self.title}" + (f": {texts.short(self.details, 80)}" if self.details else "")
 
     def chunk(self) -> dict[str, str]:
         made = {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
@@ -93,10 +93,10 @@ def plain(text: str) -> str:
 def tasks(plan: Plan | None, steps: list[Step], *, most: int) -> tuple[Task, ...]:
     """Plan and steps; of many steps the earlier ones as one line, or in a stream the later ones."""
     made = [
-        Task(f"plan{i}", words.short(p.title, 100) or "…", _ITEM[p.state])
+        Task(f"plan{i}", texts.short(p.title, 100) or "…", _ITEM[p.state])
         for i, p in enumerate(plan.items if plan else ())
     ]
-    shown = [Task(s.id, words.short(s.title, 100) or "…", _STEP[s.state], words.short(s.detail, 200)) for s in steps]
+    shown = [Task(s.id, texts.short(s.title, 100) or "…", _STEP[s.state], texts.short(s.detail, 200)) for s in steps]
     if len(shown) > most and most == TASKS:
         last = shown[-1]
         shown = [*shown[: most - 1], Task("more", f"{len(shown) - most + 1} more, now: {last.title}", last.status)]
@@ -110,7 +110,7 @@ def message(part: Part) -> dict[str, Any]:
     head = "\n".join(task.line for task in part.tasks)
     blocks = [note(part.mark), note(head), *_markdown(part), note(f"⏳ {part.notice}" if part.notice else "")]
     text = " ".join(piece for piece in (part.mark, head, part.notice) if piece)
-    fallback = plain(words.short(part.text or text or "…", FALLBACK))
+    fallback = plain(texts.short(part.text or text or "…", FALLBACK))
     if part.mention:
         fallback = f"<@{part.mention}> {fallback}"
     return {"blocks": [b for b in blocks if b] + controls(part.ask), "text": fallback}
@@ -153,8 +153,8 @@ def hint(ask: Ask | None) -> str:
     """What has to be said in words besides the buttons."""
     if not ask or not ask.options:
         return ""
-    return words.hint(ask, fits=pressable(ask), label=LABEL)
+    return texts.hint(ask, fits=pressable(ask), label=LABEL)
 
 
 def _label(option: str) -> dict[str, Any]:
-    return {"type": "plain_text", "text": words.short(option, LABEL), "emoji": False}
+    return {"type": "plain_text", "text": texts.short(option, LABEL), "emoji": False}

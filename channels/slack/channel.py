@@ -12,7 +12,6 @@ from weakref import WeakSet
 import aiohttp
 
 from agent.conversation import Attachment, Message, Secret, Thread
-from channels import files, opening
 from channels.base import (
     NO_PAST,
     ChannelError,
@@ -30,19 +29,20 @@ from channels.base import (
     Unknown,
     first_post,
 )
-from channels.pace import Budget, Place, Priority, Rates
+from channels.shared import file_limits, lifecycle
+from channels.shared.rate_limit import Budget, Place, Priority, Rates
+from channels.shared.reply_writer import Writer, post_once
+from channels.shared.texts import REPEAT
 from channels.slack import Settings
-from channels.slack.app import NEEDED, SCOPES
+from channels.slack.api import Calls, Json, Rejected
 from channels.slack.blocks import LIMIT, Part, plain
-from channels.slack.calls import Calls, Json, Rejected
 from channels.slack.events import NAME
 from channels.slack.history import earlier
+from channels.slack.manifest import NEEDED, SCOPES
 from channels.slack.reply import Surface
-from channels.slack.response import Response, Way
-from channels.slack.socket import Socket
-from channels.slack.team import Team
-from channels.words import REPEAT
-from channels.writer import Writer, post_once
+from channels.slack.response_url import Response, Way
+from channels.slack.socket_mode import Socket
+from channels.slack.workspace import Team
 
 SIZE = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736)
 MEND = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
@@ -88,7 +88,7 @@ class Slack:
         kind, _, _ = self._settings.proxy.partition("://")
         if kind not in ("", "http", "https"):
             raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")
-        trust = await opening.trust(self._settings.ca_file)
+        trust = await lifecycle.trust(self._settings.ca_file)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ssl=trust)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
@@ -170,7 +170,7 @@ class Slack:
         known = first_post(posts)
         if known and known.id:
             return
-        files.check(file, SIZE, "Slack")
+        file_limits.check(file, SIZE, "Slack")
         team = await self._find(thread.workspace)
         place = self._place(thread)
         await place.take(Priority.FINAL)
@@ -195,7 +195,7 @@ class Slack:
         return file_id
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return files.within(SIZE, attachment, self._download(attachment))
+        return file_limits.within(SIZE, attachment, self._download(attachment))
 
     async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         workspace, _, file_id = attachment.ref.partition("/")

@@ -12,7 +12,7 @@ import orjson
 
 from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import command_text
-from channels.slack.app import SHORTCUT
+from channels.slack.manifest import SHORTCUT
 
 Json = dict[str, Any]  # a payload: its shape is Slack's
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from agent.conversation import Message, Quote
 from channels.base import ChannelError, Heard, Past, Refused, TryLater
-from channels.slack.calls import Json
+from channels.slack.api import Json
 from channels.slack.events import Me, event, words
-from channels.slack.team import Team
+from channels.slack.workspace import Team
 
 log = logging.getLogger(__name__)
 

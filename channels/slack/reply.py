@@ -16,11 +16,11 @@ from typing import Any
 
 from agent.conversation import Final, Thread, View
 from channels.base import ChannelError, Posts, TryLater, Unknown
+from channels.shared.reply_writer import Missing
+from channels.shared.texts import REPEAT
+from channels.slack.api import Ended, Json, address
 from channels.slack.blocks import CHUNK, STEPS, TASKS, Part, Task, controls, cut, hint, message, settled, tasks
-from channels.slack.calls import Ended, Json, address
-from channels.slack.team import Team
-from channels.words import REPEAT
-from channels.writer import Missing
+from channels.slack.workspace import Team
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel, Refused
-from channels.opening import opened
+from channels.shared.lifecycle import opened
 
 if TYPE_CHECKING:
     from channels.telegram.channel import Telegram
@@ -61,7 +61,7 @@ async def probe(settings: Settings) -> str:
     _check(settings)
 
     def load() -> Callable[[Settings], Awaitable[str]]:
-        from channels.telegram.account import look
+        from channels.telegram.probe import look
 
         return look
 

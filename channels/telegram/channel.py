@@ -16,7 +16,6 @@ import telegram
 from telegram.error import TelegramError
 
 from agent.conversation import Attachment, Message, Thread
-from channels import files
 from channels.base import (
     NO_PAST,
     CommandInfo,
@@ -32,16 +31,17 @@ from channels.base import (
     Unknown,
     first_post,
 )
-from channels.markdown import utf16
-from channels.pace import Budget, Place, Priority, Rates
+from channels.shared import file_limits
+from channels.shared.markdown_split import utf16
+from channels.shared.rate_limit import Budget, Place, Priority, Rates
+from channels.shared.reply_writer import Writer, post_once
+from channels.shared.texts import REPEAT
 from channels.telegram import Settings
-from channels.telegram.calls import Api, Calls, Typing, translated
+from channels.telegram.api import Api, Calls, Typing, translated
 from channels.telegram.events import NAME
-from channels.telegram.poll import Poll
+from channels.telegram.polling import Poll
 from channels.telegram.reply import LIMIT, Part, Surface
-from channels.telegram.request import AiohttpRequest
-from channels.words import REPEAT
-from channels.writer import Writer, post_once
+from channels.telegram.transport import AiohttpRequest
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Telegram:
         known = first_post(posts)
         if known and known.id:
             return
-        files.check(file, UPLOAD, "Telegram")
+        file_limits.check(file, UPLOAD, "Telegram")
         caption = (f"{REPEAT} " if known else "") + file.caption
         while utf16(caption) > CAPTION:
             caption = caption[: CAPTION - 1 - max(0, utf16(caption) - len(caption))].rstrip() + "…"
@@ -136,7 +136,7 @@ class Telegram:
 
     async def _upload(self, thread: Thread, file: OutFile, caption: str) -> str:
         """As a picture where it is one, else (or if Telegram does not like it) as a document."""
-        name = files.plain_name(file)
+        name = file_limits.plain_name(file)
         if PurePath(name).suffix.lower() in PICTURES and file.size <= PHOTO:
             try:
                 return await self._send(thread, file, "sendPhoto", "photo", name, caption)
@@ -158,14 +158,14 @@ class Telegram:
         return str(message["message_id"])
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return files.within(DOWNLOAD, attachment, self._download(attachment))
+        return file_limits.within(DOWNLOAD, attachment, self._download(attachment))
 
     async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         try:
             path = str((await self._calls("getFile", file_id=attachment.ref))["file_path"])
         except Refused as error:
             if "too big" in str(error).lower():
-                raise files.over(DOWNLOAD) from None
+                raise file_limits.over(DOWNLOAD) from None
             raise Refused("is no longer available on Telegram") from None
         try:
             async with aclosing(self._request.download(self._files + quote(path))) as chunks:

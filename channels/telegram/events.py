@@ -13,7 +13,7 @@ from telegram import MessageEntity as Entity
 
 from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import command_text
-from channels.markdown import utf16
+from channels.shared.markdown_split import utf16
 
 NAME = "telegram"
 UPDATES = ("message", "edited_message", "callback_query", "message_reaction")  # what we ask the server for

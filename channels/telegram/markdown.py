@@ -14,7 +14,7 @@ from typing import Any
 
 import pyromark
 
-from channels.markdown import utf16
+from channels.shared.markdown_split import utf16
 
 Entity = dict[str, Any]  # a MessageEntity (core.telegram.org/bots/api#messageentity)
 

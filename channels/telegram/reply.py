@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.conversation import Ask, Final, Thread, View
-from channels import words
 from channels.base import Refused
-from channels.markdown import split, utf16
-from channels.telegram.calls import Calls, Same, Typing, Unparsable
+from channels.shared import texts
+from channels.shared.markdown_split import split, utf16
+from channels.shared.reply_writer import Missing
+from channels.telegram.api import Calls, Same, Typing, Unparsable
 from channels.telegram.markdown import Entity, convert, quiet
-from channels.writer import Missing
 
 LIMIT = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
 CHUNK = 4050  # …of Markdown: leaves room for the mark of a repeat
@@ -49,11 +49,11 @@ class Surface:
 
     def render(self, view: View) -> list[Part]:
         """The work so far: plan and latest steps, the text, the notice."""
-        lines = words.work(view, STEPS)
+        lines = texts.work(view, STEPS)
         while utf16("\n".join(lines)) > HEAD:
             del lines[0]
         head = "\n".join(lines)
-        foot = f"⏳ {words.short(view.notice.text, 300)}" if view.notice else ""
+        foot = f"⏳ {texts.short(view.notice.text, 300)}" if view.notice else ""
         if not (head or foot or view.text):
             return []
         head, foot = f"{head}\n\n" if head else "", f"\n\n{foot}" if foot else ""
@@ -78,7 +78,7 @@ class Surface:
         return Part("…")
 
     def repeat(self, part: Part) -> Part:
-        return replace(part, head=f"{words.REPEAT} {part.head}")
+        return replace(part, head=f"{texts.REPEAT} {part.head}")
 
     # ------------------------------------------------------------ calls
 
@@ -166,8 +166,8 @@ def _buttons(ask: Ask) -> tuple[tuple[tuple[str, str], ...], str]:
     """The buttons of a question, and what has to be said in words besides."""
     data = [f"{ask.id}|{index}" for index in range(len(ask.options))]
     fits = all(len(entry.encode()) <= DATA for entry in data) and len(data) <= ROWS * ROWS
-    buttons = tuple((words.short(option, LABEL) or "…", entry) for option, entry in zip(ask.options, data, strict=True))
-    return (buttons if fits else ()), words.hint(ask, fits=fits, label=LABEL)
+    buttons = tuple((texts.short(option, LABEL) or "…", entry) for option, entry in zip(ask.options, data, strict=True))
+    return (buttons if fits else ()), texts.hint(ask, fits=fits, label=LABEL)
 
 
 def _rows(buttons: tuple[tuple[str, str], ...]) -> list[list[dict[str, str]]]:

@@ -1,6 +1,6 @@
 """What a container of ours is made of: every limit and lock, in the engine's own words.
 
-Checked from inside by tests/sandbox/test_docker_walls.py, flag by flag.
+Checked from inside by tests/unit/sandbox/test_docker_walls.py, flag by flag.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.channels.rig import Rig
-from tests.channels.rigs import RIGS, ready
+from tests.support.rigs.base import Rig
+from tests.support.rigs.registry import RIGS, ready
 
 
 @pytest.fixture(params=sorted(RIGS))

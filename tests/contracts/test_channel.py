@@ -17,8 +17,8 @@ import pytest
 
 from agent.conversation import Final, Kind
 from channels.base import CommandInfo, Receipt
-from tests.channels.rig import ABILITIES
-from tests.channels.rigs import DEMANDED, RIGS, Memory, Rig, demanded, heard, settled, until
+from tests.support.rigs.base import ABILITIES
+from tests.support.rigs.registry import DEMANDED, RIGS, Memory, Rig, demanded, heard, settled, until
 
 # ---------------------------------------------------------------- messages
 

@@ -10,9 +10,9 @@ import pytest
 
 from agent.conversation import Attachment, Final, Step, Text
 from channels.base import OutFile, Refused, TryLater, Unconfirmed, Unknown
-from channels.files import CHUNK
-from tests.channels.rig import Call
-from tests.channels.rigs import Memory, Rig, demanded, settled, until
+from channels.shared.file_limits import CHUNK
+from tests.support.rigs.base import Call
+from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
 
 def table(folder: Path, name: str = "报告 1.csv", caption: str = "") -> OutFile:

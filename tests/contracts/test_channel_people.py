@@ -6,7 +6,7 @@ import re
 
 from agent.conversation import ANYWHERE, Approve, Ask, Done, Final, Kind, Message, Text, View
 from channels.base import Receipt
-from tests.channels.rigs import Memory, Rig, deliver, demanded, settled, until
+from tests.support.rigs.registry import Memory, Rig, deliver, demanded, settled, until
 
 COLOURS = Ask("ask-0123456789abcdef0123456789abcdef", "Which colour?", ("red", "a very dark shade of blue", "绿"))
 

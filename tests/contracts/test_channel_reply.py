@@ -8,7 +8,7 @@ import time
 import unicodedata
 
 from agent.conversation import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text, View
-from tests.channels.rigs import Memory, Rig, demanded, settled, until
+from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
 
 def plain(text: str) -> str:

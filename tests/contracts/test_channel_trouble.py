@@ -10,7 +10,7 @@ import pytest
 
 from agent.conversation import Final, Kind, Text
 from channels.base import Gone, Health, Refused, TryLater, Unconfirmed
-from tests.channels.rigs import Memory, Rig, deliver, demanded, ready, settled, until
+from tests.support.rigs.registry import Memory, Rig, deliver, demanded, ready, settled, until
 
 # ---------------------------------------------------------------- calls
 

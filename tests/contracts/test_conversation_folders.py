@@ -13,7 +13,7 @@ from sandbox.disk.files_only import Folders
 from sandbox.disk.folders import ConversationFolders, PlainFolders
 from sandbox.disk.loop_images import Images, conversation_folders
 from sandbox.disk.safe_files import make_folders, read_file, write_file
-from tests.engines import need_images, unmounted
+from tests.support.engines import need_images, unmounted
 
 
 @pytest.fixture(params=["plain", "images"])

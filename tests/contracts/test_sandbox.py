@@ -25,7 +25,7 @@ from sandbox.base import (
 from sandbox.bubblewrap.provider import Bubblewrap
 from sandbox.disk.files_only import Folders
 from sandbox.settings import Settings
-from tests.engines import docker_provider, docker_settings, need_bubblewrap
+from tests.support.engines import docker_provider, docker_settings, need_bubblewrap
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.migrate import migrate
-from bot.store import Execute, StatementError, Store, StoreError
+from bot.storage.database import Execute, StatementError, Store, StoreError
+from bot.storage.migrate import migrate
 
 Make = Callable[[Path], AbstractAsyncContextManager[Store]]
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.service import Service
-from tests.engines import need_bubblewrap
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import FakeTelegram
+from tests.support.engines import need_bubblewrap
+from tests.support.service_process import Service
 
 Start = Callable[..., Awaitable[Service]]
 

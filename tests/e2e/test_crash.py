@@ -11,11 +11,11 @@ import time
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.nursery import ROOT
-from tests.e2e.service import ask, bash, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.forked_services import ROOT
+from tests.support.service_process import ask, bash, said
 
 REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
 
@@ -175,7 +175,7 @@ async def test_resumed_within_three_seconds_of_a_restart(
     """The clock belongs to the promise here: somebody waits for this reply. A machine that is busy with other tests has
     the time it needs to load the agent twice."""
     began = time.monotonic()
-    await (await asyncio.create_subprocess_exec(sys.executable, "-c", "import agent.build", cwd=ROOT)).wait()
+    await (await asyncio.create_subprocess_exec(sys.executable, "-c", "import agent.factory", cwd=ROOT)).wait()
     loading = time.monotonic() - began
     service = await start()
     telegram.send(ask(text="back again", delay_ms=4000))

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import Service, ask, bash
-from tests.engines import IMAGE, need_bubblewrap, need_docker, need_images, unmounted
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.engines import IMAGE, need_bubblewrap, need_docker, need_images, unmounted
+from tests.support.service_process import Service, ask, bash
 
 BOB = 77
 SPACE = "for i in $(seq 300); do fallocate -l 20M x$i || fallocate -l 64K y$i; done; sleep 30"

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import PROGRAM, Service, ask, bash
-from tests.engines import need_bubblewrap, need_images, unmounted
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.engines import need_bubblewrap, need_images, unmounted
+from tests.support.service_process import PROGRAM, Service, ask, bash
 
 IMAGES = {"provider": "local", "disk": "images", "disk_mb": 16}
 

@@ -13,12 +13,12 @@ from sandbox.docker.client import Engine
 from sandbox.docker.provider import Docker
 from sandbox.docker.spec import DockerSettings
 from tests.e2e.conftest import Start
-from tests.e2e.service import ask, bash, said
-from tests.engines import HOST, IMAGE, Front, need_docker
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.sandbox.test_docker import theirs
+from tests.support.engines import HOST, IMAGE, Front, need_docker
+from tests.support.service_process import ask, bash, said
+from tests.unit.sandbox.test_docker import theirs
 
 DOCKER = {"provider": "docker", "image": IMAGE}
 WORK = "/mnt/user-data/workspace"

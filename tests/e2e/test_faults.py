@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import ask, bash, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import ask, bash, said
 
 REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
 

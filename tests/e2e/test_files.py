@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import ask, bash, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
+from tests.support.service_process import ask, bash, said
 
 OUT = "/mnt/user-data/outputs"
 pytestmark = pytest.mark.usefixtures("bubblewrap")

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from bot.turns import folder as folder_of
+from bot.turn_runner import folder as folder_of
 from tests.e2e.conftest import Start
-from tests.e2e.service import Service, ask, bash, said
 from tests.e2e.test_docker import DOCKER, engine  # noqa: F401  a fixture
-from tests.engines import need_bubblewrap
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.trees import removed
+from tests.support.engines import need_bubblewrap
+from tests.support.folder_trees import removed
+from tests.support.service_process import Service, ask, bash, said
 
 JOHN = 4711
 OUT = "/mnt/user-data/outputs"

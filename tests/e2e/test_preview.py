@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import Service, ask, bash
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask, bash
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 SERVE = (

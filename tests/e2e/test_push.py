@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import ask, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import ask, said
 
 SLOW = {"delay_ms": 700}
 

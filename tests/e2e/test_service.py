@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import Service, ask, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask, said
 
 
 async def test_case_78_every_fault_of_the_configuration_at_once(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.service import Service
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, FakeSlack
 from tests.fakes.telegram import FakeTelegram
+from tests.support.service_process import Service
 
 DIRECT = f"D{JANE}"
 

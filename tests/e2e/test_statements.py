@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.service import Service, ask
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask
 
 # A row a person and a row a thread, all of which only retention reads, once an hour: an index would cost every message.
 SMALL = {"people", "heard", "alembic_version"}
@@ -28,7 +28,7 @@ class Traced(Service):
     async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
         with (self.folder / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *[sys.executable, "-m", "tests.e2e.traced", "statements", *arguments],
+                *[sys.executable, "-m", "tests.support.traced_service", "statements", *arguments],
                 cwd=self.folder, env=self.environment(), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         return self.process

@@ -9,10 +9,10 @@ import sqlite3
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import Service, ask, bash, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import Service, ask, bash, said
 
 OUT = "/mnt/user-data/outputs"
 STOPPED_SECONDS = 35  # a suspended laptop, a paused container

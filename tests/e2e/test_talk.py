@@ -9,10 +9,10 @@ import time
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.service import ask, bash, said
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.service_process import ask, bash, said
 
 BOB = 77
 

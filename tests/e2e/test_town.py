@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kills import PLATFORMS, Havoc, Plan
-from tests.e2e.service import ask, bash
-from tests.e2e.town import Town
 from tests.fakes.server import until
+from tests.support.all_platforms import Town
+from tests.support.kills import PLATFORMS, Havoc, Plan
+from tests.support.service_process import ask, bash
 
 
 @pytest.fixture

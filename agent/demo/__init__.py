@@ -1,0 +1,1 @@
+"""The built-in demo: a chat model that needs no account."""

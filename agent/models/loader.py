@@ -1,0 +1,99 @@
+"""A model from its class path: `use: package.module:Class` in the configuration becomes a chat model."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+
+from agent.models.openai_stream import chat_openai
+from agent.models.settings import AgentFault, ModelSettings
+
+OPENAI = "langchain_openai:ChatOpenAI"
+# Our words, and what model classes call them: the first one a class knows is used.
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "model": ("model", "model_name", "model_id"),
+    "base_url": ("base_url", "api_base", "endpoint", "server_url"),
+    "api_key": ("api_key", "token"),
+    "timeout": ("timeout", "request_timeout"),
+    "max_retries": ("max_retries",),
+    "stream_usage": ("stream_usage",),
+}
+WISHES = ("timeout", "max_retries", "stream_usage")  # ours, not the operator's: a class may lack them
+
+
+def load_model(settings: ModelSettings) -> BaseChatModel:
+    """The chat model of one entry. ChatOpenAI silently gets the cheap stream. Raises AgentFault."""
+    cls = _find(settings)
+    arguments = _arguments(settings, cls)
+    try:
+        if settings.use == OPENAI:
+            return chat_openai(settings, dict(settings.options))
+        model: BaseChatModel = cls(**arguments)
+    except Exception as error:  # noqa: BLE001  # any class of anybody's: whatever it raises is a refusal
+        raise AgentFault(f"models: {settings.name}: {settings.use} refused its settings: {_reason(error)}") from None
+    return model
+
+
+def _find(settings: ModelSettings) -> type[BaseChatModel]:
+    place = f"models: {settings.name}: use: {settings.use!r}"
+    module_name, colon, class_name = settings.use.partition(":")
+    if not (module_name and colon and class_name):
+        raise AgentFault(f'{place} is not of the form "package.module:Class"')
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise AgentFault(f"{place} cannot be imported: {error}. Install the package it belongs to.") from error
+    cls = getattr(module, class_name, None)
+    if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
+        raise AgentFault(f"{place}: {module_name} has no chat model of that name")
+    return cls
+
+
+def _arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[str, Any]:
+    """Our settings under the names the class knows. A setting that it does not know is a fault, not ignored."""
+    known = _known(cls)
+    given: dict[str, Any] = {
+        "model": settings.model,
+        "base_url": settings.base_url,
+        "api_key": settings.api_key.reveal() if settings.api_key else "",
+        "timeout": settings.read_seconds,
+        "max_retries": 0,  # one policy retries; a second one below would multiply
+        "stream_usage": True,
+    }
+    arguments: dict[str, Any] = {}
+    for word, value in given.items():
+        if value == "":
+            continue
+        name = next((name for name in NAMES[word] if name in known), "")
+        if name:
+            arguments[name] = value
+        elif word not in WISHES:
+            raise AgentFault(f"models: {settings.name}: {settings.use} has no setting {word!r}")
+    for name in settings.options:
+        if name not in known:
+            raise AgentFault(
+                f"models: {settings.name}: {settings.use} has no setting {name!r}"
+                + (" (a parameter of the server itself goes below `extra_body`)" if "extra_body" in known else "")
+            )
+    return {**arguments, **settings.options}
+
+
+def _known(cls: type[BaseChatModel]) -> set[str]:
+    """Every name by which a field of the class may be given."""
+    names: set[str] = set()
+    for name, info in cls.model_fields.items():
+        names |= {name, info.alias or name}
+        if isinstance(info.validation_alias, str):
+            names.add(info.validation_alias)
+    return names
+
+
+def _reason(error: Exception) -> str:
+    """Why a class refused, without the values it was given: they may be secrets."""
+    details = getattr(error, "errors", None)
+    if not callable(details):  # not pydantic's: its text might repeat a value
+        return type(error).__name__
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in details(include_input=False))

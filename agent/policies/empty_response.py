@@ -1,0 +1,41 @@
+"""An answer with nothing in it is asked for once more, and is never passed on as silence."""
+
+from __future__ import annotations
+
+from langchain_core.messages import AIMessage, HumanMessage
+
+from agent.models.errors import ModelFailure
+from agent.policies.base import ModelCall, Request, Response, TakeBack, answer
+
+AGAIN = HumanMessage("(Your last message was empty or could not be read. Answer the person, or call a tool properly.)")
+
+
+class Silence:
+    """One more try for an answer without text and without a tool call, then a clear sentence."""
+
+    async def model(self, request: Request, call: ModelCall) -> Response:
+        """Call once or twice. Raises ModelFailure when both answers are empty."""
+        response = await call(request)
+        if not _empty(answer(response)):
+            return response
+        request.runtime.stream_writer(TakeBack())
+        response = await call(request.override(messages=[*request.messages, AGAIN]))
+        if not _empty(message := answer(response)):
+            return response
+        request.runtime.stream_writer(TakeBack())
+        raise ModelFailure(*_why(message))
+
+
+def _empty(message: AIMessage) -> bool:
+    return not message.tool_calls and not message.text.strip()
+
+
+def _why(message: AIMessage) -> tuple[str, str]:
+    reason = message.response_metadata.get("finish_reason")
+    if reason == "length":
+        return "The model reached its output limit before it said anything.", "Ask for less at once."
+    if reason == "content_filter":
+        return "The model's provider filtered the answer.", "Put it differently."
+    if message.invalid_tool_calls:
+        return "The model called a tool in a form that cannot be read, twice.", "Ask again, or choose another /model."
+    return "The model gave an empty answer, twice.", "Ask again, or put it differently."

@@ -1,0 +1,152 @@
+"""How a turn begins. It may have begun before: a crash, a redelivery, an answer to a question of last week.
+
+Every message has its event key as id in the state, and an answer leaves its key behind (`answered`), so the same turn
+entered twice goes on where it was and never asks the model the same thing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents import AgentState
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolCall, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Command, Interrupt, StateSnapshot
+
+from agent.context import Answer, Desk, Turn
+from agent.conversation import File
+from agent.event_mapper import presented, question
+from agent.repair import MARK, repair
+from agent.user_message import Humans, body
+
+Graph = CompiledStateGraph[Any, Desk, Any, Any]
+
+
+REMEMBERED = 16  # answers; more are never open at once
+
+
+def _latest(old: list[str], new: list[str]) -> list[str]:
+    return list(dict.fromkeys([*old, *new]))[-REMEMBERED:]
+
+
+class State(AgentState[Any]):
+    """The agent's state, and the keys of the latest messages that were answers to questions."""
+
+    answered: NotRequired[Annotated[list[str], _latest]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Run the graph with this input (None: go on where it stopped). `calls` are the tool calls that are under way,
+    `files` were handed over before, `answered` tells which questions were answered while others stay open."""
+
+    input: dict[str, Any] | Command[Any] | None
+    calls: Sequence[ToolCall] = ()
+    files: Sequence[File] = ()
+    answered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """There is nothing to do: this turn was over before, with this answer and these files."""
+
+    answer: AIMessage
+    files: Sequence[File] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The answer is to a question that is no longer open, while these are."""
+
+    open: Sequence[Interrupt]
+
+
+Entry = Work | Finished | Stale
+
+
+async def enter(graph: Graph, config: RunnableConfig, turn: Turn, humans: Humans) -> Entry:
+    """What is to be done for this turn, given what the checkpoint holds."""
+    if turn.fresh and not turn.answers:
+        return Work({"messages": [humans.message(item) for item in turn.inputs]})
+    state = await graph.aget_state(config)
+    messages: list[AnyMessage] = state.values.get("messages", [])
+    keys = {item.message.key for item in turn.inputs}
+    begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
+    if begin >= 0 and (answer := _answer(messages[begin:])):
+        return _over(messages, answer)
+    if state.interrupts and begin < 0 and (given := _given(state, turn)):
+        update = {"answered": [*keys]} if keys else None
+        return Work(Command(resume=given, update=update), _calls(messages), answered=_answered(state, given))
+    answered = bool(keys & set(state.values.get("answered", ())))
+    if state.tasks and (begin >= 0 or answered):  # never state.next: it leaves out tasks whose writes are saved
+        return Work(None, _calls(messages), _files(messages[max(begin, 0) :]))
+    if answered and (answer := _answer(messages[-1:])):
+        return _over(messages, answer)
+    if state.interrupts and turn.answers:
+        return Stale(state.interrupts)
+    if state.tasks:
+        await repair(graph, config)
+    return Work({"messages": _new(turn, humans)})
+
+
+def _new(turn: Turn, humans: Humans) -> list[HumanMessage]:
+    if not turn.inputs:  # clicks that answer nothing any more, and bring no message
+        return [HumanMessage(answer.text, id=f"answer:{answer.id}") for answer in turn.answers]
+    return [humans.message(item) for item in turn.inputs]
+
+
+def _given(state: StateSnapshot, turn: Turn) -> dict[str, str]:
+    """What this turn says to each question that it answers, by interrupt: the text with the quotes and files of its
+    message. What no answer names goes along with the last one; with no answer at all it is for the first question."""
+    open_ = [interrupt.id for interrupt in state.interrupts]
+    inputs = {item.message.key: item for item in turn.inputs}
+    given: dict[str, list[str]] = {}
+    for answer in turn.answers or (Answer(open_[0], "", ""),):
+        item = inputs.pop(answer.key, None)
+        if answer.id in open_:
+            said = body(replace(item, message=replace(item.message, text=answer.text))) if item else answer.text
+            given[answer.id] = [said]
+    if given:
+        given[next(reversed(given))] += [body(item) for item in inputs.values()]
+    return {name: "\n\n".join(filter(None, said)) for name, said in given.items()}
+
+
+def _answered(state: StateSnapshot, given: Mapping[str, str]) -> str:
+    """One line for each answer, when other questions stay open."""
+    if len(given) == len(state.interrupts):
+        return ""
+    lines = [f"✓ {question(each).question} → {given[each.id]}" for each in state.interrupts if each.id in given]
+    return "\n".join([*lines, "", "Still open:"])
+
+
+def _files(messages: Sequence[AnyMessage]) -> list[File]:
+    """What the latest turn in these messages handed over."""
+    earlier = [number for number, message in enumerate(messages[:-1], 1) if _answer([message])]
+    return list(presented(messages[earlier[-1] if earlier else 0 :]))
+
+
+def _over(messages: Sequence[AnyMessage], answer: AIMessage) -> Entry:
+    """The turn was over, only its record was lost: what people wrote since is the next turn's. An answer that was cut
+    off is worth a new try."""
+    if answer is messages[-1] and answer.additional_kwargs.get(MARK):
+        return Work({"messages": [RemoveMessage(id=str(answer.id))]})
+    return Finished(answer, _files(messages[: messages.index(answer) + 1]))
+
+
+def _answer(messages: Sequence[AnyMessage]) -> AIMessage | None:
+    """The first message that ends a turn."""
+    return next((m for m in messages if isinstance(m, AIMessage) and not m.tool_calls), None)
+
+
+def _calls(messages: Sequence[AnyMessage]) -> list[ToolCall]:
+    """Tool calls of the last answer that have no result in the state yet."""
+    answered = set()
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+        elif isinstance(message, AIMessage):
+            return [call for call in message.tool_calls if call["id"] not in answered]
+    return []

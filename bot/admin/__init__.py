@@ -1,0 +1,1 @@
+"""What an operator uses: the commands, the control socket, checks, backup, status."""

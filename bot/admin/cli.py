@@ -1,0 +1,86 @@
+"""`fawn dead`, `fawn pair`, `fawn backup`: through the running service, or on its database when none runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bot.admin.operations import Answer, NotRunning, Operations, Unknown, call
+from bot.storage.database import DataLock, Locked, Store
+from bot.storage.migrate import DatabaseFault, prepare
+from sandbox.disk.loop_images import conversation_folders
+
+WORDS = {
+    "dead.requeue": ("id",),
+    "dead.drop": ("id",),
+    "pair.accept": ("code",),
+    "pair.revoke": ("channel", "person"),
+    "backup": ("file",),
+}
+
+
+async def run(data_dir: Path, group: str, action: str, words: Sequence[str]) -> int:
+    """Do it and print the outcome; the exit code."""
+    operation = f"{group}.{action}" if group else action
+    names = WORDS.get(operation, ())
+    if len(words) != len(names):
+        print(f"fawn {group} {action} takes: {' '.join(name.upper() for name in names) or 'nothing'}", file=sys.stderr)
+        return 2
+    arguments = dict(zip(names, words, strict=True))
+    try:
+        try:
+            answer = await call(data_dir, operation, arguments)
+        except NotRunning:
+            answer = await _directly(data_dir, operation, arguments)
+    except (Locked, DatabaseFault, Unknown) as error:
+        answer = {"error": str(error)}
+    if "error" in answer:
+        print(f"fawn: {answer['error']}", file=sys.stderr)
+        return 1
+    print(_words(operation, answer))
+    return 0
+
+
+async def _directly(data_dir: Path, operation: str, arguments: dict[str, str]) -> Answer:
+    database = data_dir / "fawn.db"
+    if not database.exists():
+        raise Unknown(f"there is no service and no database in {data_dir}: is `data_dir` (or --config) right?")
+    with DataLock(data_dir):
+        prepare(data_dir)
+        async with Store(database) as store:
+            folders = conversation_folders(data_dir / "threads", 0, images=False)
+            return await Operations(store, data_dir, folders).table()[operation](**arguments)
+
+
+def _words(operation: str, answer: Answer) -> str:
+    match operation:
+        case "dead.list":
+            return "\n".join(_dead(row) for row in answer["dead"]) or "No dead letters."
+        case "dead.requeue":
+            return f"{answer['id']} is on its way again."
+        case "dead.drop":
+            return f"{answer['id']} is dropped."
+        case "pair.list":
+            return "\n".join(_person(row) for row in answer["people"]) or "Nobody was let in by pairing."
+        case "pair.accept":
+            return f"{answer['name']} ({answer['person']}) may talk on {answer['channel']} now."
+        case "pair.revoke":
+            return f"{answer['person']} may not talk on {answer['channel']} any more."
+        case _:
+            left = "".join(f"\nLEFT OUT: {words}" for words in answer["left_out"])
+            return (
+                f"{answer['file']} ({answer['bytes'] / 1e6:.1f} MB). Restore: unpack it into an empty data_dir.{left}"
+            )
+
+
+def _dead(row: Answer) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))
+    text = " ".join(str(row["text"]).split())[:80]
+    return f"{row['id']}\t{when}\t{row['kind']}\t{row['thread']}\t{row['error']}\t{text}"
+
+
+def _person(row: Answer) -> str:
+    state = "may talk" if row["allowed"] else f"waits with code {row['code']}"
+    return f"{row['channel']}\t{row['person']}\t{row['name']}\t{state}"

@@ -1,0 +1,204 @@
+"""`fawn check`: try everything the service will need, and say of each fault how to mend it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from agent.models.settings import AgentFault, ModelSettings
+from bot.app import folders, sandbox_settings
+from bot.config.loader import secrets
+from bot.config.schema import ChannelConfig, Config
+from bot.data_dir import open_to_others
+from bot.log import Redactor
+from bot.model_discovery import named
+from channels.base import ChannelError, Refused
+from sandbox.base import SandboxUnavailable
+from sandbox.bubblewrap.provider import further_groups
+from sandbox.select import choose
+
+CHANNEL_SECONDS = 15.0
+MODEL_SECONDS = 60.0  # a local model may have to be loaded first
+LEAST_SPACE = 200_000_000  # bytes
+_MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found out about `subject`. A note is worth knowing, a fault keeps the service from its work."""
+
+    state: Literal["ok", "note", "fault"]
+    subject: str
+    text: str
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.state != "fault"
+
+
+async def check(config: Config) -> list[Finding]:
+    """Everything, each part whatever the others say. No secret is in what comes back."""
+    redact = Redactor(secrets(config))
+    findings = [finding async for finding in _all(config)]
+    return [replace(finding, text=redact(finding.text), fix=redact(finding.fix)) for finding in findings]
+
+
+def render(findings: Sequence[Finding]) -> str:
+    """One line each, the fix below."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{_MARKS[finding.state]} {finding.subject}: {finding.text}")
+        if finding.fix:
+            lines.append(f"      → {finding.fix}")
+    return "\n".join(lines)
+
+
+async def _all(config: Config) -> AsyncIterator[Finding]:
+    yield Finding("ok", "configuration", config.source)
+    yield Finding("ok", "python", f"{platform.python_version()} on {platform.system()}")
+    yield _clock(config)
+    yield await asyncio.to_thread(_folder, config.data_dir)
+    yield await _sandbox(config)
+    if not config.models:
+        yield Finding("note", "model", "none configured: the built-in demo answers", "set OPENAI_API_KEY, or `models:`")
+    for settings in await named(config.models):
+        yield await _model(settings)
+    if not config.channels:
+        yield Finding("note", "channels", "none configured: only the console", "set TELEGRAM_BOT_TOKEN, or `channels:`")
+    for entry in config.channels:
+        yield await _channel(entry)
+
+
+def _clock(config: Config) -> Finding:
+    now = datetime.now(ZoneInfo(config.time_zone)) if config.time_zone else datetime.now().astimezone()
+    return Finding("ok", "time zone", f"{config.time_zone or now.tzname()}, it is {now:%Y-%m-%d %H:%M}")
+
+
+def _folder(data_dir: Path) -> Finding:
+    """Written to, because rights, quotas and read-only mounts only show then."""
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=data_dir, prefix=".check-") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+        free = shutil.disk_usage(data_dir).free
+    except OSError as error:
+        fix = "make it writable for the user that runs Fawn, or set `data_dir`"
+        return Finding("fault", "data_dir", f"{data_dir}: {error.strerror}", fix)
+    if free < LEAST_SPACE:
+        return Finding("fault", "data_dir", f"{data_dir}: {free / 1e6:.0f} MB left", "make room, or set `data_dir`")
+    if open_to_others(data_dir):
+        fix = f"chmod 700 {data_dir} (the service does it when it starts, where the folder is its own)"
+        return Finding("note", "data_dir", f"{data_dir}: other users of this machine may look into it", fix)
+    return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left")
+
+
+async def _sandbox(config: Config) -> Finding:
+    try:
+        provider, sentence = await choose(config.sandbox.provider, sandbox_settings(config), folders(config))
+    except SandboxUnavailable as error:
+        return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to go on without commands")
+    await provider.close()
+    sentence = sentence.removeprefix("Sandbox: ")
+    if provider.name == "bubblewrap" and (groups := further_groups()):
+        text = f"{sentence} Its commands may read what the groups {', '.join(groups)} may."
+        return Finding("note", "sandbox", text, "run Fawn as a user without further groups (docs/sandbox.md)")
+    return Finding("ok" if provider.runs_commands else "note", "sandbox", sentence)
+
+
+# ---------------------------------------------------------------- models
+
+
+async def _model(settings: ModelSettings) -> Finding:
+    """A real, tiny request through the class that will answer."""
+    subject = f"model {settings.name}"
+    try:
+        await asyncio.to_thread(importlib.import_module, "agent.models.settings.loader")
+        text = await _ask(settings)
+    except AgentFault as error:
+        return Finding("fault", subject, str(error), "see `models:` in the configuration")
+    except Exception as error:  # noqa: BLE001  # any class of anybody's: whatever it raises is the finding
+        what, fix = _why(error, settings)
+        return Finding("fault", subject, what, fix)
+    return Finding("ok", subject, f"{settings.model or settings.name} answers: {text[:40]!r}")
+
+
+async def _ask(settings: ModelSettings) -> str:
+    from agent.models.loader import load_model
+
+    model = load_model(settings)
+    try:
+        async with asyncio.timeout(MODEL_SECONDS):
+            return (await model.ainvoke("Answer with the single word: ready")).text.strip()
+    finally:
+        if client := getattr(model, "root_async_client", None):
+            await client.close()
+
+
+def _why(error: Exception, settings: ModelSettings) -> tuple[str, str]:
+    """What happened and what to do, by status where there is one."""
+    status = getattr(error, "status_code", None)
+    where = settings.base_url or "the provider"
+    match status:
+        case 401 | 403:
+            return f"the key was refused ({status}) by {where}", "check `api_key` and the variable it names"
+        case 404:
+            model = settings.model or settings.name
+            return f"{where} does not know {model!r} (404)", "check `model`, and that `base_url` ends in /v1"
+        case 429:
+            return "too many requests, or no credit left (429)", "look at the limits and the credit of the account"
+        case int():
+            return f"{where} answered with status {status}", "look into the server's log, or try again later"
+    cause = _innermost(error)
+    if isinstance(cause, TimeoutError):
+        return f"no answer from {where} in {MODEL_SECONDS:.0f} s", "check `base_url`, `proxy` and the network"
+    return (
+        f"{where} cannot be reached: {cause or type(cause).__name__}",
+        "check `base_url`, `proxy`, `ca_file`; is the server running?",
+    )
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """SDKs wrap "connection refused" several times, once as a time-out."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
+
+
+# ---------------------------------------------------------------- channels
+
+
+async def _channel(entry: ChannelConfig) -> Finding:
+    """One look at the account, through the channel's own `probe`."""
+    subject = f"channel {entry.name}"
+    if entry.name == "console":
+        return Finding("ok", subject, "a terminal" if sys.stdin and sys.stdin.isatty() else "configured")
+    try:
+        async with asyncio.timeout(CHANNEL_SECONDS):
+            told = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
+    except Refused as error:  # it says what to do
+        return Finding("fault", subject, str(error))
+    except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
+        late = isinstance(error, TimeoutError)
+        what = f"no answer in {CHANNEL_SECONDS:.0f} s" if late else str(error) or type(error).__name__
+        return Finding("fault", subject, what, "check the address, `proxy` and the network")
+    access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
+    if access.open:
+        return Finding(
+            "note", subject, f"{told}; EVERYBODY may talk to it", "unless that is meant: `access: {allow: [ID]}`"
+        )
+    if not count and not access.pairing:
+        return Finding("fault", subject, f"{told}, but nobody may talk to it", "add people to `access: {allow: [ID]}`")
+    others = "others by pairing" if access.pairing else "nobody else"
+    return Finding("ok", subject, f"{told}; {count} people are configured, {others}")

@@ -1,0 +1,88 @@
+"""What the running service says of itself, in words for a chat and as data for `fawn status`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bot.scheduler import Threads
+from bot.storage.database import Execute, Store
+from bot.version import VERSION
+from channels.base import Channel, Health
+
+SLOW = 30.0  # seconds a message may wait before the service is not well
+
+
+class Status:
+    """`threads` and `sandbox` are filled in when the agent is ready."""
+
+    def __init__(
+        self, store: Store, channels: Mapping[str, Channel], configured: Sequence[str], models: Mapping[str, str]
+    ) -> None:
+        self._store = store
+        self._channels = channels
+        self._configured = configured
+        self._models = models
+        self._started = time.time()
+        self.threads: Threads | None = None
+        self.sandbox = "Sandbox: being chosen."
+
+    def words(self) -> str:
+        """A few lines for a chat."""
+        live = len(self.threads.live) if self.threads else 0
+        model = next(iter(self._models.values()))
+        return (
+            f"Fawn {VERSION}, up for {_span(time.time() - self._started)}, {live} turn{'s' * (live != 1)} going on.\n"
+            f"Model: {model}. {self.sandbox}"
+        )
+
+    async def report(self) -> dict[str, Any]:
+        """Everything `fawn status` shows. `healthy` is the truth of this moment, not of the start."""
+        counts = await self._store.run(_counts)
+        channels = {name: self._channel(name) for name in self._configured}
+        ready = self.threads is not None
+        healthy = ready and all(channel["health"] == Health.READY for channel in channels.values())
+        return {
+            "version": VERSION,
+            "healthy": healthy and counts["oldest"] < SLOW,
+            "uptime": time.time() - self._started,
+            "ready": ready,
+            "model": next(iter(self._models.values())),
+            "sandbox": self.sandbox,
+            "channels": channels,
+            "live": len(self.threads.live) if self.threads else 0,
+            **counts,
+        }
+
+    def _channel(self, name: str) -> dict[str, Any]:
+        channel = self._channels.get(name)
+        if channel is None:
+            return {"health": Health.DOWN, "since": 0.0, "detail": "not connected; the log says why"}
+        readiness = channel.readiness()
+        return {"health": readiness.health, "since": readiness.since, "detail": readiness.detail}
+
+
+def _counts(execute: Execute) -> dict[str, Any]:
+    now = time.time()
+    waiting = execute(
+        "SELECT count(*) AS n, min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {}
+    )[0]
+    outbox = execute(
+        "SELECT count(CASE WHEN state<2 THEN 1 END) AS open, count(CASE WHEN state=3 THEN 1 END) AS dead"
+        " FROM outbox WHERE state IN (0, 1, 3)",
+        {},
+    )[0]
+    return {
+        "queued": waiting["n"],
+        "oldest": max(0.0, now - waiting["ready"]) if waiting["ready"] else 0.0,
+        "undelivered": outbox["open"],
+        "dead": outbox["dead"],
+    }
+
+
+def _span(seconds: float) -> str:
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if minutes < 1:
+        return "less than a minute"
+    return f"{days} days" if days > 1 else f"{hours} hours" if hours > 1 else f"{minutes} minute{'s' * (minutes > 1)}"

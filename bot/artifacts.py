@@ -1,0 +1,161 @@
+"""What a turn left in outputs/ becomes files of its reply: each new or changed one once, by its stamp."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from agent.conversation import File
+from bot.storage.database import Execute, Row
+from channels.base import OutFile
+from sandbox import base
+from sandbox.disk import safe_files
+from sandbox.disk.file_threads import file_work
+from sandbox.disk.removal import remove_tree
+from sandbox.inside.search import Bounds
+
+MOST, MOST_BYTES = 20, 100 << 20  # of one turn's files; the rest stays in outputs/ and is named
+NOTES = 3  # lines about what cannot be sent
+LATER = "later "  # before the stamp of a file that was named, not sent: it goes out when it is presented
+BOUNDS = Bounds(entries=10_000, path_bytes=1_000, seconds=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Files to hand over (private copies), the stamps to remember, and sentences about what cannot be sent."""
+
+    stamps: Mapping[str, str]
+    files: tuple[OutFile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def collect(
+    folder: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int
+) -> Collected:
+    """Copy what is new below `folder`/outputs into `spool`.
+
+    `seen` maps path to the stamp that was handed over already; `presented` comes first, in its order, with captions;
+    `limit` is the largest file (bytes) the channel takes.
+    """
+    return await file_work(_collect, folder / "outputs", spool, seen, presented, limit)
+
+
+def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Collected:
+    remove_tree(spool)  # what an interrupted try of this run copied
+    refused = _Refused()
+    found = safe_files.snapshot(outputs, BOUNDS, refused.skip)
+    stamps = {path: _stamp(stamp) for path, stamp in found.items() if not stamp.problem}
+    unsendable = {_key(path): f"!{stamp.problem}" for path, stamp in found.items() if stamp.problem}
+    for path, stamp in found.items():
+        if stamp.problem and seen.get(_key(path)) != unsendable[_key(path)]:
+            refused.add(path, stamp.problem)
+    captions = {file.path.removeprefix(f"{base.OUTPUTS}/"): file.caption for file in presented}
+    waiting = {path for path, stamp in stamps.items() if seen.get(path) == f"{LATER}{stamp}"} - captions.keys()
+    new = [path for path in captions if path in stamps and seen.get(path) != stamps[path]]
+    new += sorted(path for path in stamps.keys() - captions.keys() - waiting if seen.get(path) != stamps[path])
+    out: list[OutFile] = []
+    later: list[str] = []
+    room = MOST_BYTES
+    for path in new:
+        size = found[path].size
+        if len(out) == MOST or (out and limit >= size > room):
+            later.append(path)
+            continue
+        target = spool / f"{len(out)}"
+        try:
+            spool.mkdir(mode=0o700, parents=True, exist_ok=True)
+            size = safe_files.copy_out(outputs, path, target, min(limit, room) if out else limit)
+        except (base.SandboxError, OSError) as error:
+            refused.add(path, _reason(error, size, limit))
+            target.unlink(missing_ok=True)
+            continue
+        room -= size
+        out.append(OutFile(target, Path(path).name, size, captions.get(path, "")))
+    stamps |= {path: f"{LATER}{stamps[path]}" for path in [*later, *waiting]}
+    notes = refused.notes(seen)
+    if later:
+        most = f"at most {MOST} files and {MOST_BYTES >> 20} MB go out with one answer"
+        notes.append(f"{len(later)} more files are in outputs/ ({most}); ask for them by name.")
+    return Collected(refused.complete(stamps | unsendable, seen), tuple(out), tuple(notes))
+
+
+class _Refused:
+    """What of outputs/ is not sent, in few lines. What the walk skipped has no stamp; what was said of it has one."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._skipped: list[str] = []
+
+    def add(self, path: str, why: str) -> None:
+        self._lines.append(f"Not sent: {_shown(path)} ({why}).")
+
+    def skip(self, path: str, why: str) -> None:
+        self._skipped.append(f"Not sent: {_shown(path)} ({why}).")
+
+    def _said(self) -> str:
+        return f"!{hashlib.sha256(repr(self._skipped).encode()).hexdigest()}" if self._skipped else ""
+
+    def notes(self, seen: Mapping[str, str]) -> list[str]:
+        """The first of them that were not said before."""
+        lines = self._lines + (self._skipped if seen.get("", "") != self._said() else [])
+        more = [f"… and {len(lines) - NOTES:,} more."] if len(lines) > NOTES else []
+        return lines[:NOTES] + more
+
+    def complete(self, stamps: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
+        """The stamps to remember. Those of files that were not reached this time stay: they were sent."""
+        if not self._skipped:
+            return dict(stamps)
+        unreached = [path for path in seen if path and path not in stamps]
+        kept = {path: seen[path] for path in unreached[: BOUNDS.entries]}
+        return {**stamps, **kept, "": self._said()}
+
+
+def _key(path: str) -> str:
+    """What the store knows a path by. One with bytes that are no text is quoted, where no path begins with a slash."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return f"/{quote(os.fsencode(path))}"
+    return path
+
+
+def _stamp(stamp: safe_files.Stamp) -> str:
+    return f"{stamp.mtime_ns} {stamp.ctime_ns} {stamp.size} {stamp.ino}"
+
+
+def _reason(error: Exception, size: int, limit: int) -> str:
+    if size > limit:
+        return f"{size / (1 << 20):.0f} MB, over this chat's limit of {limit >> 20} MB"
+    return str(error) if isinstance(error, base.SandboxError) else "could not be read"
+
+
+def _shown(path: str) -> str:
+    return f"`{safe_files.shown(path).replace('`', '�')}`"
+
+
+def seen(execute: Execute, conversation: str) -> dict[str, str]:
+    """What was handed over of this conversation's outputs."""
+    rows: Sequence[Row] = execute(
+        "SELECT path, stamp FROM outputs WHERE conversation=:conversation", {"conversation": conversation}
+    )
+    return {row["path"]: row["stamp"] for row in rows}
+
+
+def record(execute: Execute, conversation: str, collected: Collected, before: Mapping[str, str]) -> None:
+    """Remember the stamps, in the transaction that writes the files' outbox rows."""
+    for path, stamp in collected.stamps.items():
+        if before.get(path) != stamp:
+            execute(
+                "INSERT INTO outputs(conversation, path, stamp) VALUES (:conversation, :path, :stamp)"
+                " ON CONFLICT(conversation, path) DO UPDATE SET stamp=excluded.stamp",
+                {"conversation": conversation, "path": path, "stamp": stamp},
+            )
+    for path in before.keys() - collected.stamps.keys():
+        execute(
+            "DELETE FROM outputs WHERE conversation=:conversation AND path=:path",
+            {"conversation": conversation, "path": path},
+        )

@@ -1,0 +1,190 @@
+"""What a message becomes for the agent: with what only the platform knows, and its files in the uploads folder, each
+once, also when the turn is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import orjson
+
+from agent.context import Input, Upload
+from agent.conversation import Attachment, Message
+from bot.config.schema import Limits
+from bot.storage import conversations
+from bot.storage.database import Execute, Store
+from channels.base import Channel, ChannelError, Refused, TryLater
+from sandbox import base
+from sandbox.disk import safe_files
+from sandbox.disk.file_threads import file_work
+from sandbox.disk.folders import ConversationFolders
+
+log = logging.getLogger(__name__)
+
+TRIES = 4
+PIECE = 1 << 18  # bytes in memory before they are written
+ENRICH = 5.0  # seconds that a platform gets to tell more about a message
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a file may take: all of it with every try, and each `PIECE` of it."""
+
+    whole: float = 600.0
+    piece: float = 30.0
+
+
+class Uploads:
+    """The uploads of one conversation, below its `folder`; what was stored is remembered until the run ends."""
+
+    def __init__(
+        self,
+        store: Store,
+        folders: ConversationFolders,
+        conversation: str,
+        folder: Path,
+        limits: Limits,
+        patience: Patience = Patience(),
+    ) -> None:
+        self._store = store
+        self._folders = folders
+        self._conversation = conversation
+        self._folder = folder
+        self._limit = limits.upload_mb << 20
+        self._too_big = Refused(f"exceeds the {limits.upload_mb} MB upload limit")
+        self._patience = patience
+
+    async def input(self, channel: Channel | None, message: Message, earlier: int = 0) -> Input:
+        """The message with names, forwarded texts and up to `earlier` messages before it, and its files stored."""
+        if channel is not None:
+            try:
+                async with asyncio.timeout(ENRICH):
+                    message = await channel.enrich(message, earlier)
+            except (ChannelError, TimeoutError) as error:  # it can be answered without
+                log.warning("enrich.failed key=%s reason=%s", message.key, error or "no answer in time")
+        return Input(message, await self.take(channel, message))
+
+    async def take(self, channel: Channel | None, message: Message) -> tuple[Upload, ...]:
+        """Fetch and store the message's attachments; a refused one says why, here and in the chat. Never raises for a
+        single file."""
+        uploads = tuple(
+            [
+                await self._one(channel, attachment, f"upload:{message.key}:{index}")
+                for index, attachment in enumerate(message.attachments)
+            ]
+        )
+        if refused := [f"{upload.name}: {upload.refused}" for upload in uploads if upload.refused]:
+            words = "I could not take " + "; ".join(refused) + "."
+            key, now = f"upload:{message.key}", time.time()
+            await self._store.run(
+                lambda execute: conversations.say(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+            )
+        return uploads
+
+    async def _one(self, channel: Channel | None, attachment: Attachment, call: str) -> Upload:
+        if earlier := await self._store.run(lambda execute: _known(execute, self._conversation, call)):
+            return earlier
+        try:
+            upload = await self._get(channel, attachment)
+        except Refused as error:
+            upload = Upload(attachment.name, refused=str(error))
+        except ChannelError as error:
+            log.warning("upload.failed name=%s reason=%s", attachment.name, error)
+            upload = Upload(attachment.name, refused="could not be fetched from the chat; please send it again")
+        except (base.SandboxError, OSError) as error:
+            log.warning("upload.failed name=%s reason=%s", attachment.name, error)
+            reason = error.strerror if isinstance(error, OSError) else error
+            upload = Upload(attachment.name, refused=f"could not be stored: {reason}")
+        await self._store.run(lambda execute: _remember(execute, self._conversation, call, upload))
+        return upload
+
+    async def _get(self, channel: Channel | None, attachment: Attachment) -> Upload:
+        """From the chat into a file of ours without a name, which nobody need clean up, and from there to the agent."""
+        if attachment.size is not None and attachment.size > self._limit:
+            raise self._too_big
+        file = await file_work(_draft, self._folder.parent)
+        try:
+            async with asyncio.timeout(self._patience.whole):
+                await self._fetch(channel, attachment, file)
+            async with self._folders.open(self._folder):
+                return await file_work(_save, self._folder, attachment.name, file)
+        except TimeoutError:
+            minutes = f"{self._patience.whole / 60:.0f} minutes"
+            raise Refused(f"did not arrive within {minutes}; please send it again") from None
+        finally:
+            await file_work(file.close)
+
+    async def _fetch(self, channel: Channel | None, attachment: Attachment, file: BinaryIO) -> None:
+        for attempt in range(TRIES):
+            try:
+                if channel is None:
+                    raise TryLater("the channel is not connected", 1.0)
+                async with aclosing(channel.fetch(attachment)) as chunks:
+                    return await self._write(chunks, file)
+            except Refused:
+                raise
+            except ChannelError as error:
+                if attempt == TRIES - 1:
+                    raise
+                await asyncio.sleep(min(10.0, error.after if isinstance(error, TryLater) else 0.5 * 2**attempt))
+        raise AssertionError("unreachable")
+
+    async def _write(self, chunks: AsyncIterator[bytes], file: BinaryIO) -> None:
+        """A piece at a time, each of which must come before patience ends: also a trickle comes to an end."""
+        size, piece, loop = 0, bytearray(), asyncio.get_running_loop()
+        await file_work(_empty, file)
+        try:
+            async with asyncio.timeout(self._patience.piece) as patience:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    if size > self._limit:
+                        raise self._too_big
+                    piece += chunk
+                    if len(piece) >= PIECE:
+                        await file_work(file.write, bytes(piece))
+                        piece.clear()
+                        patience.reschedule(loop.time() + self._patience.piece)
+        except TimeoutError:
+            raise TryLater(f"no {PIECE >> 10} KB in {self._patience.piece:.0f} s") from None
+        await file_work(file.write, bytes(piece))
+
+
+def _draft(folder: Path) -> BinaryIO:
+    folder.mkdir(parents=True, exist_ok=True)
+    return cast(BinaryIO, tempfile.TemporaryFile(dir=folder))
+
+
+def _empty(file: BinaryIO) -> None:
+    file.seek(0)
+    file.truncate()
+
+
+def _save(folder: Path, name: str, file: BinaryIO) -> Upload:
+    safe_files.make_folders(folder)
+    uploads = folder / "uploads"
+    free = safe_files.free_name(uploads, safe_files.safe_name(name))
+    file.seek(0)
+    return Upload(free, f"{base.UPLOADS}/{free}", safe_files.copy_in(uploads, free, file))
+
+
+def _known(execute: Execute, conversation: str, call: str) -> Upload | None:
+    rows = execute(
+        "SELECT result FROM ledger WHERE conversation=:conversation AND call=:call",
+        {"conversation": conversation, "call": call},
+    )
+    return Upload(**orjson.loads(rows[0]["result"])) if rows else None
+
+
+def _remember(execute: Execute, conversation: str, call: str, upload: Upload) -> None:
+    execute(
+        "INSERT INTO ledger(conversation, call, result) VALUES (:conversation, :call, :result)"
+        " ON CONFLICT(conversation, call) DO UPDATE SET result=excluded.result",
+        {"conversation": conversation, "call": call, "result": orjson.dumps(asdict(upload)).decode()},
+    )

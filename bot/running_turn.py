@@ -1,0 +1,148 @@
+"""The surroundings of a running turn, over the store: what is written into it, what its tools did already."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent.context import Input, Meter, Replay, T
+from agent.conversation import Message, Step
+from bot import inbox
+from bot.attachments import Uploads
+from bot.config.schema import Limits
+from bot.storage import runs
+from bot.storage.database import Execute, Store
+from bot.storage.runs import Job
+from channels.base import Channel, Reply
+
+
+@dataclass(slots=True)
+class Live:
+    """A turn that is going on. `stopped_by` and `parking` say why its work was cancelled."""
+
+    job: Job
+    reply: Reply
+    started: float = field(default_factory=time.monotonic)
+    work: asyncio.Task[None] | None = None
+    working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
+    mail: bool = False  # something was written into it that it has not read
+    more: bool = True  # the conversation may have further messages when this turn is over
+    stopped_by: str = ""
+    parking: bool = False
+
+    def heard(self, message: Message) -> None:
+        """Somebody wrote while it works: they see at once that it was heard."""
+        self.mail = True
+        self.reply.show(_noted(message, taken=False))
+
+    def stop(self, by: str) -> None:
+        """Somebody stopped it: cancel its work; what it has so far stays."""
+        if not self.stopped_by and not self.parking:
+            self.stopped_by = by
+            self._cancel()
+
+    def park(self) -> None:
+        """The service stops: cancel its work, a later process goes on with it."""
+        if not self.stopped_by and not self.parking:
+            self.parking = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self.working and self.work is not None:
+            self.work.cancel()
+
+
+class Account:
+    """The store as a running turn uses it: what its model calls cost is recorded with whatever it commits next."""
+
+    def __init__(self, store: Store, run: int) -> None:
+        self._store = store
+        self._run = run
+        self.meter = Meter()
+
+    async def commit(self, work: Callable[[Execute], T]) -> T:
+        """`Store.run`, and the usage since the last commit in the same transaction."""
+        usage = self.meter.take()
+
+        def both(execute: Execute) -> T:
+            runs.add_usage(execute, self._run, usage, self.meter.model)
+            return work(execute)
+
+        try:
+            return await self._store.run(both)
+        except Exception:  # whatever undid it: the next commit takes it along
+            self.meter.put_back(usage)
+            raise
+
+
+class Mail:
+    """`agent.context.Steering` of one turn."""
+
+    def __init__(self, account: Account, live: Live, uploads: Uploads, channel: Channel | None, limits: Limits) -> None:
+        self._account = account
+        self._live = live
+        self._uploads = uploads
+        self._channel = channel
+        self._longest_wait = inbox.longest_wait(limits)
+        self._inputs: dict[str, Input] = {}
+
+    async def unread(self) -> tuple[Input, ...]:
+        """New messages of the conversation, taken into this run. No look at the store when nobody wrote."""
+        if not self._live.mail:
+            return ()
+        self._live.mail = False
+        messages, waiting = await self._account.commit(
+            lambda execute: runs.more(execute, self._live.job, time.time(), self._longest_wait)
+        )
+        self._live.mail = self._live.mail or waiting
+        for message in messages:
+            self._live.reply.show(_noted(message, taken=True))
+        return tuple([await self._input(message) for message in messages])
+
+    async def taken(self) -> tuple[Input, ...]:
+        """All that was taken into this run, also by an attempt that died."""
+        messages = await self._account.commit(lambda execute: runs.steered(execute, self._live.job))
+        return tuple([await self._input(message) for message in messages])
+
+    async def _input(self, message: Message) -> Input:
+        if message.key not in self._inputs:
+            self._inputs[message.key] = await self._uploads.input(self._channel, message)
+        return self._inputs[message.key]
+
+
+class StoredLedger:
+    """`agent.context.Ledger` of one conversation."""
+
+    def __init__(self, account: Account, conversation: str) -> None:
+        self._account = account
+        self._conversation = conversation
+
+    async def begin(self, call: str) -> Replay | None:
+        """Record that the call starts, unless it did before."""
+        values = {"conversation": self._conversation, "call": call}
+
+        def work(execute: Execute) -> Replay | None:
+            if execute(
+                "INSERT INTO ledger(conversation, call) VALUES (:conversation, :call)"
+                " ON CONFLICT(conversation, call) DO NOTHING RETURNING call",
+                values,
+            ):
+                return None
+            rows = execute("SELECT result FROM ledger WHERE conversation=:conversation AND call=:call", values)
+            return Replay(rows[0]["result"])
+
+        return await self._account.commit(work)
+
+    async def end(self, call: str, result: str) -> None:
+        """Record what it gave."""
+        values = {"conversation": self._conversation, "call": call, "result": result}
+        sql = "UPDATE ledger SET result=:result WHERE conversation=:conversation AND call=:call"
+        await self._account.commit(lambda execute: execute(sql, values))
+
+
+def _noted(message: Message, *, taken: bool) -> Step:
+    words = " ".join(message.text.split()) or "a file"
+    short = words if len(words) <= 60 else f"{words[:57]}…"
+    return Step(f"heard:{message.key}", f"noted: {short}", "done" if taken else "running")

@@ -1,0 +1,1 @@
+"""Everything that is stored: the database, its schema, and the statements of each aggregate."""

@@ -1,0 +1,77 @@
+"""Until when each chat was heard: what a channel needs to read on where it stopped, kept with every event."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from agent.conversation import ANYWHERE, Message
+from bot.config.schema import CatchUp
+from bot.storage.database import Execute, Store, StoreError
+from channels.base import Gap, Heard, NotStored
+
+T = TypeVar("T")
+
+OVERLAP = 60.0  # seconds read again: events that came together need not have been stored in their order
+THREADS = 7 * 86400.0  # seconds after which nobody goes on in a thread
+
+
+def note(execute: Execute, message: Message) -> None:
+    """This was heard, whatever becomes of it."""
+    thread = message.thread
+    if ANYWHERE in (thread.chat, thread.topic):
+        return
+    for topic in {"", thread.topic}:
+        execute(
+            "INSERT INTO heard(channel, workspace, chat, topic, time)"
+            " VALUES (:channel, :workspace, :chat, :topic, :time)"
+            " ON CONFLICT(channel, workspace, chat, topic) DO UPDATE SET time=max(time, excluded.time)",
+            {
+                "channel": thread.channel,
+                "workspace": thread.workspace,
+                "chat": thread.chat,
+                "topic": topic,
+                "time": message.time,
+            },
+        )
+
+
+class StoredPast:
+    """`channels.base.Past` over the store."""
+
+    def __init__(self, store: Store, settings: CatchUp) -> None:
+        self._store = store
+        self.hours = settings.hours
+        self.most = settings.messages
+
+    async def open_gap(self, channel: str, workspace: str) -> Gap:
+        """Keep its begin in a row: what live events move until it is closed does not count. Gives chats, and threads
+        that were used within a week."""
+        place = {"channel": channel, "workspace": workspace}
+
+        def work(execute: Execute) -> Gap:
+            rows = execute("SELECT chat, topic, time FROM heard WHERE channel=:channel AND workspace=:workspace", place)
+            if not rows:
+                return Gap()
+            left = execute("DELETE FROM gaps WHERE channel=:channel AND workspace=:workspace RETURNING since", place)
+            since = min([max(row["time"] for row in rows), *(row["since"] for row in left)])
+            [gap] = execute(
+                "INSERT INTO gaps(channel, workspace, since) VALUES (:channel, :workspace, :since) RETURNING id",
+                {**place, "since": since},
+            )
+            used = [row for row in rows if not row["topic"] or row["time"] > time.time() - THREADS]
+            heard = [Heard(row["chat"], row["topic"], min(row["time"], since) - OVERLAP) for row in used]
+            return Gap(heard, gap["id"])
+
+        return await self._run(work)
+
+    async def close_gap(self, gap: Gap) -> None:
+        """Nothing to do for one that became part of a later one."""
+        await self._run(lambda execute: execute("DELETE FROM gaps WHERE id=:id", {"id": gap.id}))
+
+    async def _run(self, work: Callable[[Execute], T]) -> T:
+        try:
+            return await self._store.run(work)
+        except StoreError as error:
+            raise NotStored(str(error)) from error

@@ -1,0 +1,223 @@
+"""The console's face for a terminal: a prompt at the bottom, the replies that grow right above it.
+
+The only file that knows prompt_toolkit and rich; imported when there is a terminal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from types import TracebackType
+from typing import Self, TextIO
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.completion import DynamicCompleter, WordCompleter
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input import create_input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import create_output
+from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.utils import get_cwidth
+
+from agent.conversation import Ask, Block, View
+from channels.base import Gone
+from channels.console.view import ICONS, Key, clean, one_line
+
+_TAIL = 8000  # characters of a growing text that are looked at for each picture: more than any screen holds
+_COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
+
+
+class Screen:
+    """A prompt at the bottom, the replies that grow right above it, everything finished scrolling away upwards."""
+
+    def __init__(self, source: TextIO, target: TextIO) -> None:
+        self._source, self._target = source, target
+        self._events: asyncio.Queue[str | Key | None] = asyncio.Queue()
+        self._views: dict[int, View] = {}
+        self._busy = False
+        self._commands: Sequence[tuple[str, str]] = ()
+        self._session: PromptSession[str] | None = None
+        self._prompt: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._prompt:
+            self._prompt.cancel()
+            await asyncio.wait([self._prompt])
+
+    # in
+
+    async def read(self) -> str | Key | None:
+        if self._prompt is None:
+            self._session = await asyncio.to_thread(self._build)
+            self._prompt = asyncio.create_task(self._run(self._session), name="console-prompt")
+        event = await self._events.get()
+        if isinstance(event, str) and event.strip():
+            await self.write(f"› {event}")
+        return event
+
+    def _build(self) -> PromptSession[str]:
+        def completer() -> WordCompleter:
+            names = {f"/{name}": text for name, text in self._commands}
+            return WordCompleter(list(names), meta_dict=names, sentence=True)
+
+        session: PromptSession[str] = PromptSession(
+            message=self._picture,
+            completer=DynamicCompleter(completer),
+            key_bindings=self._keys(),
+            erase_when_done=True,
+            input=create_input(self._source),
+            output=create_output(self._target),
+            complete_while_typing=False,
+            placeholder=[("ansibrightblack", "Ask me, or /help")],
+            reserve_space_for_menu=_menu(self._size()[1]),
+        )
+        session.app.min_redraw_interval = 0.05
+        return session
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            self._events.put_nowait(buffer.text)
+            buffer.reset(append_to_history=True)
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("c-c")
+        def _(event: KeyPressEvent) -> None:
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+            else:
+                self._events.put_nowait(Key.INTERRUPT)
+
+        @keys.add("c-d")
+        def _(event: KeyPressEvent) -> None:
+            if not event.current_buffer.text:
+                self._events.put_nowait(None)
+
+        return keys
+
+    async def _run(self, session: PromptSession[str]) -> None:
+        """Keep the prompt open; lines that others print (the log) scroll by above it."""
+        try:
+            with patch_stdout():
+                await session.prompt_async(set_exception_handler=False, handle_sigint=False)
+        except EOFError:  # the terminal went away
+            pass
+        finally:
+            self._events.put_nowait(None)
+
+    # out
+
+    def show(self, view: View, block: Block) -> None:
+        self._views[id(view)] = view
+        self._refresh()
+
+    def drop(self, view: View) -> None:
+        if self._views.pop(id(view), None) is not None:
+            self._refresh()
+
+    def busy(self, working: bool) -> None:
+        self._busy = working
+        self._refresh()
+
+    def offer(self, commands: Sequence[tuple[str, str]]) -> None:
+        self._commands = commands
+
+    async def write(self, text: str, *, markdown: bool = False) -> None:
+        text = await asyncio.to_thread(rendered, clean(text), self._size()[0]) if markdown else clean(text) + "\n"
+
+        def put() -> None:
+            self._target.write(text)
+            self._target.flush()
+
+        try:
+            await run_in_terminal(put)
+        except OSError:
+            raise Gone("the terminal is gone") from None
+
+    def _refresh(self) -> None:
+        if self._session:
+            self._session.app.invalidate()
+
+    def _size(self) -> tuple[int, int]:
+        """Columns and lines; a terminal that does not know says zero."""
+        size = os.get_terminal_size(self._target.fileno())
+        return size.columns or 80, size.lines or 24
+
+    def _picture(self) -> StyleAndTextTuples:
+        """What is above the prompt at this moment, and the prompt itself."""
+        columns, lines = self._size()
+        rows = [row for view in self._views.values() for row in drawn(view, columns - 1)]
+        if not rows and self._busy:
+            rows = [("ansibrightblack", "• working…")]
+        room = max(lines - _menu(lines) - 2, 1)
+        if len(rows) > room:
+            rows = rows[-room:] if room < 3 else [("ansibrightblack", "…"), *rows[1 - room :]]
+        return [*((style, f"{text}\n") for style, text in rows), ("bold", "› ")]
+
+
+def _menu(lines: int) -> int:
+    """Lines kept free below the prompt for completions."""
+    return min(4, lines // 4)
+
+
+def drawn(view: View, columns: int) -> Iterator[tuple[str, str]]:
+    """A growing reply as rows (style, text), none wider than the screen."""
+    for step in view.steps.values():
+        detail = f" — {step.detail}" if step.detail and step.state != "done" else ""
+        for row in wrap(one_line(f"{ICONS[step.state]} {step.title}{detail}"), columns):
+            yield _COLOURS[step.state], row
+    for item in view.plan.items if view.plan else ():
+        yield _COLOURS[item.state], next(wrap(one_line(f"  {ICONS[item.state]} {item.title}"), columns), "")
+    for line in clean(view.text[-_TAIL:]).expandtabs(4).splitlines():
+        yield from (("", row) for row in wrap(line, columns))
+    for ask in view.asks:
+        question = ask.question if isinstance(ask, Ask) else ask.action
+        yield from (("bold", row) for row in wrap(one_line(question), columns))
+    if view.notice:
+        yield from (("ansiyellow", row) for row in wrap(one_line(view.notice.text), columns))
+    if view.failed:
+        yield from (("ansired", row) for row in wrap(one_line(str(view.failed)), columns))
+
+
+def wrap(line: str, columns: int) -> Iterator[str]:
+    """A line in rows of at most `columns` cells, wide characters counted as two, cut between words where it can be."""
+    row, width = "", 0
+    for character in line:
+        cells = get_cwidth(character)
+        while width + cells > columns and row:  # what is left of a row may still be too long
+            head, space, rest = row.rpartition(" ")
+            if character == " " or not (space and head.strip()):
+                head, rest = row, ""
+            yield head
+            row, width = rest, get_cwidth(rest)
+        row, width = row + character, width + cells
+    yield row
+
+
+def rendered(text: str, columns: int) -> str:
+    """Markdown as styled terminal text. Called in a thread: rich takes its time to import."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    page = StringIO()
+    console = Console(file=page, width=columns, force_terminal=True, color_system="standard", legacy_windows=False)
+    document = Markdown(text, hyperlinks=False)
+    for child in (child for token in document.parsed for child in token.children or ()):
+        if child.type == "softbreak":  # in a chat a new line is meant
+            child.type = "hardbreak"
+    console.print(document)
+    return page.getvalue()

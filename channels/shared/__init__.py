@@ -1,0 +1,1 @@
+"""What every platform shares: rate limits, the reply writer, health, texts."""

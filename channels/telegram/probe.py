@@ -1,0 +1,26 @@
+"""One look at the account, for `fawn check`."""
+
+from __future__ import annotations
+
+from telegram.error import InvalidToken, TelegramError
+
+from channels.base import Refused
+from channels.shared.lifecycle import opened
+from channels.telegram import Settings
+from channels.telegram.channel import Telegram
+from channels.telegram.transport import NoAnswer, NotSent
+
+
+async def look(settings: Settings) -> str:
+    """A sentence about the account. Raises Refused with what to do."""
+    try:
+        async with opened(lambda: Telegram, settings) as channel:
+            name = (await channel.whoami())["username"]
+    except InvalidToken:
+        raise Refused("Telegram rejects the bot's token: take the right one from @BotFather (`token`)") from None
+    except (NotSent, NoAnswer) as error:
+        through = "the `proxy`" if settings.proxy else "`base_url`"
+        raise Refused(f"Telegram cannot be reached: {error.message}; check {through} and the network") from None
+    except TelegramError as error:
+        raise Refused(f"Telegram did not take the call: {error.message}") from None
+    return f"connected as @{name}"

@@ -1,0 +1,85 @@
+"""Small tools for the agent's tests: each does one thing a policy cares about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from langchain.tools import ToolRuntime, tool
+from langchain_core.tools import BaseTool, ToolException
+from langgraph.types import interrupt
+
+from agent.factory import Toolbox
+from sandbox.base import FileFault
+
+Runtime = ToolRuntime[Any, Any]  # the context is a Desk; pydantic would try to validate its protocols
+
+
+@tool
+async def look(text: str) -> str:
+    """Say a text back."""
+    return f"seen {text}"
+
+
+@tool
+async def effect(text: str, runtime: Runtime) -> str:
+    """Append a line to the file of effects: may never happen twice."""
+    sandbox = await runtime.context.machine.get()
+    await sandbox.write("/mnt/user-data/workspace/effects", f"{text}\n".encode(), append=True)
+    return f"did {text}"
+
+
+@tool
+async def slow(seconds: float, runtime: Runtime) -> str:
+    """Wait, and show that it does."""
+    runtime.stream_writer({"type": "output", "call": runtime.tool_call_id, "text": "waiting…\n"})
+    await asyncio.sleep(seconds)
+    return "waited"
+
+
+@tool
+async def big(size: int) -> str:
+    """Say much."""
+    return "".join(f"line {number}\n" for number in range(size))
+
+
+@tool
+async def read_file(path: str, offset: int = 0) -> str:
+    """Say the same of every place."""
+    return "the same"
+
+
+@tool
+async def broken(kind: str) -> str:
+    """Fail."""
+    if kind == "sandbox":
+        raise FileFault("/mnt/user-data/workspace/x: no such file")
+    if kind == "tool":
+        raise ToolException("that is not a number")
+    raise RuntimeError("secret host path /etc/x")
+
+
+@tool(response_format="content_and_artifact")
+async def present_files(paths: list[str]) -> tuple[str, dict[str, Any]]:
+    """Hand over files."""
+    return "presented", {"presented": [{"path": path, "caption": "caption"} for path in paths]}
+
+
+@tool
+async def ask_clarification(question: str, options: list[str] | None = None) -> str:
+    """Ask the person."""
+    return str(interrupt({"kind": "ask", "question": question, "options": options or []}))
+
+
+TOOLS: list[BaseTool] = [look, effect, slow, big, read_file, broken, present_files, ask_clarification]
+
+
+def idempotent(name: str, args: Mapping[str, Any]) -> bool:
+    """Whether a call may run again after a crash."""
+    return name not in ("effect", "slow")
+
+
+def toolbox(*more: BaseTool) -> Toolbox:
+    """All of them."""
+    return Toolbox([*TOOLS, *more], frozenset({"effect"}), idempotent)

@@ -1,0 +1,113 @@
+"""One service in every chat at once: four fake platforms, and the people of each through its rig."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from agent.conversation import Secret
+from bot.admin import operations
+from channels import discord, feishu, slack, telegram
+from tests.fakes import discord as fake_discord
+from tests.fakes import feishu as fake_feishu
+from tests.fakes import slack as fake_slack
+from tests.fakes import telegram as fake_telegram
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.support.rigs.base import Rig
+from tests.support.rigs.discord import DiscordRig
+from tests.support.rigs.feishu import FeishuRig
+from tests.support.rigs.slack import SlackRig
+from tests.support.rigs.telegram import TelegramRig
+from tests.support.service_process import Service
+
+
+class Town(Service):
+    """`fawn run` with all four. `rigs` are the people; the channels they could bring are not used."""
+
+    def __init__(
+        self,
+        folder: Path,
+        model: FakeModel,
+        rigs: Mapping[str, Rig],
+        sections: Mapping[str, dict[str, Any]],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.rigs = rigs
+        self._sections = sections
+        assert isinstance(rigs["telegram"], TelegramRig)
+        super().__init__(folder, rigs["telegram"].server, model, settings)
+
+    def channels(self) -> dict[str, dict[str, Any]]:
+        """Each with the settings of its fake."""
+        return {name: {**section, "access": {"open": True}} for name, section in self._sections.items()}
+
+    async def start(self) -> None:
+        """Start it and wait until every channel is ready."""
+        await self.spawn("run", "--config", "config.yaml")
+        for _ in range(600):
+            if await self._ready():
+                return
+            assert not self._ended(), self.log()
+        raise AssertionError(self.log())
+
+    async def _ready(self) -> bool:
+        await asyncio.sleep(0.05)
+        try:
+            report = await operations.call(self.data, "status", {})
+        except (operations.NotRunning, OSError):
+            return False
+        return len(report["channels"]) == 4 and all(one["health"] == "ready" for one in report["channels"].values())
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, folder: Path, **settings: Any) -> AsyncIterator[Town]:
+        """The platforms and the model, the service running; killed at the end."""
+        async with AsyncExitStack() as stack:
+            enter = stack.enter_async_context
+            model = await enter(FakeModel())
+            chats = await enter(fake_telegram.FakeTelegram())
+            team = await enter(fake_slack.FakeSlack())
+            guild = await enter(fake_discord.FakeDiscord())
+            tenant = await enter(fake_feishu.FakeFeishu())
+            sections: dict[str, dict[str, Any]] = {
+                "telegram": {"token": fake_telegram.TOKEN, "base_url": chats.base_url, "overall": 1000.0},
+                "slack": {
+                    "bot_token": fake_slack.BOT_TOKEN,
+                    "app_token": fake_slack.APP_TOKEN,
+                    "base_url": team.api_url,
+                },
+                "discord": {
+                    "token": fake_discord.TOKEN,
+                    "base_url": guild.api_url,
+                    "gateway_url": guild.gateway_url,
+                },
+                "feishu": {
+                    "app_id": fake_feishu.APP,
+                    "app_secret": fake_feishu.SECRET,
+                    "domain": tenant.base_url,
+                },
+            }
+            unused = Secret("unused")
+            rigs: dict[str, Rig] = {
+                "telegram": TelegramRig(chats, telegram.Settings(token=unused)),
+                "slack": SlackRig(team, slack.Settings(unused, unused)),
+                "discord": DiscordRig(guild, discord.Settings(token=unused)),
+                "feishu": FeishuRig(tenant, feishu.Settings(app_id="unused", app_secret=unused)),
+            }
+            town = cls(folder, model, rigs, sections, settings)
+            await town.start()
+            try:
+                yield town
+            finally:
+                await town.kill()
+                assert "Traceback" not in town.log(), town.log()
+
+    async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 20) -> list[str]:
+        """What people on this platform see of the bot in a topic, as soon as `text` is part of it."""
+        rig = self.rigs[name]
+        await until(lambda: text in "\n".join(rig.visible(topic)), seconds, f"{text!r} on {name}")
+        return rig.visible(topic)

@@ -1,0 +1,258 @@
+"""Engines that a test may need and a machine may lack."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.base import SandboxError, SandboxUnavailable
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.disk.folders import PlainFolders
+from sandbox.disk.loop_images import Images
+from sandbox.docker.client import Engine, Missing
+from sandbox.docker.provider import Docker
+from sandbox.docker.spec import DockerSettings
+from sandbox.network.service import Egress
+from sandbox.settings import Settings
+
+IMAGE = "fawn-sandbox:test"
+HOST = "unix:///var/run/docker.sock"
+SCRIPTS = Path(__file__).parents[2] / "packaging"
+
+
+def _problem(probe: Callable[[], Awaitable[None]]) -> str:
+    """Why something does not work here, with the fix; "" when it does."""
+    problems: list[str] = []
+
+    async def run() -> None:
+        try:
+            await probe()
+        except SandboxUnavailable as error:
+            problems.append(str(error))
+
+    # A loop of its own: the test that asks may already be inside one.
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="probe")
+    thread.start()
+    thread.join()
+    return "".join(problems)
+
+
+@functools.cache
+def bubblewrap_problem() -> str:
+    """Why bubblewrap does not work here, with the fix; "" when it does."""
+
+    async def probe() -> None:
+        provider = Bubblewrap(Settings(Path("skills")))
+        try:
+            await provider.check()
+        finally:
+            await provider.close()
+
+    return _problem(probe)
+
+
+@functools.cache
+def docker_problem() -> str:
+    """Why Docker does not work here, with the fix; "" when it does, and then the image of the tests is there."""
+
+    async def probe() -> None:
+        engine = Engine(HOST)
+        try:
+            await engine.image(IMAGE)
+        except Missing:
+            made = await asyncio.to_thread(subprocess.run, [SCRIPTS / "test-image"], capture_output=True, text=True)
+            if made.returncode:
+                raise SandboxUnavailable(f"packaging/test-image failed: {made.stderr}") from None
+        except SandboxUnavailable as error:
+            raise SandboxUnavailable(f"{error} (on Debian: packaging/engine)") from error
+        finally:
+            await engine.close()
+
+    return _problem(probe)
+
+
+def _need(problem: str) -> None:
+    """Skip the test, or fail it where FAWN_REQUIRE_ENGINES=1 forbids that."""
+    if problem:
+        if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
+            pytest.fail(problem)
+        pytest.skip(problem)
+
+
+def need_bubblewrap() -> None:
+    """For tests that run commands in bubblewrap."""
+    _need(bubblewrap_problem())
+
+
+def need_docker() -> None:
+    """For tests that run commands in a container."""
+    _need(docker_problem())
+
+
+@functools.cache
+def images_problem() -> str:
+    """Why file systems in images do not work here, with the fix; "" when they do."""
+
+    async def probe() -> None:
+        with tempfile.TemporaryDirectory(prefix="fawn-") as folder, unmounted(Path(folder)):
+            await Images(Path(folder) / "threads", 16, make=True).check(Folders(Path("skills")))
+
+    return _problem(probe)
+
+
+def need_images() -> None:
+    """For tests that mount images."""
+    _need(images_problem())
+
+
+def need_chromium() -> None:
+    """For tests that look at a page in a browser."""
+    _need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
+
+
+def measured(size_mb: int = 1000) -> PlainFolders:
+    """Plain folders, as by default."""
+    return PlainFolders(Path(), size_mb)
+
+
+@contextmanager
+def unmounted(folder: Path) -> Iterator[None]:
+    """Leave nothing mounted below `folder`, however it ends."""
+    try:
+        yield
+    finally:
+        for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+            place = line.split(" ")[1].replace("\\040", " ")
+            if Path(place).is_relative_to(folder):
+                subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def docker_settings(folder: Path, **more: Any) -> DockerSettings:
+    """Settings whose data lies below `folder`, which tells their containers from everybody else's."""
+    return DockerSettings(folder / "skills", state=folder / "state", **{"image": IMAGE, "host": HOST, **more})
+
+
+@asynccontextmanager
+async def docker_provider(settings: DockerSettings, egress: Egress | None = None) -> AsyncIterator[Docker]:
+    """A provider; at the end none of its containers is left, and nobody else's is touched."""
+    need_docker()
+    made = Docker(settings, egress)
+    try:
+        yield made
+    finally:
+        await made.reap(0)
+        await made.close()
+
+
+class Spare:
+    """An engine to be stopped and started, in a network of its own. Needs root, and a folder with a short path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.host = f"unix://{folder}/sock"
+
+    async def start(self) -> None:
+        place = self._folder
+        with (place / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                "unshare", "--net", "dockerd", "--host", self.host, "--data-root", place / "data", "--exec-root",
+                place / "exec", "--pidfile", place / "pid", stdout=log, stderr=log,
+            )  # fmt: skip
+        engine = Engine(self.host)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await engine.info()
+                except SandboxError:
+                    assert self._process.returncode is None, (place / "log").read_text()[-2000:]
+                    await asyncio.sleep(0.1)
+                else:
+                    break
+        await engine.close()
+
+    async def take(self, image: str) -> None:
+        """Copy an image of the usual engine."""
+        copy = f"docker --host {HOST} save {image} | docker --host {self.host} load"
+        process = await asyncio.create_subprocess_shell(copy, stdout=asyncio.subprocess.DEVNULL)
+        assert await process.wait() == 0
+
+    async def stop(self) -> None:
+        """As an operator does it: containers end too."""
+        self._process.terminate()
+        await self._process.wait()
+
+
+class Front:
+    """A socket before the engine, which can go away and come back as an engine does that is stopped and started."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self._path}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, self._path)
+
+    async def stop(self) -> None:
+        """Nobody is served any more, every connection is cut."""
+        assert self._server
+        self._server.close()
+        for client in list(self._clients):
+            client.cancel()
+        if self._clients:
+            await asyncio.wait(self._clients)
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = asyncio.create_task(self._carry(reader, writer), name="front")
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+        client.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        engine_reader, engine_writer = await asyncio.open_unix_connection(HOST.removeprefix("unix://"))
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+
+        ways = [asyncio.create_task(pump(reader, engine_writer)), asyncio.create_task(pump(engine_reader, writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.wait(ways)
+            engine_writer.close()
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """As a user without rights, also where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.setegid(65534)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)

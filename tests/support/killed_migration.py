@@ -1,0 +1,95 @@
+"""`python -m tests.support.killed_migration FOLDER`: migrate a database of the first version and die on the way: before
+the first step, before the second … until one comes through. Each death is followed by a start that nobody disturbs.
+
+A step is a call that changes something: a statement, a commit, a file that moves. A profiler sees them. Each try is a
+process of its own, forked where Alembic is loaded already. Prints how many there were.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bot.storage import migrate
+
+STEPS = {"execute", "commit", "backup", "replace", "mkdir", "rmdir", "unlink", "fsync"}
+ROWS = 20
+
+
+def main(folder: Path) -> int:
+    """Try all of them. Raises AssertionError."""
+    for name in ("alembic.command", "alembic.config", "sqlalchemy.dialects.sqlite.pysqlite"):
+        importlib.import_module(name)
+    first = folder / "first"
+    first.mkdir()
+    _make(first)
+    for step in count(1):
+        data = folder / "data"
+        shutil.copytree(first, data)
+        if _end(data, step) == 0:
+            return step - 1
+        assert _end(data) == 0, f"the start after a death before step {step} failed"
+        _check(data)
+        shutil.rmtree(data)
+    raise AssertionError
+
+
+def _make(folder: Path) -> None:
+    """A database of the first version, the last rows in its log alone, as a killed service leaves it."""
+    path = folder / "fawn.db"
+    migrate.upgrade(path, revision="0001")
+    pid = os.fork()
+    if pid == 0:
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA journal_mode=WAL")
+        sql = "INSERT INTO outbox(key, kind, thread, payload, created) VALUES (?, 'say', 't', 'x', 0)"
+        connection.executemany(sql, [(str(number),) for number in range(ROWS)])
+        connection.commit()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert (folder / "fawn.db-wal").stat().st_size
+
+
+def _end(data: Path, step: int = 0) -> int:
+    """How a process ends that migrates, and dies before its `step`th step."""
+    pid = os.fork()
+    if pid == 0:
+        left = step
+
+        def watch(frame: FrameType, event: str, called: Any) -> None:
+            nonlocal left
+            if event == "c_call" and called.__name__ in STEPS:
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.setprofile(watch)
+        migrate.migrate(data / "fawn.db")
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _check(data: Path) -> None:
+    """Nothing is lost, nothing of the migration is left over, and the last backup is whole."""
+    assert migrate.revision(data / "fawn.db") == migrate.HEAD
+    rows = "SELECT key FROM outbox ORDER BY id"
+    for path in (data / "fawn.db", *(data / "backups").glob("*.db")):
+        connection = sqlite3.connect(path)
+        assert connection.execute(rows).fetchall() == [(str(number),) for number in range(ROWS)]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        connection.close()
+    assert list((data / "backups").glob("*.db"))
+    assert {path.name for path in data.iterdir()} <= {"fawn.db", "backups", "migrating"}
+    assert {path.suffix for path in (data / "backups").iterdir()} == {".db"}
+
+
+if __name__ == "__main__":
+    print(main(Path(sys.argv[1])))

@@ -1,0 +1,288 @@
+"""Four platforms full of people who talk, and a service that is killed among them again and again.
+
+Whatever happens, each message is answered once, and each command has its effect at most once: `check` counts. The
+trouble beside kill -9: a wall clock that steps, SIGSTOP, a disk without room, answers of 504 after the effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import signal
+import sqlite3
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.all_platforms import Town
+from tests.support.service_process import ask, bash
+
+PLATFORMS = ("telegram", "slack", "discord", "feishu")
+FAILED = "⚠️"  # an honest failure: only where the disk had no room
+APOLOGY = "I can't store messages at the moment"  # likewise
+PROGRESS = "▸ "  # of a post that nobody knows of: likewise, and where Telegram's answer was lost
+UNCONFIRMED = "and no answer came"  # in a dead letter: each try of a post was killed, or answered by a 504
+UNCONFIRMED_NOTICE = "I sent "  # what the chat is told then
+UNDER_WAY = ": in_progress"  # the same on Slack
+REPEAT = re.compile(r"^↻[^\n]*?:\s*")
+LOOK = 0.1  # seconds between two looks for an answer
+TOPIC_LASTS = 6  # messages, then a talker goes on in a new one
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What happens. The rarer kinds of trouble are spread evenly among the kills."""
+
+    kills: int
+    life: tuple[float, float] = (0.1, 2.5)  # seconds of a service between its start and its death
+    unborn: float = 0.2  # so many are killed before they are ready
+    talkers: int = 2  # on each platform, the first in the direct chat
+    gateway: float = 0.3  # chance of a 504 after the effect, per kill
+    stops: int = 0
+    stop_seconds: float = 35.0
+    steps: int = 0
+    fulls: int = 0
+    full_seconds: float = 5.0
+    clock: Path | None = None  # the file with the clock's step (bench/clock.c)
+    rest: float = 120.0  # seconds that the last answers may take
+
+
+@dataclass(slots=True)
+class Figures:
+    """What happened, and what became of it."""
+
+    kills: int = 0
+    stops: int = 0
+    steps: int = 0
+    fulls: int = 0
+    gateways: int = 0
+    asked: int = 0
+    answered: int = 0
+    repeats: int = 0  # marked ones, on Telegram
+    effects: int = 0
+    interrupted: int = 0  # commands whose effect did not come: the model was told that their outcome is unknown
+    failed: int = 0  # turns that ended with an honest failure
+    left: int = 0  # apologies, and progress that nobody took away
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    unconfirmed: int = 0  # answers that every try showed, and that no try was told of: dead letters with a notice
+    strange: list[str] = field(default_factory=list)  # what else stands in the chats
+    ended: list[str] = field(default_factory=list)  # the last words of services that ended by themselves
+
+    @property
+    def faults(self) -> list[str]:
+        """Everything that must not be."""
+        named = (("lost", self.lost), ("doubled", self.doubled), ("strange", self.strange), ("ended", self.ended))
+        return [f"{name}: {each}" for name, these in named for each in these]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kills} kills, {self.steps} clock steps, {self.stops} SIGSTOPs, {self.fulls} full disks,"
+            f" {self.gateways} times 504: {self.asked} messages, {self.answered} answered, {self.failed} of them by an"
+            f" honest failure; {self.repeats} marked repeats, {self.effects} effects ({self.interrupted} interrupted),"
+            f" {self.left} left over, {self.unconfirmed} unconfirmed; {len(self.lost)} lost, {len(self.doubled)}"
+            f" doubled, {len(self.strange)} strange, {len(self.ended)} ended by themselves"
+        )
+
+
+@dataclass(slots=True)
+class Talker:
+    """Somebody who asks, waits for the answer, and asks again."""
+
+    platform: str
+    number: int
+    asked: list[tuple[int, str]] = field(default_factory=list)  # topic, word
+    effects: list[str] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
+
+    async def talk(self, town: Town, stop: asyncio.Event, figures: Figures, dice: random.Random) -> None:
+        """Until everybody is to stop; the last answer is waited for."""
+        while not stop.is_set():
+            number = next(self.numbers)
+            topic = self.number * 1000 + number // TOPIC_LASTS + 1 if self.number else 0
+            word = f"{self.platform}-{self.number}-{number}"
+            steps = []
+            if dice.random() < 0.5:
+                self.effects.append(word)
+                steps = [bash(f"echo {word} >> /mnt/user-data/workspace/effects")]
+            text = ask(steps=steps, text=answer(word), delay_ms=dice.choice((0, 50, 300)), id=word)
+            rig = town.rigs[self.platform]
+            failures = "\n".join(rig.visible(topic)).count(FAILED)
+            self.asked.append((topic, word))
+            figures.asked += 1
+            rig.mutter(text, topic, mention=bool(topic))
+            while answer(word) not in (shown := "\n".join(rig.visible(topic))) and shown.count(FAILED) == failures:
+                await asyncio.sleep(LOOK)
+            figures.answered += 1
+            while not ended(town, word):  # what is written before would be taken into the same turn
+                await asyncio.sleep(LOOK)
+
+
+def ended(town: Town, word: str) -> bool:
+    """Whether the turn that this was asked of is over."""
+    latest = "(SELECT run, payload FROM inbox ORDER BY id DESC LIMIT 300)"
+    sql = f"SELECT 1 FROM {latest} i JOIN runs r ON r.id=i.run WHERE r.finished IS NOT NULL"  # noqa: S608 — constants
+    try:
+        return bool(town.rows(f"{sql} AND CAST(i.payload AS TEXT) LIKE '%{answer(word)}%'"))
+    except sqlite3.OperationalError:  # a full disk has no room for what a reader needs, either
+        return False
+
+
+def answer(word: str) -> str:
+    return f"answer {word}!"
+
+
+class Havoc:
+    """One run. `stop` ends it early, with honest figures."""
+
+    def __init__(self, town: Town, plan: Plan, seed: int | None = None) -> None:
+        self.figures = Figures()
+        self.stop = asyncio.Event()
+        self._town, self._plan = town, plan
+        self._dice = random.Random(seed)
+        self._talkers = [Talker(name, number) for name in PLATFORMS for number in range(plan.talkers)]
+
+    async def run(self) -> Figures:
+        """All of it, with the count at the end."""
+        figures, quiet = self.figures, asyncio.Event()
+        talks = [
+            asyncio.create_task(
+                each.talk(self._town, quiet, figures, self._dice), name=f"{each.platform} {each.number}"
+            )
+            for each in self._talkers
+        ]
+        try:
+            await self._trouble()
+        finally:
+            quiet.set()
+        await asyncio.wait(talks, timeout=self._plan.rest)
+        for task in talks:
+            task.cancel()
+        try:
+            await self._town.quiet(self._plan.rest)
+        except TimeoutError as error:
+            figures.strange.append(str(error))
+        self._note_end()
+        self._check()
+        if figures.failed and not figures.fulls:
+            figures.strange.append(f"{figures.failed} turns failed")
+        return figures
+
+    async def _trouble(self) -> None:
+        plan, dice, figures = self._plan, self._dice, self.figures
+        while figures.kills < plan.kills and not self.stop.is_set():
+            share = (figures.kills + 1) / (plan.kills + 1)
+            if dice.random() < plan.gateway:
+                self._town.rigs[dice.choice(PLATFORMS)].wire.fault("error", "post", code=504, after=True)
+                figures.gateways += 1
+            await asyncio.sleep(dice.uniform(*plan.life))
+            if figures.steps < int(plan.steps * share + 0.5):
+                self._step(dice.uniform(-3600, 3600))
+            if figures.stops < int(plan.stops * share + 0.5):
+                await self._pause()
+            if figures.fulls < int(plan.fulls * share + 0.5):
+                await self._fill()
+            await self._kill()
+            while dice.random() < plan.unborn:
+                await self._town.spawn("run", "--config", "config.yaml")
+                await asyncio.sleep(dice.uniform(0.02, 1.0))
+                await self._kill()
+            await self._start()
+
+    async def _start(self) -> None:
+        """Until it listens everywhere; one that does not is found by the next kill."""
+        try:
+            await self._town.start()
+        except AssertionError:
+            if self._town.process and self._town.process.returncode is None:
+                self.figures.strange.append("a start that was not ready in time")
+
+    async def _kill(self) -> None:
+        self._note_end()
+        await self._town.kill()
+        self.figures.kills += 1
+
+    def _note_end(self) -> None:
+        """Somebody else than we ended it?"""
+        process = self._town.process
+        if process and process.returncode is not None:
+            self.figures.ended.append(f"exit {process.returncode}: …{self._town.log()[-600:]}")
+
+    def _step(self, seconds: float) -> None:
+        assert self._plan.clock
+        with self._plan.clock.open("r+b") as file:  # never shorter: it is mapped
+            file.write(struct.pack("d", seconds))
+        self.figures.steps += 1
+
+    async def _pause(self) -> None:
+        """As when a laptop sleeps, or a machine is moved."""
+        process = self._town.process
+        if process and process.returncode is None:
+            process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(self._plan.stop_seconds)
+            process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(2)
+            self.figures.stops += 1
+
+    async def _fill(self) -> None:
+        """No room in data_dir for a while, while people talk."""
+        ballast = self._town.data / "ballast"
+        try:
+            with ballast.open("wb", buffering=0) as file:
+                while file.write(bytes(1 << 20)) == 1 << 20:
+                    pass
+        except OSError:
+            pass
+        await asyncio.sleep(self._plan.full_seconds)
+        ballast.unlink()
+        await asyncio.sleep(2)
+        self.figures.fulls += 1
+
+    # ------------------------------------------------------------ the count
+
+    def _check(self) -> None:
+        figures = self.figures
+        for talker in self._talkers:
+            for topic in sorted({topic for topic, _ in talker.asked}):
+                words = [word for at, word in talker.asked if at == topic]
+                self._check_chat(talker.platform, topic, words)
+        files = self._town.data.glob("threads/*/workspace/effects")
+        seen = Counter(line for file in files for line in file.read_text().split())
+        figures.effects = len(seen)
+        figures.doubled += [f"effect {word}" for word, count in seen.items() if count > 1]
+        figures.interrupted = len({word for talker in self._talkers for word in talker.effects} - seen.keys())
+        rows = self._town.rows("SELECT kind, error FROM outbox WHERE state=3")
+        rows += self._town.rows("SELECT kind, error FROM inbox WHERE state=3")
+        unconfirmed = [row for row in rows if UNCONFIRMED in row[1]]  # posted twice, and never answered but by a 504
+        figures.unconfirmed += len(unconfirmed)
+        figures.strange += [f"dead letter {row}" for row in rows if row not in unconfirmed]
+        if len(unconfirmed) > figures.gateways + figures.kills // 100:
+            figures.strange.append(f"{len(unconfirmed)} unconfirmed answers after {figures.gateways} times 504")
+
+    def _check_chat(self, platform: str, topic: int, words: list[str]) -> None:
+        figures, shown = self.figures, self._town.rigs[platform].visible(topic)
+        whole, exact = Counter(REPEAT.sub("", text) for text in shown if FAILED not in text), Counter(shown)
+        failed = len(shown) - whole.total()
+        for word in words:
+            expected = answer(word)
+            times = whole.pop(expected, 0)
+            if not times and failed:
+                failed -= 1
+                figures.failed += 1
+            elif not times:
+                figures.lost.append(word)
+            elif exact[expected] > 1 or (times > 1 and platform != "telegram"):
+                figures.doubled.append(word)
+            else:
+                figures.repeats += times - 1
+        known = [APOLOGY, PROGRESS] if figures.fulls else [PROGRESS] if platform == "telegram" else []
+        known += [UNCONFIRMED_NOTICE] if platform == "telegram" else []
+        passing = [text for text in whole if text.startswith(tuple(known)) or (figures.fulls and UNDER_WAY in text)]
+        figures.left += len(passing)
+        figures.strange += [f"{platform} {topic}: {text[:200]!r}" for text in whole.keys() - set(passing)]
+        figures.strange += [f"{platform} {topic}: {failed} more failures than messages without an answer"] * (
+            failed > 0
+        )

@@ -1,0 +1,165 @@
+"""What the channel contract needs of a platform: a connected channel, the people on the other side, and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, TypedDict, Unpack
+
+from agent.conversation import Message, Thread
+from channels.base import Channel
+from tests.support.recording_inbox import Box
+
+Call = Literal["post", "edit", "delete", "upload", "any"]
+"""The platform calls that the contract speaks of, whatever they are called there: a new message, a change of one (an
+append to a stream, too), taking one away, sending a file."""
+
+Trouble = Literal["flood", "error", "drop", "slow", "hang"]
+"""The kinds of `tests.fakes.server.Fault`."""
+
+
+class Rule(TypedDict, total=False):
+    """What else may be said of a `tests.fakes.server.Fault`, which has the defaults."""
+
+    times: int
+    after: bool
+    seconds: float
+    code: int
+    description: str
+    body: str
+
+
+ABILITIES = {
+    "edits": "a reply grows in place",
+    "redelivery": "an event may be delivered more than once",
+    "kept": "the platform keeps events for a bot that is away",
+    "catch_up": "history is read after an absence",
+    "topics": "threads inside a chat; `topic` n > 0 is one in a group, 0 the direct chat",
+    "follow_up": "a message in a thread counts without a mention when the bot takes part there",
+    "buttons": "options of a question are pressed",
+    "uploads": "files out",
+    "downloads": "files in",
+    "captions": "a file may come with words",
+    "amend": "edits of a person's message are told",
+    "withdraw": "deletions of a person's message are told",
+    "reactions": "a reaction on the bot's message asks to stop",
+    "erase": "somebody may delete a message of the bot's",
+    "native": "the platform has a way of its own to give a command (slash or application commands, a menu)",
+    "menu": "the platform lists the bot's commands by name, as they were announced",
+    "earlier": "what stood in a thread before is read as context",
+    "mentions": "a person can be pinged in a group",
+    "once": "a post accepted without an answer shows once (idempotency key, or looked up)",
+    "wire": "a server that can be made to fail",
+    "socket": "events come over a connection that can break or go deaf",
+    "apology": "says in the chat that a message could not be stored",
+}
+"""What a rig may say that its platform can."""
+
+
+class Wire(Protocol):
+    """The platform's side of the wire: made to fail, and asked what it got."""
+
+    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
+        """As `tests.fakes.server.Fault`, for one kind of call (in one topic, when one is given; `times` -1: for good).
+
+        `flood` is a 429 with the platform's way to say `seconds`; `error` with a `code` below 500 a refusal for good in
+        the platform's own form, from 500 on a fault of the server, with `body` one of a proxy before it.
+        """
+
+    def count(self, call: Call) -> int:
+        """How many such calls arrived, failed ones included."""
+
+    def topics(self) -> set[int]:
+        """The topics that the calls into chats were addressed to so far, 0 for none."""
+
+    def stall(self, count: int) -> None:
+        """From now on only the first `count` bytes of a file come, and then nothing more."""
+
+    async def stop(self) -> None:
+        """The platform goes away: nobody listens on its port."""
+
+    async def start(self) -> None:
+        """It is back, on the same port, with what it knew."""
+
+    def abort(self) -> None:
+        """Every connection for events breaks (nothing to do where events are polled)."""
+
+    def deafen(self) -> None:
+        """Connections stay open, but no event and no answer to a ping comes any more, until they are made anew."""
+
+
+class Rig(Protocol):
+    """A connected channel and its people. What `can` names of ABILITIES is demanded of the channel by the contract."""
+
+    name: str
+    can: frozenset[str]
+    box: Box
+
+    @property
+    def channel(self) -> Channel:
+        """The channel of now: a new one after a restart."""
+
+    @property
+    def wire(self) -> Wire: ...
+
+    @classmethod
+    def start(cls, folder: Path, **settings: Any) -> AbstractAsyncContextManager[Self]:
+        """The platform, and the channel listening to it into `box`; `settings` replace those of the channel."""
+
+    async def leave(self) -> None:
+        """The service's process ends: the channel is closed, the platform goes on, what is said now is missed."""
+
+    async def back(self) -> None:
+        """It is back: a new channel, listening into the same `box`."""
+
+    # ------------------------------------------------------------ people
+
+    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
+        """A person writes (in a topic: with a mention of the bot, unless told otherwise); gives the message as it was
+        received."""
+
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+        """A person writes, and nobody waits for it to be received."""
+
+    def redeliver(self) -> None:
+        """The platform delivers the last event once more, as it does."""
+
+    def send_file(self, name: str, data: bytes, caption: str = "") -> None:
+        """A person sends a file into the direct chat."""
+
+    def amend(self, text: str) -> None:
+        """A person edits their last message in the direct chat."""
+
+    def withdraw(self) -> None:
+        """A person deletes it."""
+
+    def react(self, topic: int = 0) -> None:
+        """A person puts ❌ on the bot's last message."""
+
+    def erase(self, topic: int = 0) -> None:
+        """Somebody deletes the bot's last message."""
+
+    def command(self, text: str) -> None:
+        """A person uses a native command in the direct chat, such as "stop" or "model demo"."""
+
+    def buttons(self, topic: int = 0) -> list[str]:
+        """The labels under the bot's last message."""
+
+    def press(self, label: str, topic: int = 0) -> None:
+        """A person presses one, of the last message that has it."""
+
+    def felt(self) -> bool:
+        """The last press or native command was answered by the bot, as the platform wants it (the spinner is gone)."""
+
+    def thread(self, topic: int = 0) -> Thread:
+        """The conversation in which `say` writes."""
+
+    def visible(self, topic: int = 0) -> list[str]:
+        """What people see there of the bot, message by message (where there is no grid of messages: all of it)."""
+
+    def pinged(self, topic: int = 0) -> Sequence[str]:
+        """The people (platform user ids) whom the bot's messages there notified by a mention."""
+
+    def commands(self) -> list[str]:
+        """The names of the native commands that the platform lists for the bot."""

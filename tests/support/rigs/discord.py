@@ -1,0 +1,142 @@
+"""Discord for the channel contract: topic 0 is Jane's direct chat, topic n the thread on a mention of hers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from agent.conversation import Secret, Thread
+from channels import discord
+from channels.base import Health
+from channels.discord import Settings
+from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
+from tests.fakes.server import until
+from tests.support.rigs.base import ABILITIES, Call
+from tests.support.rigs.platform import FakeRig, FakeWire
+
+CALLS: dict[Call, tuple[str, ...]] = {
+    "post": ("createMessage",),
+    "edit": ("editMessage",),
+    "delete": ("deleteMessage",),
+    "upload": ("createMessage",),
+    "any": ("*",),
+}
+
+
+class DiscordWire(FakeWire):
+    """The fake in the contract's words."""
+
+    def __init__(self, rig: DiscordRig) -> None:
+        super().__init__(rig.server, CALLS)
+        self._rig = rig
+
+    def where(self, topic: int) -> dict[str, Any]:
+        return {"chat": int(self._rig.room(topic))}
+
+    def count(self, call: Call) -> int:
+        wanted = CALLS[call]
+        calls = [each for each in self._rig.server.calls if each.method in wanted or "*" in wanted]
+        return len([each for each in calls if bool(each.files) == (call == "upload") or call == "any"])
+
+    def topics(self) -> set[int]:
+        known = {self._rig.room(topic): topic for topic in self._rig.topics}
+        known |= {self._rig.room(0): 0}
+        methods = ("createMessage", "editMessage", "deleteMessage")
+        return {known[call.channel] for call in self._rig.server.calls_of(*methods) if call.channel in known}
+
+
+class DiscordRig(FakeRig):
+    """One server, one channel, Jane."""
+
+    name = "discord"
+    can = frozenset(ABILITIES) - {"kept"}  # what counts is the history
+
+    def __init__(self, server: FakeDiscord, settings: Settings) -> None:
+        super().__init__(lambda: discord.connect(settings))
+        self.server = server
+        self.topics: dict[int, str] = {}  # topic → the message its thread hangs on
+        self._last: tuple[str, str] = ("", "")  # the last message: its room and id
+        self._token = ""
+
+    @property
+    def wire(self) -> DiscordWire:
+        return DiscordWire(self)
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
+        async with FakeDiscord() as server:
+            server.heartbeat = 0.5
+            plain = Settings(token=Secret(TOKEN), base_url=server.api_url, gateway_url=server.gateway_url)
+            async with cls(server, replace(plain, **{"per_channel": 4.0, **settings})).running() as rig:
+                yield rig
+
+    async def back(self) -> None:
+        await super().back()
+        await until(lambda: self.channel.readiness().health is Health.READY)
+
+    # ------------------------------------------------------------ people
+
+    def room(self, topic: int) -> str:
+        """The id of the channel that a topic is; its thread is there as soon as somebody opened it."""
+        if not topic:
+            return self.server.direct().id
+        if topic not in self.topics:
+            opening = self.server.say(f"topic {topic}", CHANNEL, quiet=True)
+            self.topics[topic] = opening["id"]
+            self.server.thread(CHANNEL, f"topic {topic}", JANE, opening["id"])
+        return self.topics[topic]
+
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+        room = self.room(topic)
+        self._last = room, self.server.say(text, room, mention=mention and bool(topic))["id"]
+
+    def redeliver(self) -> None:
+        self.server.redeliver()
+
+    def send_file(self, name: str, data: bytes, caption: str = "") -> None:
+        self.server.send_file(name, data, caption)
+
+    def amend(self, text: str) -> None:
+        self.server.amend(self._last[1], text)
+
+    def withdraw(self) -> None:
+        self.server.withdraw(self._last[1])
+
+    def react(self, topic: int = 0) -> None:
+        self.server.react(self.server.visible(self.room(topic))[-1].id, self.room(topic))
+
+    def erase(self, topic: int = 0) -> None:
+        self.server.withdraw(self.server.visible(self.room(topic))[-1].id, self.room(topic))
+
+    def command(self, text: str) -> None:
+        name, _, words = text.partition(" ")
+        self._token = self.server.slash(name, words)
+
+    def buttons(self, topic: int = 0) -> list[str]:
+        shown = self.server.visible(self.room(topic))
+        return [label for label, _ in shown[-1].buttons] if shown else []
+
+    def press(self, label: str, topic: int = 0) -> None:
+        self._token = self.server.press(label, self.room(topic))
+
+    def felt(self) -> bool:
+        return bool(self.server.interactions[self._token]["answers"])
+
+    def thread(self, topic: int = 0) -> Thread:
+        if not topic:
+            return Thread("discord", "@me", self.room(0))
+        return Thread("discord", GUILD, CHANNEL, self.room(topic))
+
+    def visible(self, topic: int = 0) -> list[str]:
+        shown = self.server.visible(self.room(topic))
+        return ["\n".join(filter(None, [each.text, each.embed, *each.files])) for each in shown]
+
+    def pinged(self, topic: int = 0) -> Sequence[str]:
+        return [person for each in self.server.visible(self.room(topic)) for person in each.pinged]
+
+    def commands(self) -> list[str]:
+        return [command["name"] for command in self.server.commands]

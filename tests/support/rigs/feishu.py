@@ -1,0 +1,130 @@
+"""Feishu on its fake: a direct chat, and topics of a group that hang on a message each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from agent.conversation import Secret, Thread
+from channels import feishu
+from tests.fakes.feishu import APP, DIRECT, GROUP, SECRET, FakeFeishu, Said
+from tests.support.rigs.base import ABILITIES, Call
+from tests.support.rigs.platform import FakeRig, FakeWire
+
+METHODS: dict[Call, tuple[str, ...]] = {
+    "post": ("message.send",),
+    "edit": ("card.write", "card.replace", "message.update"),
+    "delete": ("message.recall",),
+    "upload": ("file.upload",),
+    "any": ("*",),
+}
+
+
+class FeishuWire(FakeWire):
+    """The fake in the contract's words."""
+
+    def __init__(self, server: FakeFeishu) -> None:
+        super().__init__(server, METHODS)
+        self._fake = server
+
+    def topics(self) -> set[int]:
+        return {self._fake.places[made.place] for made in self._fake.calls if made.place in self._fake.places}
+
+
+class FeishuRig(FakeRig):
+    """`tests.support.rigs.base.Rig` of Feishu."""
+
+    name = "feishu"
+    # Events are kept for hours only: what counts is the history. A file comes without words. Edits are not told: what a
+    # message says is read when its answer begins. The menu is made by hand.
+    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu"}
+
+    def __init__(self, server: FakeFeishu, settings: feishu.Settings) -> None:
+        super().__init__(lambda: feishu.connect(settings))
+        self.server = server
+        self.wire = FeishuWire(server)
+        self._away = False
+        self._roots: dict[int, str] = {}
+        self._said = ""  # the person's last message in the direct chat
+        self._event = ""  # the last press or entry of the menu
+        server.places[DIRECT] = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
+        async with FakeFeishu() as server:
+            plain = feishu.Settings(app_id=APP, app_secret=Secret(SECRET), domain=server.base_url)
+            async with cls(server, replace(plain, **settings)).running() as rig:
+                yield rig
+
+    async def leave(self) -> None:
+        self._away = True  # the platform's tries to deliver will have run out
+        await super().leave()
+
+    async def back(self) -> None:
+        self._away = False
+        await super().back()
+
+    # ------------------------------------------------------------ people
+
+    def root(self, topic: int) -> str:
+        """The message on which a topic hangs; "" for the direct chat."""
+        if topic and topic not in self._roots:
+            said = self.server.message({"text": f"about {topic}"}, chat=GROUP, silent=True)
+            self._roots[topic] = said.id
+            self.server.places[said.id] = topic
+        return self._roots.get(topic, "")
+
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+        if topic:
+            self.server.send(text, chat=GROUP, mention=mention, parent=self.root(topic), silent=self._away)
+        else:
+            self._said = self.server.send(text, silent=self._away).id
+
+    def redeliver(self) -> None:
+        self.server.redeliver()
+
+    def send_file(self, name: str, data: bytes, caption: str = "") -> None:
+        self.server.upload(name, data)
+
+    def withdraw(self) -> None:
+        self.server.recall(self._said)
+
+    def react(self, topic: int = 0) -> None:
+        self.server.react(self._shown(topic).id)
+
+    def erase(self, topic: int = 0) -> None:
+        self.server.recall(self._shown(topic).id)
+
+    def command(self, text: str) -> None:
+        self._event = self.server.choose(text.replace(" ", "_"))
+
+    def buttons(self, topic: int = 0) -> list[str]:
+        return [button["text"]["content"] for button in self.server.buttons(*self._place(topic))]
+
+    def press(self, label: str, topic: int = 0) -> None:
+        chat, root = self._place(topic)
+        self._event = self.server.press(label, chat=chat, root=root)
+
+    def felt(self) -> bool:
+        return not self._event or self.server.acknowledged(self._event)
+
+    def thread(self, topic: int = 0) -> Thread:
+        chat, root = self._place(topic)
+        return Thread("feishu", APP, chat, root)
+
+    def visible(self, topic: int = 0) -> list[str]:
+        return self.server.visible(*self._place(topic))
+
+    def pinged(self, topic: int = 0) -> Sequence[str]:
+        return self.server.pinged(*self._place(topic))
+
+    def _place(self, topic: int) -> tuple[str, str]:
+        return (GROUP, self.root(topic)) if topic else (DIRECT, "")
+
+    def _shown(self, topic: int) -> Said:
+        """The bot's last message."""
+        return self.server.bot_messages(*self._place(topic))[-1]

@@ -1,0 +1,143 @@
+"""What the rigs do alike: a channel that is kept going over a fake platform, its people, and the wire between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, Self, Unpack
+
+from agent.conversation import Message
+from channels.base import Channel
+from tests.support.recording_inbox import Box, Service
+from tests.support.rigs.base import Call, Rule, Trouble
+
+
+class Fake(Protocol):
+    """The platform's server, as `tests.fakes` have it."""
+
+    port: int
+    stall: float
+
+    def fault(self, kind: Trouble, method: str = "*", **rule: Any) -> object: ...
+
+    def calls_of(self, method: str, /) -> Sequence[object]: ...
+
+    async def start(self, port: int = 0) -> object: ...
+
+    async def stop(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def deafen(self) -> None: ...
+
+
+class FakeWire:
+    """`tests.support.rigs.base.Wire` over a fake; `methods` are the platform's names of the calls."""
+
+    def __init__(self, server: Fake, methods: Mapping[Call, tuple[str, ...]]) -> None:
+        self._server = server
+        self._methods = methods
+
+    def where(self, topic: int) -> dict[str, Any]:
+        """The rule of a fault that is for one topic only."""
+        return {"chat": topic}
+
+    def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
+        where = {} if topic is None else self.where(topic)
+        for method in self._methods[call]:
+            self._server.fault(kind, method, **where, **rule)
+
+    def count(self, call: Call) -> int:
+        return sum(len(self._server.calls_of(method.strip("*"))) for method in self._methods[call])
+
+    def stall(self, count: int) -> None:
+        self._server.stall = count
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def start(self) -> None:
+        await self._server.start(self._server.port)
+
+    def abort(self) -> None:
+        self._server.abort()
+
+    def deafen(self) -> None:
+        self._server.deafen()
+
+
+class FakeRig:
+    """A rig but for its platform: what is below "people" a platform's own rig overrides, as far as it `can`."""
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Channel]]) -> None:
+        self.box = Box()
+        self._connect = connect
+        self._service: Service | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Connected, and left in the end."""
+        await self.back()
+        try:
+            yield self
+        finally:
+            await self.leave()
+
+    @property
+    def channel(self) -> Channel:
+        assert self._service, "nothing is connected"
+        return self._service.channel
+
+    async def leave(self) -> None:
+        if self._service:
+            await self._service.end()
+
+    async def back(self) -> None:
+        self._service = Service(self._connect, self.box)
+        await self._service.begin()
+
+    async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
+        count = len(self.box.messages)
+        self.mutter(text, topic, mention=mention)
+        return await self.box.next(count + 1)
+
+    # ------------------------------------------------------------ people
+
+    def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
+        raise NotImplementedError
+
+    def redeliver(self) -> None:
+        raise NotImplementedError
+
+    def send_file(self, name: str, data: bytes, caption: str = "") -> None:
+        raise NotImplementedError
+
+    def amend(self, text: str) -> None:
+        raise NotImplementedError
+
+    def withdraw(self) -> None:
+        raise NotImplementedError
+
+    def react(self, topic: int = 0) -> None:
+        raise NotImplementedError
+
+    def erase(self, topic: int = 0) -> None:
+        raise NotImplementedError
+
+    def command(self, text: str) -> None:
+        raise NotImplementedError
+
+    def buttons(self, topic: int = 0) -> list[str]:
+        raise NotImplementedError
+
+    def press(self, label: str, topic: int = 0) -> None:
+        raise NotImplementedError
+
+    def felt(self) -> bool:
+        raise NotImplementedError
+
+    def pinged(self, topic: int = 0) -> Sequence[str]:
+        return []
+
+    def commands(self) -> list[str]:
+        raise NotImplementedError

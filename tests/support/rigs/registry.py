@@ -1,0 +1,73 @@
+"""Every channel's rig by name, and the little that all channel tests do with one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent.conversation import Final, Message
+from channels.base import Health, TryLater, Unknown
+from tests.fakes.server import until
+from tests.support.recording_inbox import Box, Memory, listening
+from tests.support.rigs.base import ABILITIES, Rig
+from tests.support.rigs.console import ConsoleRig
+from tests.support.rigs.discord import DiscordRig
+from tests.support.rigs.feishu import FeishuRig
+from tests.support.rigs.slack import SlackRig
+from tests.support.rigs.telegram import TelegramRig
+
+__all__ = ["RIGS", "Box", "ConsoleRig", "Memory", "Rig", "TelegramRig", "deliver", "demanded", "listening", "until"]
+
+RIGS: dict[str, type[Rig]] = {
+    "console": ConsoleRig,
+    "discord": DiscordRig,
+    "feishu": FeishuRig,
+    "slack": SlackRig,
+    "telegram": TelegramRig,
+}
+
+DEMANDED: set[str] = set()  # the abilities that some test of the contract demands
+
+
+def demanded(*abilities: str) -> pytest.MarkDecorator:
+    """A test of every channel whose platform offers this."""
+    assert ABILITIES.keys() >= set(abilities)
+    DEMANDED.update(abilities)
+    able = [name for name, kind in sorted(RIGS.items()) if kind.can.issuperset(abilities)]
+    return pytest.mark.parametrize("rig", able, indirect=True)
+
+
+async def ready(rig: Rig) -> None:
+    """Wait until the channel says that it is ready."""
+    await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20, what="readiness")
+
+
+async def heard(rig: Rig, text: str, topic: int = 0) -> Message:
+    """A person says this to the bot; the message as it was received, whatever else came before."""
+    rig.mutter(text, topic, mention=True)
+    await until(lambda: any(message.text == text for message in rig.box.messages), what=text)
+    return next(message for message in rig.box.messages if message.text == text)
+
+
+async def settled(rig: Rig, text: str, topic: int = 0) -> str:
+    """Everything visible, as soon as `text` is part of it."""
+    await until(lambda: text in "\n".join(rig.visible(topic)), what=text)
+    return "\n".join(rig.visible(topic))
+
+
+async def deliver(rig: Rig, final: Final, posts: Memory, topic: int = 0) -> int:
+    """Until it is visible, as the outbox does: a new reply over what is known, by type of error. Gives the tries."""
+    for tries in range(1, 30):
+        reply = rig.channel.reply(rig.thread(topic), Memory(posts.key, posts.rows))
+        try:
+            await reply.finish(final)
+        except TryLater as error:
+            await asyncio.sleep(min(error.after, 2.0))
+        except Unknown:
+            await asyncio.sleep(0)
+        else:
+            return tries
+        finally:
+            await reply.close()
+    raise AssertionError("never delivered")

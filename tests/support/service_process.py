@@ -1,0 +1,180 @@
+"""The real service as its own process, against the fake platforms: start it, kill it, ask it to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.support.forked_services import ROOT, Forked, fork
+
+PROGRAM = [sys.executable, "-m", "bot"]
+
+
+class Service:
+    """`fawn run` on a folder of its own, with one channel on Telegram. `settings` are merged into the configuration,
+    section by section. `forked` starts it from the nursery, which saves loading it."""
+
+    forked = True
+
+    def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, settings: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.telegram = telegram
+        self.model = model
+        self.process: asyncio.subprocess.Process | Forked | None = None
+        self.configure(settings)
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Write config.yaml; the next start reads it."""
+        config: dict[str, Any] = {
+            "config_version": 1,
+            "data_dir": str(self.data),
+            "models": [
+                {
+                    "name": "main",
+                    "use": "langchain_openai:ChatOpenAI",
+                    "model": "any",
+                    "base_url": f"{self.model.base_url}/v1",
+                    "api_key": "$OPENAI_API_KEY",
+                }
+            ],
+            "sandbox": {"image": "not-there"},  # bubblewrap where it is, whatever images this machine has
+            "channels": self.channels(),
+        }
+        for section, values in settings.items():
+            if isinstance(values, dict):
+                merged = config.setdefault(section, {})
+                for key, value in values.items():
+                    merged[key] = {**merged[key], **value} if isinstance(merged.get(key), dict) else value
+            else:
+                config[section] = values
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def channels(self) -> dict[str, dict[str, Any]]:
+        """The section of channels."""
+        token = {"token": "$TELEGRAM_BOT_TOKEN", "base_url": self.telegram.base_url}
+        return {"telegram": {**token, "access": {"open": True}}}
+
+    async def start(self) -> None:
+        """Start it and wait until it listens."""
+        polls = self.telegram.poll_count()
+        await self.spawn("run", "--config", "config.yaml")
+        await until(lambda: self.telegram.poll_count() > polls or self._ended(), 15, "the first getUpdates")
+        assert not self._ended(), self.log()
+
+    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process | Forked:
+        """Start the program with these arguments; its output is added to the log."""
+        if self.forked:
+            self.process = await fork(arguments, self.folder, self.environment(), self.folder / "log")
+            return self.process
+        with (self.folder / "log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *PROGRAM,
+                *arguments,
+                cwd=self.folder,
+                env=self.environment(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        return self.process
+
+    def environment(self) -> dict[str, str]:
+        names = ("PATH", "HOME", "LANG", "TMPDIR")
+        kept = {name: os.environ[name] for name in names if name in os.environ}
+        return {**kept, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "sk-test", "TELEGRAM_BOT_TOKEN": TOKEN}
+
+    async def fawn(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
+        """Run another command of the program on the same configuration; its exit code and what it printed."""
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            *arguments,
+            "--config",
+            "config.yaml",
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await asyncio.wait_for(process.communicate(stdin), 60)
+        assert process.returncode is not None
+        return process.returncode, out.decode()
+
+    async def kill(self) -> None:
+        """kill -9."""
+        assert self.process
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+    async def stop(self, seconds: float = 30) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        return await asyncio.wait_for(self.process.wait(), seconds)
+
+    async def restart(self) -> None:
+        """kill -9 and start again."""
+        await self.kill()
+        await self.start()
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace") if (self.folder / "log").exists() else ""
+
+    def _ended(self) -> bool:
+        return self.process is None or self.process.returncode is not None
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Look into the database from outside."""
+        connection = sqlite3.connect(f"file:{self.data / 'fawn.db'}?mode=ro", uri=True)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    async def quiet(self, seconds: float = 20) -> None:
+        """Until nothing waits to be done or delivered."""
+        await until(
+            lambda: (
+                not self.rows("SELECT 1 FROM conversations WHERE pending>0 LIMIT 1")
+                and not self.rows("SELECT 1 FROM inbox WHERE state=0 LIMIT 1")
+                and not self.rows("SELECT 1 FROM outbox WHERE state<2 LIMIT 1")
+            ),
+            seconds,
+            "an empty inbox and outbox",
+        )
+
+    def folder_of(self, conversation: str = "") -> Path:
+        """The only thread's folder (or the one with this much of its marker in it)."""
+        folders = list((self.data / "threads").iterdir())
+        assert len(folders) == 1, folders
+        return folders[0]
+
+
+def ask(**directive: Any) -> str:
+    """A message that tells the scripted model what to do (`tests/fakes/model_script.py`)."""
+    return f"please ::{json.dumps(directive)}"
+
+
+def bash(command: str, **more: Any) -> dict[str, Any]:
+    """A step of the scripted model: one bash call."""
+    return {"calls": [{"name": "bash", "args": {"command": command, **more}}]}
+
+
+def said(telegram: FakeTelegram, chat: int, topic: int | None = None) -> list[str]:
+    """What the bot's visible messages in a chat say, files as their names."""
+    return [shown.file_name or shown.text for shown in telegram.visible(chat, topic) if shown.by_bot]

@@ -1,0 +1,35 @@
+"""`python -m tests.support.traced_service FILE …`: the program, writing down every statement it gives to SQLite.
+
+The text with its parameters is needed: what a tracer of SQLite tells has the values in place of them, and a query with
+values may use an index that the same one with parameters may not.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bot.__main__ import main
+
+
+def run(file: Path, arguments: list[str]) -> int:
+    """Run the program; its exit code. A profiler sees each call of `Connection.execute`, on every thread."""
+    seen: dict[str, None] = {}
+
+    def watch(frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called.__name__ == "execute" and isinstance(called.__self__, sqlite3.Connection):
+            seen[frame.f_locals.get("sql", "")] = None
+
+    threading.setprofile(watch)
+    try:
+        return main(arguments)
+    finally:
+        file.write_text("\0".join(filter(None, seen)))
+
+
+if __name__ == "__main__":
+    sys.exit(run(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,155 @@
+"""The surroundings of a turn for tests: a ledger and an inbox of steering over real SQLite, a sandbox in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.context import Desk, Execute, Input, Replay, Upload
+from agent.conversation import Author, Message, Thread
+from sandbox.base import ROOT, Entry, FileFault, Match, Result, Sandbox
+from tests.support.agent_database import SqliteDatabase
+
+
+class SqliteLedger:
+    """The ledger of one conversation."""
+
+    def __init__(self, database: SqliteDatabase, conversation: str) -> None:
+        self._database = database
+        self._conversation = conversation
+
+    async def setup(self) -> None:
+        table = (
+            "CREATE TABLE IF NOT EXISTS ledger (conversation TEXT, call TEXT, result TEXT, UNIQUE(conversation, call))"
+        )
+        await self._database.run(lambda execute: execute(table, {}))
+
+    async def begin(self, call: str) -> Replay | None:
+        def work(execute: Execute) -> Replay | None:
+            at = {"conversation": self._conversation, "call": call}
+            rows = execute("SELECT result FROM ledger WHERE conversation = :conversation AND call = :call", at)
+            if rows:
+                return Replay(rows[0]["result"])
+            execute("INSERT INTO ledger VALUES (:conversation, :call, NULL)", at)
+            return None
+
+        return await self._database.run(work)
+
+    async def end(self, call: str, result: str) -> None:
+        at = {"conversation": self._conversation, "call": call, "result": result}
+        statement = "UPDATE ledger SET result = :result WHERE conversation = :conversation AND call = :call"
+        await self._database.run(lambda execute: execute(statement, at))
+
+
+class Waiting:
+    """Steering from a list: what a test puts in is unread once."""
+
+    def __init__(self, *inputs: Input) -> None:
+        self.inputs = list(inputs)
+
+    async def unread(self) -> tuple[Input, ...]:
+        taken, self.inputs = tuple(self.inputs), []
+        return taken
+
+
+class FolderSandbox:
+    """Files below a folder and bash on this machine: enough to try the agent, no isolation at all."""
+
+    def __init__(self, folder: Path, runs_commands: bool = True) -> None:
+        self.folder = folder
+        self.runs_commands = runs_commands
+
+    @property
+    def gone(self) -> bool:
+        return False
+
+    def _host(self, path: str) -> Path:
+        if not path.startswith(f"{ROOT}/"):
+            raise FileFault(f"{path} is outside {ROOT}")
+        return self.folder / path.removeprefix(f"{ROOT}/")
+
+    async def run(
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 120,
+        max_output: int = 64_000,
+        on_output: Callable[[str], Awaitable[None]] | None = None,
+    ) -> Result:
+        real = command.replace(ROOT, str(self.folder))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        process = await asyncio.create_subprocess_exec(
+            "bash", "-c", real, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=self.folder
+        )
+        try:
+            output, _ = await process.communicate()
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        text = output.decode().replace(str(self.folder), ROOT)
+        if on_output and text:
+            await on_output(text)
+        return Result(process.returncode, text, 0, cwd or ROOT)
+
+    async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        try:
+            return self._host(path).read_bytes()[offset : offset + limit]
+        except OSError as error:
+            raise FileFault(f"{path}: {error.strerror}") from None
+
+    async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
+        host = self._host(path)
+        host.parent.mkdir(parents=True, exist_ok=True)
+        with host.open("ab" if append else "wb") as file:
+            file.write(data)
+
+    async def stat(self, path: str) -> Entry:
+        host = self._host(path)
+        if not host.exists():
+            raise FileFault(f"{path}: no such file")
+        return Entry(path, host.stat().st_size, "folder" if host.is_dir() else "file")
+
+    async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
+        return [await self.stat(f"{path}/{entry.name}") for entry in sorted(self._host(path).iterdir())][:limit]
+
+    async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
+        host = self._host(path)
+        return [f"{path}/{found.relative_to(host)}" for found in host.glob(pattern)][:limit]
+
+    async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
+        lines = self._host(path).read_text().splitlines()
+        return [Match(path, n, line) for n, line in enumerate(lines, 1) if re.search(regex, line)][:limit]
+
+
+class FolderMachine:
+    """A machine that counts how often it was warmed."""
+
+    def __init__(self, folder: Path, runs_commands: bool = True) -> None:
+        self.runs_commands = runs_commands
+        self.sandbox = FolderSandbox(folder, runs_commands)
+        self.warmed = 0
+
+    def warm(self) -> None:
+        self.warmed += 1
+
+    async def get(self) -> Sandbox:
+        return self.sandbox
+
+
+async def make_desk(database: SqliteDatabase, folder: Path, conversation: str = "c", *steering: Input) -> Desk:
+    """A desk over these."""
+    ledger = SqliteLedger(database, conversation)
+    await ledger.setup()
+    return Desk(FolderMachine(folder), ledger, Waiting(*steering))
+
+
+def say(text: str, key: str = "m1", name: str = "Jane", uploads: Sequence[Upload] = (), **more: Any) -> Input:
+    """A message of a person."""
+    message = Message(Thread("console", "w", "c"), key, key, Author("u1", name), text, 1795352700.0, **more)
+    return Input(message, tuple(uploads))

@@ -1,0 +1,122 @@
+"""A real agent on a scripted model over HTTP, with checkpoints in a real SQLite file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.tools import BaseTool
+
+from agent.context import Answer, Desk, Input, Turn
+from agent.conversation import Block, Done, Step, Text, View
+from agent.factory import Plan, build_agent
+from agent.models.settings import ModelSettings
+from agent.turn import Agent
+from tests.fakes.model import FakeModel
+from tests.support.agent_database import SqliteDatabase
+from tests.support.agent_tools import toolbox
+from tests.support.turn_context import FolderMachine, SqliteLedger, Waiting, make_desk
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[FakeModel]:
+    async with FakeModel() as server:
+        yield server
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+    async with SqliteDatabase(tmp_path / "agent.db") as opened:
+        yield opened
+
+
+@dataclass
+class Bench:
+    """An agent and what a test needs around it."""
+
+    agent: Agent
+    database: SqliteDatabase
+    folder: Path
+    waiting: Waiting = field(default_factory=Waiting)
+    machine: FolderMachine = field(init=False)
+
+    async def desk(self, conversation: str = "c") -> Desk:
+        """A desk for one turn; its machine and steering are the bench's."""
+        desk = await make_desk(self.database, self.folder, conversation)
+        desk.steering = self.waiting
+        assert isinstance(desk.machine, FolderMachine)
+        assert isinstance(desk.ledger, SqliteLedger)
+        self.machine = desk.machine
+        return desk
+
+    async def run(
+        self, *inputs: Input, conversation: str = "c", answers: tuple[Answer, ...] = (), **more: Any
+    ) -> list[Block]:
+        """All blocks of a turn."""
+        turn = Turn(conversation, inputs, answers=answers, window=0.0, **more)
+        return [block async for block in self.agent.run(turn, await self.desk(conversation))]
+
+    async def state(self, conversation: str = "c") -> list[Any]:
+        """The messages in the checkpoint."""
+        graph = self.agent._graphs[self.agent.lead]
+        found = await graph.aget_state({"configurable": {"thread_id": conversation}})
+        return list(found.values.get("messages", []))
+
+    async def tasks(self, conversation: str = "c") -> bool:
+        """Whether something is unfinished in the checkpoint."""
+        graph = self.agent._graphs[self.agent.lead]
+        return bool((await graph.aget_state({"configurable": {"thread_id": conversation}})).tasks)
+
+
+class Workshop:
+    """Makes benches and closes them."""
+
+    def __init__(self, model: FakeModel, database: SqliteDatabase, folder: Path, stack: AsyncExitStack) -> None:
+        self._model, self._database, self._folder, self._stack = model, database, folder, stack
+
+    async def __call__(
+        self,
+        *,
+        settings: tuple[ModelSettings, ...] = (),
+        retries: int = 3,
+        tools: Sequence[BaseTool] = (),
+        **plan: Any,
+    ) -> Bench:
+        entry = ModelSettings("main", model="scripted", base_url=f"{self._model.base_url}/v1", retries=retries)
+        wanted = Plan(**{"retry_seconds": 0.01, "zone": "Europe/Berlin", **plan})
+        agent = await build_agent(settings or (entry,), wanted, self._database, toolbox(*tools), commands=True)
+        self._stack.push_async_callback(agent.close)
+        return Bench(agent, self._database, self._folder)
+
+
+@pytest.fixture
+async def make(model: FakeModel, database: SqliteDatabase, tmp_path: Path) -> AsyncIterator[Workshop]:
+    async with AsyncExitStack() as stack:
+        yield Workshop(model, database, tmp_path / "files", stack)
+
+
+@pytest.fixture
+async def bench(make: Workshop) -> Bench:
+    return await make()
+
+
+def view(blocks: list[Block]) -> View:
+    """What a chat shows in the end; a turn ends with exactly one Done."""
+    assert [isinstance(block, Done) for block in blocks] == [False] * (len(blocks) - 1) + [True]
+    shown = View()
+    for block in blocks:
+        shown.add(block)
+    return shown
+
+
+def steps(blocks: list[Block]) -> list[tuple[str, str]]:
+    """Titles and states in order."""
+    return [(block.title, block.state) for block in blocks if isinstance(block, Step)]
+
+
+def texts(blocks: list[Block]) -> list[Text]:
+    return [block for block in blocks if isinstance(block, Text)]

@@ -1,0 +1,115 @@
+"""kill -9 at every point of a turn: no effect twice, no answer lost. The process is real, its files are real."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.model import FakeModel, words
+from tests.fakes.server import until
+
+CONVERSATIONS, TURNS, KILLS = 4, 3, 6
+
+
+def script(name: str) -> str:
+    """Two effects side by side, then a third, then an answer that names the turn."""
+    pair = [{"name": "effect", "args": {"text": f"{name}-{side}"}} for side in "ab"]
+    last = [{"name": "effect", "args": {"text": f"{name}-c"}}]
+    directive = {"steps": [{"calls": pair}, {"calls": last}], "word": f"{name}.", "tokens": 6, "tok_ms": 8, "id": name}
+    return "::" + json.dumps({**directive, "delay_ms": 20})
+
+
+class Worker:
+    """The process under test, started again after each kill."""
+
+    def __init__(self, folder: Path, url: str, turns: list[tuple[str, str, str]]) -> None:
+        self.command = [sys.executable, "-m", "tests.support.agent_worker", str(folder), url, json.dumps(turns)]
+        self.answers: dict[str, str] = {}
+
+    async def start(self) -> None:
+        self.process = await asyncio.create_subprocess_exec(*self.command, stdout=asyncio.subprocess.PIPE)
+        assert self.process.stdout
+        assert await self.process.stdout.readline() == b"ready\n"
+        self.reader = asyncio.create_task(self._read(), name="worker's answers")
+
+    async def _read(self) -> None:
+        assert self.process.stdout
+        while line := await self.process.stdout.readline():
+            key, text = json.loads(line)
+            assert self.answers.setdefault(key, text) == text
+
+    async def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it may have done all its work
+            self.process.kill()
+        await self.process.wait()
+        await self.reader
+
+    async def finish(self) -> None:
+        await asyncio.wait_for(self.process.wait(), 60)
+        await self.reader
+        assert self.process.returncode == 0
+
+
+def effects(folder: Path) -> Counter[str]:
+    path = folder / "files/workspace/effects"
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
+def owned_up(model: FakeModel) -> set[str]:
+    """The tool calls whose outcome the model was told to be unknown."""
+    results = (m for request in model.requests() for m in request.messages if m["role"] == "tool")
+    return {m["tool_call_id"] for m in results if "outcome is unknown" in m["content"]}
+
+
+async def test_57_killed_at_random_every_effect_happens_at_most_once(model: FakeModel, tmp_path: Path) -> None:
+    names = [f"c{c}t{t}" for c in range(CONVERSATIONS) for t in range(TURNS)]
+    worker = Worker(tmp_path, f"{model.base_url}/v1", [(name[:2], name, script(name)) for name in names])
+    for _ in range(KILLS):
+        await worker.start()
+        await asyncio.sleep(random.uniform(0.05, 0.5))
+        await worker.kill()
+    await worker.start()
+    await worker.finish()
+    assert worker.answers == {name: words(6, f"{name}.") for name in names}
+    assert not any(request.rejected for request in model.requests())
+    done = effects(tmp_path)
+    assert max(done.values()) == 1
+    wanted = {f"{name}-{side}" for name in names for side in "abc"}
+    assert set(done) <= wanted
+    assert len(wanted - set(done)) <= len(owned_up(model))  # what is not there, the model was told to check
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+async def test_57_killed_after_the_nth_effect(model: FakeModel, tmp_path: Path, after: int) -> None:
+    worker = Worker(tmp_path, f"{model.base_url}/v1", [("c", "k", script("x"))])
+    await worker.start()
+    await until(lambda: sum(effects(tmp_path).values()) >= after, what="the effect")
+    await worker.kill()
+    asked = len([r for r in model.requests("x") if r.end])
+    await worker.start()
+    await worker.finish()
+    assert worker.answers == {"k": words(6, "x.")}
+    done = effects(tmp_path)
+    assert max(done.values()) == 1
+    assert len({"x-a", "x-b", "x-c"} - set(done)) <= len(owned_up(model))
+    assert len(model.requests("x")) <= asked + 3
+
+
+async def test_56_killed_in_the_middle_of_an_answer(model: FakeModel, tmp_path: Path) -> None:
+    text = '::{"tokens": 40, "tok_ms": 20, "id": "x"}'
+    worker = Worker(tmp_path, f"{model.base_url}/v1", [("c", "k", text)])
+    await worker.start()
+    await until(lambda: any(request.first for request in model.requests("x")), what="the first words")
+    await worker.kill()
+    assert worker.answers == {}
+    await worker.start()
+    await worker.finish()
+    assert worker.answers == {"k": words(40)}
+    assert all(len(request.messages) == 2 for request in model.requests("x"))  # the question once

@@ -1,0 +1,113 @@
+"""The demo model plays its scenes with the real tools, in a folder."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.context import Answer, Desk, Input, Turn
+from agent.conversation import Ask, Block, Done, Step, Text
+from agent.factory import Plan, build_agent
+from agent.models.settings import DEMO, ModelSettings
+from agent.turn import Agent
+from tests.support.agent_database import SqliteDatabase
+from tests.support.turn_context import FolderMachine, Waiting, make_desk, say
+from tests.unit.agent.conftest import view
+
+FAST = ModelSettings("demo", DEMO, options={"word_seconds": 0.0})
+
+
+@pytest.fixture
+async def agent(database: SqliteDatabase) -> AsyncIterator[Agent]:
+    made = await build_agent((FAST,), Plan(), database, commands=True)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def desk(database: SqliteDatabase, tmp_path: Path) -> Desk:
+    return await make_desk(database, tmp_path / "files")
+
+
+async def play(agent: Agent, desk: Desk, item: Input, *answers: Answer) -> list[Block]:
+    return [block async for block in agent.run(Turn("c", (item,), answers=answers), desk)]
+
+
+def states(blocks: list[Block]) -> list[str]:
+    return [block.state for block in blocks if isinstance(block, Step) and not block.detail]
+
+
+async def test_without_a_model_it_says_what_it_is(database: SqliteDatabase, desk: Desk) -> None:
+    agent = await build_agent((), Plan(), database, commands=True)
+    blocks = await play(agent, desk, say("hi there"))
+    text = view(blocks).final().text
+    assert "built-in demo" in text
+    assert all(word in text for word in ("`plot`", "`ask`", "`fail`", "`slow`", "OPENAI_API_KEY", "OPENAI_BASE_URL"))
+    assert len([block for block in blocks if isinstance(block, Text)]) > 50  # word by word
+
+
+async def test_plot_leaves_a_picture_and_a_table(agent: Agent, desk: Desk, tmp_path: Path) -> None:
+    text = view(await play(agent, desk, say("make me a plot"))).final().text
+    assert "visits.png" in text
+    png = (tmp_path / "files/outputs/visits.png").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    data = png[png.index(b"IDAT") + 4 : -16]
+    assert len(zlib.decompress(data)) == 360 * (640 * 3 + 1)
+    assert len((tmp_path / "files/outputs/visits.csv").read_text().splitlines()) == 15
+
+
+async def test_ask_waits_for_the_answer_and_uses_it(agent: Agent, desk: Desk) -> None:
+    blocks = await play(agent, desk, say("ask me something"))
+    [ask] = [block for block in blocks if isinstance(block, Ask)]
+    assert len(ask.options) == 3
+    blocks = await play(agent, desk, say("A table", "m2"), Answer(ask.id, "A table", "m2"))
+    assert "“A table”" in view(blocks).final().text
+
+
+async def test_fail_shows_a_failed_step_and_recovers(agent: Agent, desk: Desk) -> None:
+    blocks = await play(agent, desk, say("fail please"))
+    assert states(blocks) == ["running", "failed", "running", "done", "running", "done"]
+    assert view(blocks).final().text.startswith("That worked.")
+
+
+async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: Desk) -> None:
+    turn = agent.run(Turn("c", (say("something slow"),)), desk)
+    async for block in turn:
+        if isinstance(block, Step):
+            assert block.title.startswith("bash: for second in $(seq 60)")
+            break
+    await turn.aclose()
+    await agent.repair("c", "")
+
+
+async def test_what_is_written_meanwhile_is_heard(agent: Agent, desk: Desk) -> None:
+    blocks: list[Block] = []
+    waiting = Waiting()
+    desk.steering = waiting
+    async for block in agent.run(Turn("c", (say("a plot"),)), desk):
+        if not any(isinstance(b, Step) for b in blocks) and isinstance(block, Step):
+            waiting.inputs.append(say("now ask slowly", "m2"))  # words of other scenes change nothing
+        blocks.append(block)
+    assert "visits.png" in view(blocks).final().text
+    assert "“now ask slowly”" in view(blocks).final().text
+
+
+@pytest.mark.parametrize("words", ["plot", "slow", "fail", "ask", "hello"])
+async def test_without_commands_it_completes_and_says_what_is_missing(
+    database: SqliteDatabase, tmp_path: Path, words: str
+) -> None:
+    agent = await build_agent((FAST,), Plan(), database, commands=False)
+    desk = await make_desk(database, tmp_path / "files")
+    assert isinstance(desk.machine, FolderMachine)
+    desk.machine.runs_commands = False
+    blocks = await play(agent, desk, say(words))
+    done = blocks[-1]
+    assert isinstance(done, Done)
+    assert done.state == ("waiting" if words == "ask" else "done")
+    if words in ("plot", "slow"):
+        assert "bubblewrap" in view(blocks).final().text
+    if words == "plot":
+        assert (tmp_path / "files/outputs/visits.csv").exists()

@@ -1,0 +1,275 @@
+"""The cheap stream against a server that sends exactly these bytes, at these times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import openai
+import orjson
+import pytest
+from aiohttp import web
+from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_openai import ChatOpenAI
+
+from agent.conversation import Secret
+from agent.models.openai_stream import WINDOW, chat_openai
+from agent.models.settings import ModelSettings
+
+Piece = bytes | float  # bytes to write, or seconds to wait
+
+
+def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"id": "same", "model": "m", "choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+
+
+def sse(*chunks: dict[str, Any] | bytes, end: bytes = b"\n\n") -> bytes:
+    return b"".join(b"data: " + (c if isinstance(c, bytes) else orjson.dumps(c)) + end for c in chunks)
+
+
+STOP = sse(delta("stop"), b"[DONE]")
+
+
+@dataclass
+class Wire:
+    """The server: writes its pieces, then ends the answer (or cuts the connection)."""
+
+    pieces: Sequence[Piece]
+    cut: bool = False
+    status: int = 200
+    url: str = ""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    headers: dict[str, str] = field(default_factory=dict)
+    body: Any = None
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.headers, self.body = dict(request.headers), await request.json()
+        if self.status != 200:
+            return web.json_response({"error": {"message": "no"}}, status=self.status)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            for piece in self.pieces:
+                if isinstance(piece, bytes):
+                    await response.write(piece)
+                else:
+                    await asyncio.sleep(piece)
+        except (ConnectionError, asyncio.CancelledError):
+            self.gone.set()
+            raise
+        if self.cut and request.transport:
+            request.transport.abort()
+        return response
+
+
+@asynccontextmanager
+async def serving(*pieces: Piece, **more: Any) -> AsyncIterator[Wire]:
+    wire = Wire(pieces, **more)
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", wire.answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    wire.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield wire
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def model_at(wire: Wire, **more: Any) -> AsyncIterator[ChatOpenAI]:
+    model = chat_openai(ModelSettings("m", base_url=wire.url, **more), {})
+    try:
+        yield model
+    finally:
+        await model.root_async_client.close()
+
+
+async def stream(wire: Wire, window: float = 0.0, **more: Any) -> list[AIMessageChunk]:
+    WINDOW.set(window)
+    async with model_at(wire, **more) as model:
+        chunks = [chunk async for chunk in model.astream([HumanMessage("hi")])]
+    return [chunk for chunk in chunks if isinstance(chunk, AIMessageChunk)]
+
+
+def whole(chunks: list[AIMessageChunk]) -> AIMessageChunk:
+    total = chunks[0]
+    for chunk in chunks[1:]:
+        total += chunk
+    return total
+
+
+async def test_case_39_cjk_cut_anywhere_is_whole_and_not_doubled() -> None:
+    data = sse(*(delta(content=c) for c in "谢谢你，世界🌏")) + STOP
+    for size in (1, 2, 3, 7):
+        pieces = [data[i : i + size] for i in range(0, len(data), size)]
+        async with serving(*pieces) as wire:
+            assert whole(await stream(wire, window=0.05)).text == "谢谢你，世界🌏"
+
+
+async def test_comments_crlf_blank_lines_and_a_missing_last_newline_are_fine() -> None:
+    data = b": keep-alive\r\n\r\n" + sse(delta(content="a"), delta(content="b"), end=b"\r\n\r\n")
+    data += b"event: x\n\n" + b"data: " + orjson.dumps(delta("stop", content="c"))
+    async with serving(data) as wire:
+        assert whole(await stream(wire)).text == "abc"
+
+
+async def test_the_first_delta_goes_out_at_once_and_later_ones_together() -> None:
+    words: list[Piece] = [sse(delta(content="w0 "))]
+    for number in range(1, 40):
+        words += [0.005, sse(delta(content=f"w{number} "))]
+    async with serving(*words, STOP) as wire:
+        texts = [chunk.text for chunk in await stream(wire, window=0.1) if chunk.text]
+    assert texts[0] == "w0 "
+    assert "".join(texts).split() == [f"w{n}" for n in range(40)]
+    assert 2 <= len(texts) <= 10
+
+
+async def test_a_held_delta_does_not_wait_for_the_next_bytes() -> None:
+    WINDOW.set(0.05)
+    pause = 1.5
+    async with serving(sse(delta(content="a"), delta(content="b")), pause, STOP) as wire, model_at(wire) as model:
+        begin = asyncio.get_running_loop().time()
+        async for chunk in model.astream([HumanMessage("hi")]):
+            if chunk.text == "b":
+                assert asyncio.get_running_loop().time() - begin < pause
+                return
+    raise AssertionError("b was merged into the end")
+
+
+async def test_text_before_a_tool_call_keeps_its_place() -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "bash", "arguments": ""}}
+    more = {"index": 0, "function": {"arguments": '{"command": "ls"}'}}
+    data = sse(delta(content="I "), delta(content="look"), delta(tool_calls=[call]), delta(tool_calls=[more]))
+    async with serving(data + sse(delta("tool_calls"), b"[DONE]")) as wire:
+        chunks = await stream(wire, window=10)
+    total = whole(chunks)
+    assert total.text == "I look"
+    assert [(c["name"], c["args"], c["id"]) for c in total.tool_calls] == [("bash", {"command": "ls"}, "c1")]
+    first_call = next(i for i, chunk in enumerate(chunks) if chunk.tool_call_chunks)
+    assert "".join(chunk.text for chunk in chunks[:first_call]) == "I look"
+
+
+async def test_tool_calls_without_index_or_id_are_completed() -> None:
+    calls = [{"function": {"name": name, "arguments": "{}"}} for name in ("a", "b")]
+    async with serving(sse(delta(tool_calls=calls)) + STOP) as wire:
+        total = whole(await stream(wire))
+    assert [call["name"] for call in total.tool_calls] == ["a", "b"]
+    assert len({call["id"] for call in total.tool_calls}) == 2
+
+
+async def test_thoughts_are_merged_like_text_and_are_no_text() -> None:
+    """As DeepSeek streams: one kind of delta at a time, the other null."""
+    chunks = [delta(role="assistant", content=None, reasoning_content="")]
+    chunks += [delta(content=None, reasoning_content=f"t{number} ") for number in range(200)]
+    chunks += [delta(content=f"w{number} ", reasoning_content=None) for number in range(200)]
+    async with serving(sse(*chunks), STOP) as wire:
+        made = await stream(wire, window=0.2)
+    assert len(made) < 20
+    total = whole(made)
+    assert total.text == "".join(f"w{number} " for number in range(200))
+    [thoughts] = total.additional_kwargs["thoughts"].values()
+    assert thoughts == {"reasoning_content": "".join(f"t{number} " for number in range(200))}
+
+
+async def test_done_alone_ends_an_answer_that_said_something() -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    done = sse(b"[DONE]")
+    async with serving(sse(delta(content="all of it")), done) as wire:
+        assert whole(await stream(wire)).text == "all of it"
+    async with serving(sse(delta(tool_calls=[call])), done) as wire:
+        assert whole(await stream(wire)).tool_calls[0]["name"] == "ls"
+    for silent in (sse(delta(role="assistant", content="")), sse(delta(reasoning_content="hm")), b""):
+        async with serving(silent, done) as wire:
+            with pytest.raises(openai.APIConnectionError, match="in the middle"):
+                await stream(wire)
+
+
+async def test_half_a_surrogate_pair_is_json_all_the_same() -> None:
+    data = sse(b'{"choices": [{"index": 0, "delta": {"content": "a\\ud83d"}}]}', delta(content="b")) + STOP
+    async with serving(data) as wire:
+        assert whole(await stream(wire)).text == "a\ud83db"  # as it came: the agent's policy cleans it
+
+
+async def test_a_line_that_comes_in_many_pieces_is_joined_once() -> None:
+    data = sse(delta(content="x" * 300_000)) + STOP
+    async with serving(*[data[at : at + 1000] for at in range(0, len(data), 1000)]) as wire:
+        assert len(whole(await stream(wire)).text) == 300_000
+
+
+async def test_every_answer_has_an_id_of_its_own() -> None:
+    data = sse(delta(content="x", id="constant")) + STOP
+    async with serving(data) as wire:
+        assert whole(await stream(wire)).id != whole(await stream(wire)).id
+
+
+async def test_usage_is_asked_for_and_read() -> None:
+    usage = {
+        "prompt_tokens": 9,
+        "completion_tokens": 2,
+        "total_tokens": 11,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+    async with serving(sse(delta(content="x"), delta("stop"), {"choices": [], "usage": usage}, b"[DONE]")) as wire:
+        told = whole(await stream(wire)).usage_metadata
+        assert wire.body["stream_options"] == {"include_usage": True}
+    assert told is not None
+    assert (told["input_tokens"], told["output_tokens"]) == (9, 2)
+    assert told["input_token_details"]["cache_read"] == 4
+
+
+@pytest.mark.parametrize(
+    ("pieces", "cut", "kind"),
+    [
+        ([sse(delta(content="half"))], False, openai.APIConnectionError),  # ends without a finish
+        ([sse(delta(content="half")), 0.05], True, openai.APIConnectionError),  # the connection breaks
+        ([sse(b'{"choices": [{"delta": ')], False, openai.APIConnectionError),  # no JSON
+        ([sse({"error": {"message": "overloaded", "code": 503}})], False, openai.APIError),
+        ([sse(delta(content="half")), 5.0], False, openai.APITimeoutError),  # silence
+        ([sse(delta(content="half")), *[b": ping\n\n", 0.1] * 40], False, openai.APITimeoutError),  # …kept alive
+    ],
+)
+async def test_a_stream_that_breaks_raises_the_sdk_s_error(
+    pieces: list[Piece], cut: bool, kind: type[Exception]
+) -> None:
+    async with serving(*pieces, cut=cut) as wire:
+        with pytest.raises(kind):
+            await stream(wire, read_seconds=0.3)
+
+
+async def test_a_refused_request_raises_before_the_stream() -> None:
+    async with serving(status=404) as wire:
+        with pytest.raises(openai.NotFoundError):
+            await stream(wire)
+
+
+async def test_cancelling_closes_the_connection_at_once() -> None:
+    endless: list[Piece] = [0.02, sse(delta(content="b"))]
+    async with serving(sse(delta(content="a")), *endless * 500) as wire, model_at(wire) as model:
+        started = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in model.astream([HumanMessage("hi")]):
+                started.set()
+
+        task = asyncio.create_task(read(), name="reader")
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(wire.gone.wait(), 2)
+    assert not [t for t in asyncio.all_tasks() if t.get_name() == "model stream"]
+
+
+async def test_the_key_is_sent_and_nothing_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    async with serving(sse(delta(content="a")), STOP) as wire:
+        await stream(wire, api_key=Secret("k1"))
+        assert wire.headers["Authorization"] == "Bearer k1"
+        await stream(wire)
+        assert wire.headers["Authorization"] == "Bearer none"

@@ -1,0 +1,367 @@
+"""The policies around the model call and the tool call, each by what a person or the model's server sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from email.utils import formatdate
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+from langchain.agents import create_agent
+from langchain.tools import tool
+from langchain_core.messages import HumanMessage
+
+from agent.context import Desk, Input
+from agent.conversation import Block, Done, Failed, Notice, Text
+from agent.models.errors import judge
+from agent.models.openai_stream import chat_openai
+from agent.models.settings import ModelSettings
+from agent.policies.base import Policies
+from agent.policies.cleaning import Cleaning
+from agent.policies.loop_detection import fingerprint
+from agent.policies.retry import Retry
+from agent.policies.usage import Accounting
+from tests.fakes.model import Answer, FakeModel, ToolCall, words
+from tests.support.turn_context import say
+from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
+from tests.unit.agent.test_resume import call, end, script
+
+# ---------------------------------------------------------------- model errors
+
+
+def notices(blocks: list[Block]) -> list[str]:
+    return [block.text for block in blocks if isinstance(block, Notice)]
+
+
+def failed(blocks: list[Block]) -> Failed:
+    [found] = [block for block in blocks if isinstance(block, Failed)]
+    assert end(blocks) == "failed"
+    return found
+
+
+async def test_72_three_errors_are_waited_out_in_sight(bench: Bench, model: FakeModel) -> None:
+    blocks = await bench.run(say('::{"errors": [500, 503, 429], "tokens": 4}'))
+    assert view(blocks).final().text == words(4)
+    assert notices(blocks) == [
+        "The model's server has a problem (500); trying again in 1 s (2 of 4).",
+        "The model's server has a problem (503); trying again in 1 s (3 of 4).",
+        "The model is busy (429); trying again in 1 s (4 of 4).",
+    ]
+    assert len(model.requests()) == 4
+
+
+async def test_72_no_retries_are_stacked_and_the_end_is_clear(make: Workshop, model: FakeModel) -> None:
+    bench = await make(retries=2)
+    blocks = await bench.run(say(f'::{{"errors": {[500] * 50}}}'))
+    assert len(model.requests()) == 3
+    assert failed(blocks).what == "The model's server has a problem (500). I tried 3 times."
+    assert "/model" in failed(blocks).what_to_do
+
+
+@pytest.mark.parametrize("fault", ["abort_at", "cut_at", "garbage_at"])
+async def test_72_a_broken_stream_is_taken_back_and_told_anew(bench: Bench, model: FakeModel, fault: str) -> None:
+    blocks = await bench.run(say(f'::{{"{fault}": 3, "tokens": 6, "tok_ms": 2}}'))
+    shown = texts(blocks)
+    parts = list(dict.fromkeys(text.part for text in shown))
+    assert len(parts) == 2
+    assert Text("", parts[0], replace=True) in shown
+    assert view(blocks).texts == {parts[0]: "", parts[1]: words(6)}
+    assert len(notices(blocks)) == 1
+    assert [m.text for m in await bench.state() if m.type == "ai"] == [words(6)]
+
+
+async def test_72_a_model_that_hangs_is_asked_again(make: Workshop, model: FakeModel) -> None:
+    url = f"{model.base_url}/v1"
+    bench = await make(settings=(ModelSettings("m", base_url=url, read_seconds=0.2),))
+    blocks = await bench.run(say('::{"hang_at": 2, "tokens": 4}'))
+    assert view(blocks).final().text == words(4)
+    assert notices(blocks)[0].startswith("The model did not answer in time; trying again")
+
+
+async def test_72_a_server_that_is_down_is_named_so(make: Workshop, unused_tcp_port: int) -> None:
+    settings = ModelSettings("m", base_url=f"http://127.0.0.1:{unused_tcp_port}/v1", retries=1)
+    blocks = await (await make(settings=(settings,))).run(say("hello"))
+    assert failed(blocks).what == "The model's server cannot be reached. I tried 2 times."
+
+
+@pytest.mark.parametrize(
+    ("status", "what"),
+    [
+        (401, "does not accept our key"),
+        (403, "does not accept our key"),
+        (404, "does not know this model"),
+        (400, "refused the request (400)"),
+    ],
+)
+async def test_what_will_not_pass_is_not_tried_again(bench: Bench, model: FakeModel, status: int, what: str) -> None:
+    blocks = await bench.run(say(f'::{{"errors": [{status}]}}'))
+    assert len(model.requests()) == 1
+    assert what in failed(blocks).what
+    assert failed(blocks).what_to_do
+
+
+def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) -> openai.APIStatusError:
+    request = httpx2.Request("POST", "http://m/v1")
+    response = httpx2.Response(status, headers=headers, request=request)
+    kind = openai.RateLimitError if status == 429 else openai.BadRequestError
+    return kind(str(error.get("message", "")), response=response, body=error)
+
+
+def test_retry_after_is_read_in_all_its_forms_and_bounded() -> None:
+    forms: list[tuple[dict[str, str], float | None]] = [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"retry-after": formatdate(time.time() + 30, usegmt=True)}, 30.0),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ]
+    for headers, seconds in forms:
+        verdict = judge(refusal(429, headers))
+        assert verdict is not None
+        assert verdict.act == "retry"
+        assert verdict.after == (seconds if seconds is None else pytest.approx(seconds, abs=2))
+    retry = Retry(4, first=1.0, longest=60.0)
+    assert 7 <= retry._wait(0, 7.0) <= 7.2
+    assert 60 <= retry._wait(0, 3600.0) <= 61
+    assert all(4 <= retry._wait(3, None) <= 8 for _ in range(50))
+    assert all(retry._wait(20, None) <= 30 for _ in range(50))
+
+
+def test_used_up_credit_and_long_conversations_are_told_apart_from_being_busy() -> None:
+    assert (verdict := judge(refusal(429, code="insufficient_quota"))) is not None
+    assert verdict.act == "fail"
+    for message in (
+        "This model's maximum context length is 8192 tokens",
+        "the request exceeds the available context size",
+    ):
+        assert (verdict := judge(refusal(400, message=message))) is not None
+        assert verdict.act == "shorten"
+    assert judge(ValueError("a fault of ours")) is None
+
+
+# ---------------------------------------------------------------- empty answers
+
+
+@pytest.mark.parametrize("text", ["", " \\n "])
+async def test_71_an_empty_answer_is_asked_for_once_more(bench: Bench, model: FakeModel, text: str) -> None:
+    blocks = await bench.run(say(f'::{{"text": "{text}", "id": "x"}}'))
+    assert len(model.requests()) == 2
+    assert model.requests()[-1].messages[-1]["content"].startswith("(Your last message was empty")
+    assert view(blocks).final().text.startswith("You said: (Your last message was empty")  # the scripted model echoes
+    assert [m.type for m in await bench.state()] == ["human", "ai"]
+
+
+async def test_71_silence_ends_in_a_clear_sentence(make: Workshop, model: FakeModel) -> None:
+    model.script = lambda body: Answer("  ")
+    blocks = await (await make()).run(say("hello"))
+    assert failed(blocks).what == "The model gave an empty answer, twice."
+    assert not view(blocks).text
+    assert len(model.requests()) == 2
+
+
+async def test_71_unreadable_arguments_are_not_the_end(bench: Bench, model: FakeModel) -> None:
+    broken = '::{"steps": [{"calls": [{"name": "look", "args": "{\\"text\\": "}]}], "tokens": 3}'
+    blocks = await bench.run(say(broken))
+    assert end(blocks) == "done"
+    assert view(blocks).final().text
+
+
+# ---------------------------------------------------------------- loops and limits
+
+
+async def test_case_81_the_same_call_is_warned_about_and_then_stopped(bench: Bench, model: FakeModel) -> None:
+    blocks = await bench.run(say(script(*[[call("look", text="a")]] * 20)))
+    final = view(blocks).final().text
+    assert final.startswith("I stopped because I was going in circles: I called `look` 5 times")
+    assert end(blocks) == "done"
+    assert len(model.requests()) == 5
+    results = [m.text for m in await bench.state() if m.type == "tool"]
+    assert [("same result" in text) for text in results] == [False, False, True, True, True]
+    again = await bench.run(say(script([call("look", text="a")], tokens=2), "m2"))
+    assert view(again).final().text == words(2)  # a person's word begins the count anew
+
+
+async def test_case_81_parallel_and_differing_calls_go_on(bench: Bench) -> None:
+    blocks = await bench.run(say(script(*[[call("look", text=f"{n}")] for n in range(8)], tokens=3)))
+    assert view(blocks).final().text == words(3)
+    blocks = await bench.run(say(script([call("look", text="a")] * 5, tokens=3), "m2"))
+    assert "in circles" in view(blocks).final().text
+
+
+async def test_case_81_reading_on_in_a_file_is_no_loop(bench: Bench) -> None:
+    windows = [[call("read_file", path="/f", offset=200 * n)] for n in range(8)]
+    assert view(await bench.run(say(script(*windows, tokens=3)))).final().text == words(3)
+    within = [[call("read_file", path="/f", offset=n)] for n in range(8)]
+    assert "in circles" in view(await bench.run(say(script(*within), "m2"))).final().text
+
+
+def test_a_fingerprint_is_of_tool_arguments_and_output() -> None:
+    assert fingerprint("bash", {"a": 1, "b": 2}, "x") == fingerprint("bash", {"b": 2, "a": 1}, "x")
+    different = {
+        fingerprint("bash", {"a": 1}, "x"),
+        fingerprint("bash", {"a": 2}, "x"),
+        fingerprint("bash", {"a": 1}, "y"),
+        fingerprint("ls", {"a": 1}, "x"),
+        fingerprint("read_file", {"path": "p", "start_line": 1}, "x"),
+        fingerprint("read_file", {"path": "p", "start_line": 201}, "x"),
+    }
+    assert len(different) == 6
+    assert fingerprint("read_file", {"start_line": 201}, "x") == fingerprint("read_file", {"start_line": 399}, "x")
+
+
+async def test_a_turn_has_a_most_number_of_model_calls(make: Workshop, model: FakeModel) -> None:
+    bench = await make(calls=4)
+    blocks = await bench.run(say(script(*[[call("look", text=f"{n}")] for n in range(20)])))
+    assert view(blocks).final().text.startswith("I stopped after 4 steps")
+    assert len(model.requests()) == 4
+    assert end(await bench.run(say("go on", "m2"))) == "done"
+
+
+# ---------------------------------------------------------------- effects
+
+
+async def test_57_what_the_ledger_knows_is_not_done_again(bench: Bench) -> None:
+    text = script([call("effect", text="once")], tokens=2)
+    await bench.run(say(text))
+    rows = await bench.database.run(lambda execute: execute("SELECT call, result FROM ledger", {}))
+    [(key, result)] = [(row["call"], row["result"]) for row in rows]
+    assert json.loads(result)["content"] == "did once"
+    message = next(m for m in await bench.state() if m.type == "ai")
+    assert key == f"{message.id}/{message.tool_calls[0]['id']}"
+
+
+# ---------------------------------------------------------------- usage
+
+
+async def test_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
+    """They are nobody's events: what counts them is the turn's own meter."""
+    settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
+    policies = Policies(model=(Accounting("inner"), Cleaning()), tool=())
+    chat = chat_openai(settings, {})
+    inner = create_agent(chat, [], middleware=[policies], context_schema=Desk)
+
+    @tool
+    async def task(text: str) -> str:
+        """Have somebody else do it."""
+        return str((await inner.ainvoke({"messages": [HumanMessage(text)]}))["messages"][-1].text)
+
+    bench = await make(tools=[task])
+    blocks = await bench.run(say(script([call("task", text="count me")], tokens=2)))
+    await chat.root_async_client.close()
+    assert "count me" in str(model.requests()[-1].messages)
+    done = blocks[-1]
+    assert isinstance(done, Done)
+    assert done.usage.calls == 3
+    assert done.usage.input == sum(request.bytes // 4 for request in model.requests())
+
+
+# ---------------------------------------------------------------- steering
+
+
+async def test_65_a_message_during_the_work_is_taken_into_account(bench: Bench, model: FakeModel) -> None:
+    text = script([call("slow", seconds=0.3)], tokens=3)
+    task = asyncio.create_task(bench.run(say(text)), name="turn")
+    await asyncio.sleep(0.15)
+    bench.waiting.inputs.append(say("also do B", "m2", name="Ann"))
+    blocks = await task
+    assert end(blocks) == "done"
+    assert [m.type for m in await bench.state()] == ["human", "ai", "tool", "human", "ai"]
+    assert model.requests()[-1].messages[-1]["content"].endswith("· Ann]\nalso do B")
+    assert len(model.requests()) == 2
+
+
+async def test_65_what_was_injected_is_not_injected_twice(bench: Bench, model: FakeModel) -> None:
+    extra: list[Input] = [say("also B", "m2"), say("also B", "m2")]
+    bench.waiting.inputs = extra[:1]
+    await bench.run(say(script([call("look", text="a")], tokens=3)))
+    bench.waiting.inputs = extra[1:]  # after a crash it is unread again
+    await bench.run(say("next", "m3"))
+    assert [m.id for m in await bench.state() if m.type == "human"] == ["m1", "m2", "m3"]
+
+
+async def test_65_steering_survives_a_retry_and_an_empty_answer(bench: Bench, model: FakeModel) -> None:
+    bench.waiting.inputs = [say('also B ::{"errors": [500], "text": ""}', "m2")]
+    await bench.run(say("first"))
+    assert [m.type for m in await bench.state()] == ["human", "human", "ai"]
+    assert all(any("also B" in str(m["content"]) for m in request.messages) for request in model.requests())
+
+
+async def test_66_what_came_after_the_last_call_is_left_to_the_next_turn(bench: Bench) -> None:
+    """Also when the record of the first turn was lost and it is entered again: each has its own answer."""
+    await bench.run(say("first"))
+    bench.waiting.inputs = [say("second", "m2")]
+    blocks = await bench.run(say("first"))
+    assert "first" in view(blocks).final().text
+    assert len(bench.waiting.inputs) == 1
+
+
+# ---------------------------------------------------------------- summaries
+
+
+async def test_a_long_conversation_is_condensed_in_the_same_step(make: Workshop, model: FakeModel) -> None:
+    bench = await make(trigger_messages=8, keep_messages=3)
+    for number in range(3):
+        await bench.run(say(f"look at /mnt/user-data/uploads/f{number}.csv and AB-{number}77", f"m{number}"))
+    blocks = await bench.run(say(script([call("look", text="z")], tokens=2), "m8"))
+    assert view(blocks).final().text == words(2)
+    assert sum(isinstance(block, Notice) for block in blocks) == 1
+    state = await bench.state()
+    assert state[0].additional_kwargs.get("summary")
+    assert len(state) <= 8
+    for exact in ("/mnt/user-data/uploads/f0.csv", "AB-077"):
+        assert exact in state[0].text
+    assert not any(request.rejected for request in model.requests())
+    assert "m8" in [m.id for m in state]  # by it an interrupted turn is recognised
+    done = blocks[-1]
+    assert isinstance(done, Done)
+    assert done.usage.calls == 3  # two answers and the summary
+
+
+async def test_tool_calls_and_results_stay_together(make: Workshop, model: FakeModel) -> None:
+    numbers = iter(range(9))
+
+    def work(body: dict[str, Any]) -> Answer | None:
+        if not body.get("tools"):
+            return None
+        number = next(numbers, None)
+        if number is None:
+            return Answer("done")
+        return Answer(calls=tuple(ToolCall("look", json.dumps({"text": f"{number}{side}"})) for side in "ab"))
+
+    model.script = work
+    bench = await make(trigger_messages=6, keep_messages=2)
+    blocks = await bench.run(say("go"))
+    assert view(blocks).final().text == "done"
+    assert len(steps(blocks)) == 36
+    assert not any(request.rejected for request in model.requests())
+    assert len(await bench.state()) <= 10
+    assert "m1" in [m.id for m in await bench.state()]
+
+
+async def test_a_conversation_that_is_too_long_is_shortened_once(make: Workshop, model: FakeModel) -> None:
+    bench = await make()
+    for number in range(6):
+        await bench.run(say(f"part {number} {'lorem ' * 200}", f"m{number}"))
+
+    def short_of_memory(body: dict[str, Any]) -> Answer | None:
+        return Answer(status=413) if body.get("tools") and len(body["messages"]) > 8 else None
+
+    model.script = short_of_memory
+    blocks = await bench.run(say("go on", "m8"))
+    assert end(blocks) == "done"
+    state = await bench.state()
+    assert state[0].additional_kwargs.get("summary")
+    model.script = lambda body: Answer(status=413) if body.get("tools") else None
+    assert failed(await bench.run(say("and now", "m9"))).what == "The conversation is too long for the model."
+
+
+async def test_without_a_summary_the_work_goes_on(make: Workshop, model: FakeModel) -> None:
+    bench = await make(trigger_messages=4, keep_messages=2)
+    model.script = lambda body: None if body.get("tools") else Answer(status=500)
+    for number in range(4):
+        assert end(await bench.run(say("hello", f"m{number}"))) == "done"
+    assert len(await bench.state()) == 8

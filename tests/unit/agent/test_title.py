@@ -1,0 +1,45 @@
+"""Titles of conversations."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.context import Meter
+from agent.title import Titles, first_words
+from tests.fakes.model import Answer, FakeModel
+from tests.unit.agent.conftest import Workshop
+
+
+@given(st.text())
+def test_a_title_is_one_short_line(text: str) -> None:
+    title = first_words(text)
+    assert 0 < len(title) <= 60
+    assert "\n" not in title
+
+
+def test_first_words_are_whole() -> None:
+    assert first_words("  **Fix** the\n`build`, please ") == "Fix the build , please"
+    long = "please look at the quarterly report and tell me what changed since the last one"
+    assert first_words(long) == "please look at the quarterly report and tell me what…"
+    assert len(first_words("谢" * 200)) == 60
+    assert first_words(" \n ") == "Conversation"
+
+
+async def test_a_model_s_title_is_cleaned(make: Workshop, model: FakeModel) -> None:
+    bench = await make(title="main")
+    model.script = lambda body: Answer('**"Report of\n the quarter."**')
+    assert await bench.agent.title("tell me about the report", Meter()) == "Report of the quarter"
+
+
+async def test_without_an_answer_the_first_words_do(make: Workshop, model: FakeModel) -> None:
+    bench = await make(title="main")
+    for answer in (Answer(status=500), Answer("  ")):
+        model.script = lambda body, answer=answer: answer
+        assert await bench.agent.title("tell me about the report", Meter()) == "tell me about the report"
+    model.script = lambda body: Answer("late", delay=5)
+    slow = Titles(bench.agent._titles._model, seconds=0.05)
+    assert await slow.title("tell me", Meter()) == "tell me"
+    asked = len(model.requests())
+    assert await Titles().title("tell me", Meter()) == "tell me"
+    assert len(model.requests()) == asked

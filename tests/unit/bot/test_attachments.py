@@ -1,0 +1,91 @@
+"""Files from a chat to the agent: through the real channel, with bounds in memory, size and time."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.context import Upload
+from bot.attachments import Patience, Uploads
+from bot.config.schema import Limits
+from bot.storage.database import Store
+from bot.storage.migrate import migrate
+from sandbox.disk.loop_images import Images
+from tests.support.rigs.slack import SlackRig
+
+MB = 1 << 20
+
+
+class Desk:
+    """A conversation's uploads, and a person who sends files."""
+
+    def __init__(self, folder: Path, store: Store, rig: SlackRig) -> None:
+        self.folder = folder / "threads" / "c"
+        self.rig = rig
+        self._store = store
+
+    async def take(self, name: str, data: bytes, limit: int = 100, **patience: float) -> Upload:
+        """Send a file to the bot, and fetch it."""
+        self.rig.send_file(name, data)
+        images = Images(self.folder.parent, 16, make=False)
+        uploads = Uploads(self._store, images, "c", self.folder, Limits(upload_mb=limit), Patience(**patience))
+        [upload] = await uploads.take(self.rig.channel, await self.rig.box.next())
+        return upload
+
+    async def said(self) -> list[str]:
+        """What the bot is about to say."""
+        rows = await self._store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
+        return [bytes(row["payload"]).decode() for row in rows]
+
+    def stored(self) -> list[str]:
+        """Everything on the disk that could be a file of the agent's or a rest of one."""
+        return sorted(str(path.relative_to(self.folder.parent)) for path in self.folder.parent.rglob("*"))
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    migrate(tmp_path / "fawn.db")
+    async with Store(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
+        yield Desk(tmp_path, store, rig)
+
+
+async def test_a_large_file_is_never_whole_in_memory(desk: Desk) -> None:
+    data = bytes(range(256)) * (40 * MB // 256)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        upload = await desk.take("large.bin", data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert upload == Upload("large.bin", "/mnt/user-data/uploads/large.bin", len(data))
+    assert (desk.folder / "uploads" / "large.bin").read_bytes() == data
+    assert peak - before < 10 * MB
+    assert await desk.said() == []
+
+
+async def test_a_file_that_is_larger_than_the_limit_is_refused_in_one_note(desk: Desk) -> None:
+    upload = await desk.take("huge.bin", bytes(3 * MB), limit=2)
+    assert upload.refused == "exceeds the 2 MB upload limit"
+    [note] = await desk.said()
+    assert "I could not take huge.bin: exceeds the 2 MB upload limit." in note
+    assert desk.stored() == []
+
+
+async def test_a_file_that_stops_coming_is_tried_again_and_refused(desk: Desk) -> None:
+    desk.rig.wire.stall(MB)
+    upload = await desk.take("slow.bin", bytes(2 * MB), piece=0.1)
+    assert upload.refused == "could not be fetched from the chat; please send it again"
+    assert len(desk.rig.server.calls_of("download")) == 4
+    [note] = await desk.said()
+    assert "I could not take slow.bin: could not be fetched from the chat" in note
+
+
+async def test_all_tries_together_have_an_end(desk: Desk) -> None:
+    desk.rig.wire.stall(MB)
+    upload = await desk.take("slow.bin", bytes(2 * MB), whole=0.5)
+    assert upload.refused == "did not arrive within 0 minutes; please send it again"
+    assert desk.stored() == []

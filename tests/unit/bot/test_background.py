@@ -1,0 +1,54 @@
+"""Background work that fails ends nothing else, and is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bot.background import BackgroundTasks, run_forever
+from bot.storage.database import StoreError
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), OSError("the disk's"), StoreError("locked")])
+async def test_a_step_that_fails_is_tried_again(error: Exception) -> None:
+    steps = 0
+    again = asyncio.Event()
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 1:
+            raise error
+        again.set()
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(run_forever("steps", step))
+    async with asyncio.timeout(10):
+        await again.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+
+
+async def test_a_task_that_fails_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    tasks = BackgroundTasks()
+    ended = asyncio.Event()
+
+    async def fails() -> None:
+        raise ValueError("ours")
+
+    async def works() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    failing, working = tasks.start(fails(), "failing"), tasks.start(works(), "working")
+    await asyncio.wait([failing])
+    await asyncio.sleep(0)
+    assert "task.failed name=failing" in caplog.text
+    assert not working.done()
+    await tasks.cancel()
+    assert ended.is_set()
+    assert working.cancelled()

@@ -1,0 +1,188 @@
+"""`fawn backup`: all of it, nothing of anybody else's, whatever tenants have made."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bot.admin.operations import Answer, Operations
+from bot.storage.database import Store
+from bot.storage.migrate import migrate
+from sandbox.disk.loop_images import Images
+from sandbox.disk.safe_files import make_folders
+from tests.support.folder_trees import dig, removed
+
+Backup = Callable[..., Awaitable[Answer]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    with removed(tmp_path / "data") as folder:
+        folder.mkdir()
+        migrate(folder / "fawn.db")
+        sqlite3.connect(folder / "checkpoints.db").execute("CREATE TABLE kept(x)").connection.close()
+        yield folder
+
+
+@pytest.fixture
+def work(data: Path) -> Path:
+    """The workspace of one conversation; another one has a file in it."""
+    make_folders(data / "threads" / "other")
+    (data / "threads" / "other" / "workspace" / "file").write_text("theirs")
+    make_folders(data / "threads" / "one")
+    return data / "threads" / "one" / "workspace"
+
+
+@pytest.fixture
+async def backup(data: Path, tmp_path: Path) -> AsyncIterator[Backup]:
+    async with Store(data / "fawn.db") as store:
+        operations = Operations(store, data, Images(data / "threads", 0, make=False))
+        yield lambda name="saved.tar.gz": operations.backup(str(tmp_path / name))
+
+
+def restored(tmp_path: Path) -> Path:
+    """The archive, unpacked as the documents say."""
+    (tmp_path / "restored").mkdir()
+    subprocess.run(["tar", "-xzf", tmp_path / "saved.tar.gz", "-C", tmp_path / "restored"], check=True)
+    return tmp_path / "restored"
+
+
+async def test_everything_comes_back_as_it_was(backup: Backup, work: Path, tmp_path: Path) -> None:
+    (work / "a").write_text("one content")
+    os.link(work / "a", work / "b")
+    os.link(work / "a", work.parent / "outputs" / "c")
+    (work / "bin").mkdir(mode=0o750)
+    (work / "bin" / "python").symlink_to("/usr/bin/python3")
+    (work / "bin" / "tool").write_text("#!/bin/sh\n")
+    (work / "bin" / "tool").chmod(0o755)
+    os.utime(work / "bin" / "tool", (1_000_000_000, 1_000_000_000))
+    odd = "报告\n" + "x" * 150 + "\udcff"
+    (work / odd).write_text("odd")
+    (work / "empty").touch()
+    answer = await backup()
+    assert answer["left_out"] == []
+    back = restored(tmp_path) / "threads" / "one" / "workspace"
+    for name in ("a", "b", "../outputs/c"):
+        assert (back / name).read_text() == "one content"
+    assert (back / "a").stat().st_ino == (back / "b").stat().st_ino
+    assert os.readlink(back / "bin" / "python") == "/usr/bin/python3"
+    tool = (back / "bin" / "tool").stat()
+    assert (tool.st_mode & 0o777, tool.st_mtime) == (0o755, 1_000_000_000)
+    assert (back / odd).read_text() == "odd"
+    assert (back.parent.stat().st_mode & 0o777, back.stat().st_mode & 0o777) == (0o711, 0o700)
+    assert (back.parents[1] / "other" / "workspace" / "file").read_text() == "theirs"
+
+
+async def test_a_turn_that_ends_between_the_databases_is_done_again_not_forgotten(
+    backup: Backup, data: Path, tmp_path: Path
+) -> None:
+    """What the agent remembers may be newer than what the service knows to be done, not older."""
+    await backup()
+    with tarfile.open(tmp_path / "saved.tar.gz") as tar:
+        assert tar.getnames()[:2] == ["fawn.db", "checkpoints.db"]
+
+
+async def test_only_the_service_can_read_it(backup: Backup, data: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        await backup()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "saved.tar.gz").stat().st_mode & 0o777 == 0o600
+    with tarfile.open(tmp_path / "saved.tar.gz") as tar:
+        assert [member.mode & 0o077 for member in tar.getmembers()[:2]] == [0, 0]
+    await backup("new/saved.tar.gz")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_folder_of_thousands_of_levels_is_named_and_the_rest_is_there(
+    backup: Backup, work: Path, tmp_path: Path
+) -> None:
+    (work / "a").touch()
+    dig(work, 3_000)
+    answer = await backup()
+    (line,) = answer["left_out"]
+    assert line.startswith("threads/one/workspace/d/d/d")
+    assert "folders inside each other" in line
+    assert len(line) < 500
+    back = restored(tmp_path)
+    assert (back / "threads" / "one" / "workspace" / "a").exists()
+    assert (back / "threads" / "other" / "workspace" / "file").exists()
+
+
+async def test_pipes_and_sockets_are_named_in_few_lines(
+    backup: Backup, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        os.mkfifo(work / f"pipe{number:02}")
+    monkeypatch.chdir(work)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("sock")
+    answer = await backup()
+    assert answer["left_out"] == [
+        *(f"threads/one/workspace/pipe{number:02}: is a pipe" for number in range(3)),
+        "threads/one: 28 more",
+    ]
+
+
+async def test_a_file_under_a_lease_holds_nothing_up(backup: Backup, work: Path, tmp_path: Path) -> None:
+    """The kernel lets who opens such a file wait 45 seconds for its holder."""
+    for number in range(20):
+        (work / f"{number}").write_text("x")
+    script = (
+        "import fcntl, os, signal, sys\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+        "held = [os.open(entry.path, os.O_RDWR) for entry in os.scandir(sys.argv[1])]\n"
+        "for fd in held: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, work], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        answer = await backup()
+        assert holder.poll() is None
+        assert holder.stdin
+        holder.stdin.close()
+    assert answer["left_out"][0] == "threads/one/workspace/0: is held by a program (a lease)"
+    assert answer["left_out"][-1] == "threads/one: 17 more"
+    assert (restored(tmp_path) / "threads" / "other" / "workspace" / "file").exists()
+
+
+async def test_files_that_are_mostly_holes_do_not_fill_the_archive(backup: Backup, work: Path, tmp_path: Path) -> None:
+    with open(work / "sparse", "wb") as file:
+        file.truncate(1 << 40)
+    (work / "small").write_text("x")
+    answer = await backup()
+    assert answer["left_out"] == ["threads/one/workspace/sparse: has more than 8,192 MB of holes"]
+    assert answer["bytes"] < 1 << 20
+
+
+async def test_a_failed_backup_leaves_nothing_and_the_last_one_stays(
+    backup: Backup, data: Path, tmp_path: Path
+) -> None:
+    await backup()
+    good = (tmp_path / "saved.tar.gz").read_bytes()
+    (data / "checkpoints.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(sqlite3.DatabaseError):
+        await backup()
+    assert (tmp_path / "saved.tar.gz").read_bytes() == good
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "saved.tar.gz"]
+    assert not [path for path in data.iterdir() if path.is_dir()]
+
+
+async def test_what_another_user_put_in_its_place_is_not_written_to(backup: Backup, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("untouched")
+    for name in ("saved.tar.gz", "saved.tar.gz.partial"):
+        (tmp_path / name).symlink_to("victim")
+    await backup()
+    assert (tmp_path / "victim").read_text() == "untouched"
+    assert not (tmp_path / "saved.tar.gz").is_symlink()

@@ -1,0 +1,381 @@
+"""config.yaml and the environment: what is meant, every fault at once, and no secret in any word of ours."""
+
+from __future__ import annotations
+
+import string
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.conversation import Secret
+from agent.models.settings import ModelSettings
+from bot.config.loader import ConfigError, load, secrets
+from bot.config.reference import settings_table
+from bot.config.schema import Access, Config
+
+ISSUE = """\
+config_version: 1
+data_dir: ./data                  # database, threads' folders
+models:
+  - {name: main, use: "langchain_openai:ChatOpenAI", model: any, base_url: "http://127.0.0.1:9101/v1", api_key: $KEY}
+sandbox: {provider: auto}
+channels:
+  telegram: {token: $TELEGRAM_BOT_TOKEN, base_url: "http://127.0.0.1:9102", access: {open: true}}   # never a default
+""".replace("$KEY", "$OPENAI_API_KEY")
+TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
+KEYS = {"OPENAI_API_KEY": "sk-very-secret-key-1", "TELEGRAM_BOT_TOKEN": TOKEN}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str, name: str = "config.yaml") -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path
+
+
+def read(text: str, environ: Mapping[str, str] | None = None) -> Config:
+    return load(write("config_version: 1\n" + text), environ or {})
+
+
+def faults(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(write(text), environ or {})
+    assert str(caught.value) == "\n".join(map(str, caught.value.faults))
+    return str(caught.value).splitlines()
+
+
+# ---------------------------------------------------------------- what is meant
+
+
+def test_the_file_of_the_manual_works_as_it_stands(tmp_path: Path) -> None:
+    config = load(write(ISSUE), KEYS)
+    assert config.data_dir == tmp_path / "data"
+    (model,) = config.models
+    assert (model.name, model.model, model.base_url) == ("main", "any", "http://127.0.0.1:9101/v1")
+    assert model.api_key == Secret("sk-very-secret-key-1")
+    assert config.sandbox.provider == "auto"
+    (channel,) = config.channels
+    assert channel.name == "telegram"
+    assert channel.settings.token.reveal() == TOKEN
+    assert channel.settings.base_url == "http://127.0.0.1:9102"
+    assert channel.access == Access(open=True)
+    assert config.source == "config.yaml"
+
+
+def test_a_secret_copied_with_its_newline_works(tmp_path: Path) -> None:
+    config = load(write(ISSUE), {**KEYS, "OPENAI_API_KEY": "sk-1\n"})
+    assert config.models[0].api_key == Secret("sk-1")
+
+
+def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+    config = load(None, {})
+    assert config.models == ()
+    assert config.channels == ()
+    assert config.data_dir == tmp_path / "data"
+    assert config.source == "built-in defaults"
+
+
+def test_a_config_in_the_working_directory_is_found_and_a_given_one_wins() -> None:
+    write("config_version: 1\nkeep_days: 7\n")
+    write("config_version: 1\nkeep_days: 8\n", "etc/other.yaml")
+    assert load(None, {}).keep_days == 7
+    assert load(Path("etc/other.yaml"), {}).keep_days == 8
+
+
+def test_relative_paths_belong_to_the_folder_of_the_file(tmp_path: Path) -> None:
+    write("", "etc/page.md")
+    config = load(
+        write("config_version: 1\nprompt: {file: page.md}\nchannels: {console: {downloads: in}}", "etc/c.yaml"), {}
+    )
+    assert config.data_dir == tmp_path / "etc" / "data"
+    assert config.prompt.file == str(tmp_path / "etc" / "page.md")
+    assert config.sandbox.skills == str(tmp_path / "etc" / "skills")
+    assert config.channels[0].settings.downloads == str(tmp_path / "etc" / "in")
+    assert load(write("config_version: 1\ndata_dir: /var/lib/fawn"), {}).data_dir == Path("/var/lib/fawn")
+
+
+def test_values_of_every_type_and_from_the_environment() -> None:
+    config = read(
+        """
+keep_days: $DAYS
+time_zone: ${ZONE}
+limits: {turn_seconds: 60, live_turns: 5}
+log: {level: $LEVEL, format: json}
+models:
+  - {name: m, use: "langchain_openai:ChatOpenAI", api_key: $$plain, options: {temperature: 0.5, h: [$KEY, {a: null}]}}
+channels: {console: {access: {allow: [12, "u7"], operators: [34], pairing: $NO}}}
+""",
+        {"DAYS": "30", "ZONE": "Europe/Berlin", "LEVEL": "debug", "NO": "false", "KEY": "hush-hush"},
+    )
+    assert (config.keep_days, config.time_zone) == (30, "Europe/Berlin")
+    assert (config.limits.turn_seconds, config.limits.live_turns) == (60.0, 5)
+    assert type(config.limits.turn_seconds) is float
+    assert (config.log.level, config.log.format) == ("debug", "json")
+    assert config.models[0].api_key == Secret("$plain")
+    assert config.models[0].options == {"temperature": 0.5, "h": ["hush-hush", {"a": None}]}
+    assert config.channels[0].access == Access(allow=("12", "u7"), operators=("34",), pairing=False)
+
+
+def test_anchors_and_merges_work_and_one_that_contains_itself_is_a_fault() -> None:
+    config = read("models:\n  - &m {name: a, api_key: k}\n  - {<<: *m, name: b}\n")
+    assert [(m.name, m.api_key) for m in config.models] == [("a", Secret("k")), ("b", Secret("k"))]
+    assert "contains itself" in faults("config_version: 1\nmodels: [{name: a, api_key: k, options: &o {o: *o}}]")[0]
+
+
+# ---------------------------------------------------------------- the environment's shortcuts
+
+
+def test_a_key_in_the_environment_is_a_model() -> None:
+    assert load(None, {"OPENAI_API_KEY": "k"}).models == (
+        ModelSettings("main", model="gpt-5-mini", api_key=Secret("k")),
+    )
+    given = load(None, {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "https://x/v1", "OPENAI_MODEL": "big"}).models
+    assert given == (ModelSettings("main", model="big", base_url="https://x/v1", api_key=Secret("k")),)
+
+
+def test_a_local_server_needs_only_its_url() -> None:
+    (model,) = load(None, {"OPENAI_BASE_URL": "http://localhost:11434/v1"}).models
+    assert (model.base_url, model.model) == ("http://localhost:11434/v1", "")
+    assert model.api_key  # a placeholder: SDKs insist on one
+
+
+def test_models_of_the_file_win_over_the_environment() -> None:
+    config = read("models: [{name: mine, base_url: 'http://h/v1'}]", KEYS)
+    assert [m.name for m in config.models] == ["mine"]
+    assert config.models[0].api_key == Secret("none")  # OpenAI's key is not shown to another server
+    assert read("models: [{name: mine}]", KEYS).models[0].api_key == Secret(KEYS["OPENAI_API_KEY"])
+    assert [m.name for m in read("keep_days: 3", KEYS).models] == ["main"]
+
+
+def test_a_token_in_the_environment_is_a_telegram_that_admits_nobody_yet() -> None:
+    for config in (load(None, KEYS), read("channels: {console: {}}", KEYS)):
+        channel = config.channels[-1]
+        assert channel.name == "telegram"
+        assert channel.settings.token.reveal() == TOKEN
+        assert channel.access == Access(open=False, allow=(), operators=(), pairing=True)
+    assert read("channels: {telegram: false}", KEYS).channels == ()
+
+
+def test_the_console_is_open_unless_somebody_says_otherwise() -> None:
+    assert read("channels: {console: {}}").channels[0].access == Access(open=True)
+    assert read("channels: {console: {access: {allow: [me]}}}").channels[0].access == Access(allow=("me",))
+
+
+def test_dotenv_is_read_beside_the_config_and_here_and_the_real_environment_wins() -> None:
+    write("A=from-here\nB='from here too'\n#C=no\nEMPTY=\n", ".env")
+    write("A=beside\nD=x${A}y\n", "etc/.env")
+    text = "config_version: 1\nmodels: [{name: m, model: $A, display_name: $B, base_url: 'http://h', api_key: $D}]"
+    model = load(write(text, "etc/c.yaml"), {}).models[0]
+    assert (model.model, model.display_name, model.api_key) == ("beside", "from here too", Secret("x${A}y"))
+    assert load(Path("etc/c.yaml"), {"A": "real"}).models[0].model == "real"
+    assert "$EMPTY is not set" in faults("config_version: 1\ntime_zone: $EMPTY")[0]
+
+
+def test_reading_the_configuration_loads_no_sdk(tmp_path: Path) -> None:
+    """Not even those of the channels that it configures."""
+    program = """\
+import sys
+from bot.config.loader import load
+tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_BOT_TOKEN", "FEISHU_APP_ID",
+    "FEISHU_APP_SECRET", "OPENAI_API_KEY")
+print(len(load(None, dict.fromkeys(tokens, "1:2")).channels))
+sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
+    "openai", "aiohttp")
+print([name for name in sdks if name in sys.modules])
+"""
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env={"PYTHONPATH": str(root)}, capture_output=True, check=True
+    )
+    assert done.stdout == b"4\n[]\n"
+
+
+# ---------------------------------------------------------------- faults
+
+
+def test_case_78_every_fault_at_once_with_line_and_fix() -> None:
+    found = faults(
+        """\
+config_version: 1
+modles: []
+data_dir: [a]
+time_zone: Europe/Berln
+models:
+  - {name: main, use: "langchain_openai:ChatOpenAI", base_url: "127.0.0.1:9101/v1", api_key: $NOPE}
+  - {name: main, modle: 3, retries: -1}
+  - {use: nonsense}
+roles: {lead: maim}
+sandbox: {provider: dokker, memory_mb: much, command_seconds: .inf}
+channels:
+  telegrom: {token: x}
+  console: {access: {allow: 12, open: 3, allow: []}}
+  telegram: {base_url: "http://h"}
+limits: {attempts: 0, live_turns: yes}
+prompt: page.md
+log: {level: loud}
+""",
+    )
+    expected = [
+        ("config.yaml:2: modles", "unknown setting → did you mean 'models'?"),
+        ("config.yaml:3: data_dir", "expected a path, found a list"),
+        ("config.yaml:4: time_zone", "no such IANA time zone → did you mean 'Europe/Berlin'?"),
+        ("config.yaml:6: models[0].base_url", "not a URL → write it with its scheme"),
+        ("config.yaml:6: models[0].api_key", "$NOPE is not set → export it or put it into .env"),
+        ("config.yaml:7: models[1].modle", "unknown setting → did you mean 'model'?"),
+        ("config.yaml:7: models[1].retries", "must be at least 0"),
+        ("config.yaml:7: models[1].name", "a second model is called 'main' → give it its own name"),
+        ("config.yaml:8: models[2].name", "is missing → add `name: …`"),
+        ("config.yaml:9: roles.lead", "no model has this name → did you mean 'main'?"),
+        ("config.yaml:10: sandbox.provider", "'dokker' is not possible here → did you mean 'docker'?"),
+        ("config.yaml:10: sandbox.memory_mb", "expected a whole number, found text"),
+        ("config.yaml:10: sandbox.command_seconds", "must be a finite number"),
+        ("config.yaml:12: channels.telegrom", "there is no such channel → did you mean 'telegram'?"),
+        ("config.yaml:13: channels.console.access.allow", "is there twice → keep one of them"),
+        ("config.yaml:13: channels.console.access.open", "expected true or false, found a whole number"),
+        ("config.yaml:14: channels.telegram.token", "is missing → add `token: …`"),
+        ("config.yaml:15: limits.attempts", "must be at least 1"),
+        ("config.yaml:15: limits.live_turns", "expected a whole number, found true or false"),
+        ("config.yaml:16: prompt", "expected a section (name: value), found text"),
+        ("config.yaml:17: log.level", "'loud' is not possible here → one of: debug, error, info, warning"),
+    ]
+    for place, words in expected:
+        assert any(line.startswith(f"{place}: {words}") for line in found), (place, words, found)
+    assert len(found) == len(expected), found
+    lines = [int(line.split(":")[1]) for line in found]
+    assert lines == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("data_dir: x", "config.yaml:1: config_version: is missing → add `config_version: 1` as the first line"),
+        (
+            "config_version: 2\nnew_thing: 3",
+            "config.yaml:1: config_version: this Fawn understands version 1 only → upgrade",
+        ),
+        ("config_version: one", "config.yaml:1: config_version: expected a whole number, found text"),
+        ("", "config.yaml: config_version: is missing"),
+        ("- a list", "config.yaml:1: expected a section (name: value), found a list"),
+        ("config_version: 1\nkeep_days: [1\nlog: {}\n", "config.yaml:3: YAML syntax: "),
+        ("config_version: 1\n\tkeep_days: 1", "config.yaml:2: YAML syntax: found character '\\t'"),
+        ("config_version: 1\nkeep_days: *secret", "config.yaml:2: YAML syntax: found undefined alias → "),
+        ("config_version: 1\nkeep_days: !!python/object:x 1", "config.yaml:2: keep_days: expected a whole number"),
+        ("config_version: 1\nmodels: {name: x}", "config.yaml:2: models: expected a list of models"),
+        ("config_version: 1\nmodels: [{name: x, api_key: y, use: ChatOpenAI}]", "models[0].use: is no class path"),
+        ("config_version: 1\nmodels: [{name: x, use: 'langchain_nope:X'}]", "package langchain_nope is not installed"),
+        ("config_version: 1\nmodels: [{name: x}]", "models[0].api_key: is missing and $OPENAI_API_KEY is not set"),
+        ("config_version: 1\nmodels: [{name: x, api_key: y, ca_file: no.pem}]", "ca_file: there is no such file"),
+        ("config_version: 1\nchannels: []", "channels: expected a section"),
+        ("config_version: 1\nchannels: {console: 3}", "channels.console.channel: expected a section"),
+        ("config_version: 1\nroles: {title: main}", "roles.title: no model has this name → one of: demo"),
+        ("config_version: 1\nkeep_days: 0", "keep_days: must be at least 1"),
+        ("config_version: 1\ntime_zone: 5", "time_zone: expected text, found a whole number → put it in quotes"),
+        ("config_version: 1\n<<: 3", "'<<' can only merge sections"),
+        ("config_version: 1\nkeep_days: " + "[" * 5000, "nested too deeply"),
+    ],
+)
+def test_each_fault_has_its_words(text: str, fault: str) -> None:
+    assert any(fault in line for line in faults(text))
+
+
+def test_a_file_that_cannot_be_read_is_a_fault() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read: No such file"):
+        load(Path("nowhere.yaml"), {})
+    Path("latin.yaml").write_bytes(b"config_version: 1 # gr\xfc\xdfe")
+    with pytest.raises(ConfigError, match="it is not UTF-8 text"):
+        load(Path("latin.yaml"), {})
+
+
+# ---------------------------------------------------------------- secrets
+
+
+def test_secrets_do_not_show() -> None:
+    config = load(write(ISSUE + "prompt: {extend: $HUSH}\n"), {**KEYS, "HUSH": "not-for-eyes"})
+    for secret in (*KEYS.values(), "not-for-eyes"):
+        assert secret not in repr(config)
+        assert secret not in str(config)
+        assert secret in secrets(config)
+    assert config.prompt.extend == "not-for-eyes"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "channels: {telegram: {token:%s}}",  # a forgotten space puts it into the key
+        "channels: {telegram: %s}",
+        "channels: {telegram: {token: [%s]}}",
+        "channels: {%s: {}}",
+        "models: [{name: m, api_key: {a: %s}}]",
+        "models: [{name: m, api_key: k, proxy: '%s'}]",
+        "models: [{name: m, api_key: k, retries: '%s'}]",
+        "time_zone: %s",
+        "log: {level: $S}",
+        "keep_days: $S",
+        "data_dir: *%s",
+        "time_zone: '%s",
+    ],
+)
+def test_a_misplaced_secret_is_not_repeated_in_the_fault(text: str) -> None:
+    found = "\n".join(faults("config_version: 1\n" + text.replace("%s", TOKEN), {"S": TOKEN}))
+    assert TOKEN not in found
+    assert TOKEN.partition(":")[2] not in found
+
+
+# ---------------------------------------------------------------- wild input
+
+_SECRET = "wildsecret" + string.ascii_letters
+_scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["$S", "${S}", "$NO", "1"]),
+)
+_names = st.sampled_from(
+    [
+        *{part for row in settings_table() for part in row.name.replace("[]", "").split(".")},
+        "console",
+        "demo",
+        "<<",
+        "x",
+    ]
+)
+_values = st.recursive(
+    _scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_names, inner, max_size=4)),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(_names, _values, max_size=6))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_written_is_a_config_or_a_list_of_faults(document: dict[str, object]) -> None:
+    text = yaml.safe_dump({"config_version": 1, **document}, allow_unicode=True)
+    try:
+        config = load(write(text), {"S": _SECRET})
+    except ConfigError as error:
+        shown = str(error)
+    else:
+        shown = repr(config)
+    assert shown
+    assert _SECRET not in shown
+
+
+@given(st.text(max_size=200))
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_text_the_file_has_it_is_refused_politely(text: str) -> None:
+    Path("wild.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError):
+        load(Path("wild.yaml"), {})

@@ -1,0 +1,57 @@
+"""The databases can be written when nobody else can write a byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bot.storage.database import Store
+from bot.storage.disk_reserve import RESERVE, set_aside
+from tests.support.engines import need_images, unmounted
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 160 MB."""
+    need_images()
+    image, place = tmp_path / "disk.img", tmp_path / "data"
+    place.mkdir()
+    subprocess.run(["truncate", "-s", "160M", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+    with unmounted(tmp_path):
+        subprocess.run(["mount", "-o", "loop", image, place], check=True)
+        yield place
+
+
+def fill(place: Path) -> None:
+    """To the last block."""
+    for size in (64 * MB, MB, 4096):
+        with (place / f"full-{size}").open("wb") as file:
+            while subprocess.run(["fallocate", "-o", str(os.fstat(file.fileno()).st_size), "-l", str(size), file.name],
+                                 capture_output=True).returncode == 0:  # fmt: skip
+                pass
+    disk = os.statvfs(place)
+    assert disk.f_bavail == 0
+
+
+async def test_a_full_disk_takes_every_write(small: Path) -> None:
+    async with Store(small / "a.db") as store:
+        await store.run(lambda execute: execute("CREATE TABLE t(x)", {}))
+        await set_aside({small / "a.db": store})
+        fill(small)
+        for _ in range(40):  # five times what SQLite lets grow before it writes it into the database
+            await store.run(lambda execute: execute("INSERT INTO t VALUES (randomblob(500000))", {}))
+        for file in small.glob("full-*"):
+            file.unlink()
+        for _ in range(40):
+            await store.run(lambda execute: execute("INSERT INTO t VALUES (randomblob(500000))", {}))
+        assert (await store.run(lambda execute: execute("SELECT count(*) AS n FROM t", {})))[0]["n"] == 80
+        assert (small / "a.db-wal").stat().st_blocks * 512 >= RESERVE["-wal"]  # as much as before
+    async with Store(small / "a.db") as store:
+        assert (await store.run(lambda execute: execute("PRAGMA integrity_check", {})))[0]["integrity_check"] == "ok"

@@ -1,0 +1,146 @@
+"""`fawn check` against real servers: what works, what does not, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Secret
+from agent.models.settings import ModelSettings
+from bot.admin.doctor import Finding, check, render
+from bot.config.schema import Access, ChannelConfig, Config, SandboxConfig
+from bot.model_discovery import named
+from channels import telegram
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.support.engines import bubblewrap_problem
+
+KEY = "sk-for-tests-0123456789abcdef"
+FILES_ONLY = SandboxConfig(provider="none")
+
+
+def model(base_url: str, key: str = KEY, name: str = "scripted") -> ModelSettings:
+    return ModelSettings("main", model=name, base_url=base_url, api_key=Secret(key))
+
+
+def bot(base_url: str, token: str = TOKEN, access: Access = Access()) -> ChannelConfig:  # noqa: B008  # frozen
+    return ChannelConfig("telegram", telegram.Settings(Secret(token), base_url), access)
+
+
+async def finding(config: Config, subject: str) -> Finding:
+    return next(found for found in await check(config) if found.subject == subject)
+
+
+async def test_all_is_well(tmp_path: Path) -> None:
+    async with FakeModel(api_key=KEY) as server, FakeTelegram() as chat:
+        config = Config(
+            tmp_path / "new" / "data",
+            (model(f"{server.base_url}/v1"),),
+            channels=(bot(chat.base_url, access=Access(allow=("1", "2"), operators=("2",))),),
+            sandbox=FILES_ONLY,
+            time_zone="Europe/Berlin",
+        )
+        found = await check(config)
+        assert [f.ok for f in found] == [True] * len(found)
+        states = {f.subject: (f.state, f.text) for f in found}
+        assert states["model main"][0] == "ok"
+        assert states["channel telegram"] == (
+            "ok",
+            "connected as @fawn_bot; 2 people are configured, others by pairing",
+        )
+        assert states["sandbox"] == ("note", "files only, as configured; commands are off.")
+        assert states["time zone"][1].startswith("Europe/Berlin")
+        assert len(server.requests()) == 1
+        assert {call.method for call in chat.calls_of()} == {"getMe"}, "it looks, and changes nothing"
+        assert (tmp_path / "new" / "data").is_dir()
+        assert list((tmp_path / "new" / "data").iterdir()) == []
+
+
+async def test_a_wrong_key_a_wrong_model_and_no_server_have_their_own_fixes(tmp_path: Path) -> None:
+    async with FakeModel(api_key=KEY) as server:
+        url = f"{server.base_url}/v1"
+        wrong = await finding(Config(tmp_path, (model(url, "sk-wrong-0123456789"),), sandbox=FILES_ONLY), "model main")
+        server.fault("error", "chat", code=404)
+        unknown = await finding(Config(tmp_path, (model(url, name="nope"),), sandbox=FILES_ONLY), "model main")
+    gone = await finding(Config(tmp_path, (model(url),), sandbox=FILES_ONLY), "model main")
+    absent = await finding(
+        Config(tmp_path, (ModelSettings("main", "agent.demo.model:Nope"),), sandbox=FILES_ONLY), "model main"
+    )
+    assert (wrong.state, "401" in wrong.text, wrong.fix[:15]) == ("fault", True, "check `api_key`")
+    assert (unknown.state, "'nope'" in unknown.text, unknown.fix[:13]) == ("fault", True, "check `model`")
+    assert (gone.state, "cannot be reached" in gone.text, gone.fix[:16]) == ("fault", True, "check `base_url`")
+    assert (absent.state, "no chat model of that name" in absent.text) == ("fault", True)
+
+
+async def test_a_wrong_token_and_no_server_are_faults_of_that_channel_only(tmp_path: Path) -> None:
+    other = "987654321:" + "x" * 35
+    async with FakeTelegram() as chat:
+        refused = await check(Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY))
+    gone = await check(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY))
+    for found, token, fix in ((refused, other, "@BotFather"), (gone, TOKEN, "check `base_url`")):
+        assert [f.subject for f in found if not f.ok] == ["channel telegram"]
+        assert token not in render(found)
+        assert fix in render(found)
+
+
+async def test_who_may_talk_is_said(tmp_path: Path) -> None:
+    async with FakeTelegram() as chat:
+
+        async def says(access: Access) -> Finding:
+            config = Config(tmp_path, channels=(bot(chat.base_url, access=access),), sandbox=FILES_ONLY)
+            return await finding(config, "channel telegram")
+
+        assert "EVERYBODY" in (await says(Access(open=True))).text
+        assert (await says(Access(pairing=False))).state == "fault"
+        assert (await says(Access())).state == "ok"
+
+
+async def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    found = await finding(Config(tmp_path / "file" / "data", sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "Not a directory" in found.text) == ("fault", True)
+
+
+async def test_a_folder_that_others_may_look_into_is_noted(tmp_path: Path) -> None:
+    found = await finding(Config(tmp_path / "new", sandbox=FILES_ONLY), "data_dir")
+    assert found.state == "ok"
+    (tmp_path / "new").chmod(0o750)
+    found = await finding(Config(tmp_path / "new", sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "chmod 700" in found.fix) == ("note", True)
+
+
+async def test_the_sandbox_is_really_tried(tmp_path: Path) -> None:
+    found = await finding(Config(tmp_path, sandbox=SandboxConfig(provider="local")), "sandbox")
+    assert found.ok is (not bubblewrap_problem())
+
+
+async def test_a_server_is_asked_for_its_model_when_none_is_named() -> None:
+    async with FakeModel() as server:
+        url = f"{server.base_url}/v1"
+        asked = ModelSettings("main", base_url=url)
+        (settings,) = await named([asked])
+        assert (settings.model, settings.label) == ("scripted", "scripted")
+        assert await named([model(url, name="mine")]) == (model(url, name="mine"),)
+    assert await named([asked]) == (asked,)  # nobody there: the first turn will say so
+
+
+@pytest.mark.parametrize(("text", "code"), [("config_version: 1\n", 0), ("config_version: 1\nkeep_days: 0\n", 2)])
+def test_the_command_says_it_in_lines_and_by_its_exit_code(tmp_path: Path, text: str, code: int) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "bot", "check"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    if code:
+        assert done.stderr == "config.yaml:2: keep_days: must be at least 1\n"
+    else:
+        assert "ok    configuration: config.yaml" in done.stdout

@@ -1,0 +1,170 @@
+"""Log lines: one each, with thread and run, and nothing secret in any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+import orjson
+import pytest
+
+from bot.config.schema import Log
+from bot.log import Redactor, run_var, setup, thread_var
+
+TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield logging.getLogger("bot.somewhere")
+    for handler in [h for h in root.handlers if h not in handlers]:
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+def test_a_line_has_time_level_place_event_thread_and_run(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup(Log())
+    thread_var.set("telegram/bot/12/")
+    run_var.set("7")
+    logger.info("turn.done seconds=%.1f", 1.25)
+    thread_var.set("")
+    run_var.set("")
+    logger.debug("not at this level")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("info    bot.somewhere: turn.done seconds=1.2 thread=telegram/bot/12/ run=7")
+    assert line[:4].isdigit()
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_what_is_given_as_extra_is_in_the_line(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str], format: Literal["text", "json"]
+) -> None:
+    setup(Log(format=format), [TOKEN])
+    logger.info("sandbox.evicted", extra={"sandbox": "a b#1", "idle": 3.5, "why": f"url {TOKEN}", "event": "not this"})
+    (line,) = capsys.readouterr().err.splitlines()
+    if format == "json":
+        given = {"event": "sandbox.evicted", "sandbox": "a b#1", "idle": 3.5, "why": "url ***"}
+        assert orjson.loads(line).items() >= given.items()
+    else:
+        assert line.endswith('bot.somewhere: sandbox.evicted idle=3.5 sandbox="a b#1" why="url ***"')
+
+
+async def test_each_task_has_its_own_thread_and_run(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    setup(Log(format="json"))
+
+    async def work(number: int) -> None:
+        thread_var.set(f"console/local/{number}/")
+        run_var.set(str(number))
+        await asyncio.sleep(0)
+        logger.warning("event")
+
+    await asyncio.gather(*(work(number) for number in range(5)))
+    lines = [orjson.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert {(line["thread"], line["run"]) for line in lines} == {(f"console/local/{n}/", str(n)) for n in range(5)}
+    assert {line["event"] for line in lines} == {"event"}
+    assert {line["level"] for line in lines} == {"warning"}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_exception_is_one_line_with_its_causes_and_its_place(
+    form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup(Log(format=form))  # type: ignore[arg-type]  # one of the two words
+    try:
+        try:
+            raise ConnectionError("refused\nby peer")
+        except ConnectionError as error:
+            raise RuntimeError("no answer") from error
+    except RuntimeError:
+        logger.exception("it broke\nbadly")
+    try:
+        raise ExceptionGroup("several", [ValueError("one"), KeyError("two")])
+    except ExceptionGroup:
+        logger.exception("again")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "RuntimeError: no answer ← ConnectionError: refused" in first
+    assert "test_log.py:" in first
+    assert "ValueError: one" in second
+    assert "KeyError: 'two'" in second
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_secrets_are_taken_out_of_everything(
+    form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = 'p/ss "w\\rd+'
+    redact = setup(Log(format=form), ["opensesame", odd])  # type: ignore[arg-type]  # one of the two words
+    redact.hide(["learned-later"])
+    thread_var.set("console/opensesame/x/")
+    logger.error("key opensesame and %s, %r", odd, {"k": "learned-later"})
+    logger.error("GET https://api.telegram.org/bot%s/getMe failed", TOKEN)
+    logger.error("via http://user:hunter22@proxy:3128, Authorization: Bearer abcdefgh12345678, url %s", quote(odd))
+    logger.error("sk-proj-abcdefghijklmnop1234")
+    try:
+        raise ValueError(f"bad header opensesame {TOKEN}")
+    except ValueError:
+        logger.exception("fault")
+    thread_var.set("")
+    out = capsys.readouterr().err
+    assert len(out.splitlines()) == 5
+    for secret in (
+        "opensesame",
+        odd,
+        "learned-later",
+        TOKEN,
+        "hunter22",
+        "abcdefgh",
+        quote(odd),
+        orjson.dumps(odd).decode(),
+    ):
+        assert secret not in out
+    assert "api.telegram.org/bot***/getMe" in out
+    assert "http://***@proxy:3128" in out
+
+
+def test_short_words_are_not_taken_for_secrets() -> None:
+    redact = Redactor(["a", "on"])
+    assert redact("a turn goes on") == "a turn goes on"
+
+
+def test_libraries_are_quiet_and_warnings_are_lines(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    setup(Log(level="debug"))
+    for name in ("httpx", "httpx2", "telegram.ext", "aiohttp.access"):
+        logging.getLogger(name).info("chatter")
+        logging.getLogger(name).warning("trouble")
+    assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == ["trouble"] * 4
+
+
+def test_setting_up_again_replaces_and_stderr_is_looked_up_anew(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup(Log())
+    setup(Log())
+    logger.info("once")
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    before, sys.stderr = sys.stderr, sys.stdout
+    try:
+        logger.info("moved")
+    finally:
+        sys.stderr = before
+    assert "moved" in capsys.readouterr().out
+
+
+def test_a_file_takes_the_lines_instead(
+    logger: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup(Log(), file=tmp_path / "logs" / "fawn.log")
+    logger.info("written")
+    assert "written" in (tmp_path / "logs" / "fawn.log").read_text()
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,96 @@
+"""Schemas: a new database equals a migrated one, an older one is saved first, a newer one is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.script import ScriptDirectory
+
+from bot.storage import migrate
+
+
+def schema(path: Path) -> dict[str, str]:
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    connection.close()
+    return {name: " ".join(sql.split()).replace(" ,", ",") for name, sql in rows}
+
+
+def test_the_new_database_is_what_the_migrations_build(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / "new.db")
+    migrate.upgrade(tmp_path / "migrated.db")
+    assert schema(tmp_path / "new.db") == schema(tmp_path / "migrated.db")
+    assert migrate.revision(tmp_path / "new.db") == migrate.revision(tmp_path / "migrated.db") == migrate.HEAD
+
+
+def test_head_is_the_last_revision() -> None:
+    assert ScriptDirectory(str(migrate.VERSIONS.parent)).get_current_head() == migrate.HEAD
+
+
+def test_a_current_database_is_left_alone(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / "fawn.db")
+    assert migrate.migrate(tmp_path / "fawn.db") is None
+    assert not (tmp_path / "backups").exists()
+
+
+def test_case_89_a_newer_database_is_refused(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / "fawn.db")
+    connection = sqlite3.connect(tmp_path / "fawn.db")
+    connection.execute("UPDATE alembic_version SET version_num='9999'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(migrate.NewerSchema, match="9999"):
+        migrate.migrate(tmp_path / "fawn.db")
+
+
+def test_case_89_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> None:
+    """The next version's view: its migrations are ours and one more."""
+    path = tmp_path / "fawn.db"
+    migrate.migrate(path)
+    versions = tmp_path / "migrations" / "versions"
+    versions.mkdir(parents=True)
+    for source in (migrate.VERSIONS.parent / "env.py", *migrate.VERSIONS.glob("[0-9]*.py")):
+        target = versions if source.parent == migrate.VERSIONS else versions.parent
+        (target / source.name).write_text(source.read_text())
+    (versions / "9999_more.py").write_text(
+        f"import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\ndown_revision = '{migrate.HEAD}'\n"
+        "def upgrade():\n    op.create_table('more', sa.Column('id', sa.Integer(), primary_key=True))\n"
+    )
+    backup = migrate.migrate(path, versions, "9999")
+    assert backup is not None
+    assert "more" not in schema(backup)
+    assert "more" in schema(path)
+    assert migrate.revision(path) == "9999"
+
+
+def test_case_89_a_migration_that_is_killed_anywhere_is_done_by_the_next_start(tmp_path: Path) -> None:
+    """Before every statement and every change of a file, in a process that really dies."""
+    program = [sys.executable, "-m", "tests.support.killed_migration", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout) > 40, "places to die"
+
+
+@pytest.mark.parametrize("name", ["fawn.db", "checkpoints.db"])
+def test_a_newer_or_damaged_database_is_told_in_a_sentence(tmp_path: Path, name: str) -> None:
+    migrate.prepare(tmp_path)
+    assert migrate.prepare(tmp_path) is None
+    (tmp_path / name).write_bytes(b"this is no database" * 1000)
+    with pytest.raises(migrate.DatabaseFault, match="file is not a database"):
+        migrate.prepare(tmp_path)
+
+
+def test_checkpoints_of_a_newer_version_are_refused_and_those_without_a_version_get_one(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE checkpoints(thread)")
+    migrate.prepare(tmp_path)
+    assert connection.execute("PRAGMA user_version").fetchall() == [(migrate.CHECKPOINTS,)]
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    with pytest.raises(migrate.NewerSchema, match=r"checkpoints\.db 99"):
+        migrate.prepare(tmp_path)

@@ -1,0 +1,117 @@
+"""What is older than `keep_days` goes, with checkpoints and folders; open work stays however old."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Author, Message, Thread
+from bot.access import Doors
+from bot.config.schema import Access, Limits
+from bot.inbox import Inbox
+from bot.retention import Retention
+from bot.storage import conversations, runs
+from bot.storage.database import Execute, Store
+from bot.storage.migrate import migrate
+from bot.storage.runs import Ending
+from bot.turn_runner import folder
+from sandbox.disk.folders import PlainFolders
+from tests.support.idle_listener import Idle
+
+
+async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+    forgotten: list[str] = []
+
+    async def forget(conversation: str) -> None:
+        forgotten.append(conversation)
+
+    async with Store(tmp_path / "fawn.db") as store:
+        inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Idle())
+        done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
+        await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
+        (job,) = await store.run(lambda execute: runs.claim(execute, "me", time.time(), 10.0, 5))
+        await store.run(lambda execute: runs.finish(execute, job, Ending("done"), time.time()))
+        await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
+        place = folder(tmp_path, job.conversation)
+        (place / "workspace").mkdir(parents=True)
+        orphan, needed = tmp_path / "spool" / str(job.run), tmp_path / "spool" / "77"
+        for copies in (orphan, needed):
+            copies.mkdir(parents=True)
+        row = (
+            "INSERT INTO outbox(key, kind, thread, run, payload, state, created)"
+            " VALUES ('f', 'file', 't', 77, '', 3, 0)"
+        )
+        await store.run(lambda execute: execute(row, {}))
+
+        retention = Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget)
+        await retention.round(time.time() - 1000)
+        assert not forgotten
+        assert needed.exists()
+        assert not orphan.exists()
+        await retention.round(time.time() + 1000)
+        assert forgotten == [job.conversation]
+        assert not place.exists()
+        rows = await store.run(lambda execute: execute("SELECT key FROM inbox", {}))
+        assert [row["key"] for row in rows] == ["k2"]
+        # The address begins anew, under a name that was never used.
+        await inbox.receive([Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True)])
+        jobs = await store.run(lambda execute: runs.claim(execute, "me", time.time(), 10.0, 5))
+        assert job.conversation not in [other.conversation for other in jobs]
+        assert len(jobs) == 2
+
+
+async def test_a_conversation_that_cannot_be_forgotten_keeps_no_other(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+
+    async def forget(conversation: str) -> None:
+        if "stuck" in conversation:
+            raise ValueError("a fault of ours")
+
+    async with Store(tmp_path / "fawn.db") as store:
+        chats = [f"stuck{number}" for number in range(25)] + ["free"]
+        for number, chat in enumerate(chats):
+            thread = Thread("telegram", "1", chat)
+            await store.run(lambda execute: conversations.begin(execute, thread, number))  # noqa: B023 — awaited here
+        await Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget).round(time.time())
+        rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
+        assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}
+
+
+def _put(key: str, execute: Execute) -> None:
+    execute("INSERT INTO conversations(key, thread, created, used) VALUES (:key, 't', 0, 0)", {"key": key})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
+async def test_what_cannot_be_deleted_stays_known_and_holds_up_nobody(tmp_path: Path) -> None:
+    migrate(tmp_path / "fawn.db")
+    keys = [f"conversation {number:02}" for number in range(50)]
+
+    async def forget(conversation: str) -> None:
+        if conversation == keys[1]:
+            raise RuntimeError("a fault of this conversation's memory")
+
+    async with Store(tmp_path / "fawn.db") as store:
+        for key in keys:
+            await store.run(partial(_put, key))
+            folder(tmp_path, key).mkdir(parents=True)
+        stuck = [folder(tmp_path, key) / "file" for key in keys[2:30]]
+        for file in stuck:
+            file.touch()
+        subprocess.run(["chattr", "+i", *stuck], check=True)
+        retention = Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget)
+        try:
+            await retention.round(time.time())
+        finally:
+            subprocess.run(["chattr", "-i", *stuck], check=True)
+        rows = await store.run(lambda execute: execute("SELECT key FROM conversations ORDER BY key", {}))
+        assert [kept["key"] for kept in rows] == keys[1:30]
+        await retention.round(time.time())
+        rows = await store.run(lambda execute: execute("SELECT key FROM conversations", {}))
+        assert [kept["key"] for kept in rows] == keys[1:2]
+        assert [path.name for path in (tmp_path / "threads").iterdir()] == [folder(tmp_path, keys[1]).name]

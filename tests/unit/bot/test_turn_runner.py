@@ -1,0 +1,251 @@
+"""Turns with the real agent (the demo) and no channel: when they are stopped, and when their end is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from agent.conversation import Author, Final, Message, Thread
+from agent.factory import Plan, build_agent
+from bot.access import Doors
+from bot.config.schema import Access, Limits
+from bot.inbox import Arrived, Inbox
+from bot.outbox import Outbox
+from bot.scheduler import Threads
+from bot.storage import runs
+from bot.storage.database import Store
+from bot.storage.migrate import migrate
+from bot.turn_runner import FAULT, Turns, folder
+from sandbox.base import Sandbox
+from sandbox.disk.files_only import Folders
+from sandbox.disk.folders import PlainFolders
+from tests.fakes.server import until
+from tests.support.idle_listener import Idle
+
+HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
+
+
+class Lingering(Folders):
+    """A sandbox that takes its time to be let go: so long its turn has not ended."""
+
+    def __init__(self, skills: Path) -> None:
+        super().__init__(skills)
+        self.lingering = False
+        self.held: list[asyncio.Event] = []  # one for each use
+
+    @asynccontextmanager
+    async def acquire(self, key: str, folder: Path) -> AsyncIterator[Sandbox]:
+        async with super().acquire(key, folder) as sandbox:
+            yield sandbox
+        if self.lingering:
+            self.held.append(asyncio.Event())
+            await self.held[-1].wait()
+
+
+class House:
+    """A store, its turns and an inbox; `at_once` stops every turn before its first step. Nobody delivers anything."""
+
+    def __init__(self, store: Store, folder: Path, provider: Lingering, limits: Limits) -> None:
+        self.store = store
+        self.folder = folder
+        self.provider = provider
+        self.limits = limits
+        self.at_once = False
+        self.inbox = Inbox(store, Doors({"wall": Access(open=True)}), limits, self)
+        self.threads: Threads
+
+    def woken(self, arrived: Arrived) -> None:
+        self.threads.arrived(arrived.accepted)
+
+    def channel(self, name: str) -> None:
+        """Asked when a turn is about to begin: what is put off here comes before its first step."""
+        if self.at_once:
+            self.at_once = False
+            asyncio.get_running_loop().call_soon(self.threads.stop, 1, "42")
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Work while the context is open."""
+        folders = PlainFolders(self.folder / "threads", 16)
+        async with Store(self.folder / "checkpoints.db") as checkpoints:
+            agent = await build_agent((), Plan(), checkpoints, commands=False)
+            outbox = Outbox(self.store, self.channel, self.limits)
+            parts = (self.store, agent, self.provider, folders, outbox, self.channel, self.folder, self.limits)
+            self.threads = Threads(self.store, Turns(*parts), self.limits)
+            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve())]
+            try:
+                yield
+            finally:
+                for task in serving:
+                    task.cancel()
+                await asyncio.wait(serving)
+
+    async def states(self) -> list[str]:
+        rows = await self.store.run(lambda execute: execute("SELECT state FROM runs ORDER BY id", {}))
+        return [row["state"] for row in rows]
+
+    async def replies(self) -> list[str]:
+        rows = await self.store.run(
+            lambda execute: execute("SELECT payload FROM outbox WHERE kind='reply' ORDER BY id", {})
+        )
+        return [Final.load(row["payload"]).text for row in rows]
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(10):
+            await self.threads.idle()
+
+    async def refuse(self, table: str, when: str = "1", event: str = "INSERT") -> None:
+        """The database takes no such rows: as a fault of ours in the statement that writes them."""
+        sql = f"CREATE TRIGGER refuse_{table} BEFORE {event} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, '!'); END"
+        await self.store.run(lambda execute: execute(sql, {}))
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits()
+
+
+@pytest.fixture
+async def closed_house(tmp_path: Path, limits: Limits) -> AsyncIterator[House]:
+    """Nobody works yet."""
+    migrate(tmp_path / "fawn.db")
+    async with Store(tmp_path / "fawn.db", patience=0.1) as store:
+        yield House(store, tmp_path, Lingering(tmp_path / "skills"), limits)
+
+
+@pytest.fixture
+async def house(closed_house: House) -> AsyncIterator[House]:
+    async with closed_house.serving():
+        yield closed_house
+
+
+async def test_a_turn_that_is_stopped_before_its_first_step_has_an_end(house: House) -> None:
+    house.at_once = True
+    await house.inbox.receive([HELLO])
+    async with asyncio.timeout(5):
+        await house.threads.idle()
+    assert await house.states() == ["stopped"]
+
+
+async def test_a_stop_does_not_interrupt_the_recording_of_an_end(house: House, tmp_path: Path) -> None:
+    """The disk is busy while the turn ends: until that is recorded, the turn is there, and then comes what was written
+    meanwhile."""
+    holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None, check_same_thread=False)
+    await house.inbox.receive([HELLO])
+    await until(lambda: house.threads.live, 10, "the turn")
+    (live,) = house.threads.live
+    holder.execute("BEGIN IMMEDIATE")
+    await until(lambda: live.working, 10, "the work")
+    await until(lambda: not live.working, 10, "the end of the work")
+    house.threads.stop(live.job.run, "42")
+    await asyncio.sleep(0.3)
+    assert house.threads.live == (live,)
+    holder.execute("ROLLBACK")
+    holder.close()
+    async with asyncio.timeout(5):
+        await house.threads.idle()
+    assert await house.states() == ["done"]
+
+
+async def test_a_turn_that_began_while_the_one_before_still_ends_stays_known(house: House) -> None:
+    """It can be stopped and steered, it has its place in the limit, and nobody begins it once more."""
+    house.provider.lingering = True
+    await house.inbox.receive([replace(HELLO, text="plot")])
+    await until_async(house.states, ["done"])
+    assert len(house.threads.live) == 1
+    await house.inbox.receive([replace(HELLO, key="k2", text="plot once more")])
+    await until_async(house.states, ["done", "done"])
+    (second,) = house.threads.live
+    assert second.job.run == 2
+    ending = next(task for task in asyncio.all_tasks() if task.get_name() == "turn 1")
+    await until(lambda: len(house.provider.held) == 2, 10, "the end of the second turn")
+    house.provider.held[0].set()
+    await asyncio.wait([ending])
+    await asyncio.sleep(0)
+    assert house.threads.live == (second,)
+    house.provider.held[1].set()
+    await house.idle()
+    assert not house.threads.live
+
+
+@pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
+async def test_a_name_that_is_no_text_is_named_once(closed_house: House, name: bytes) -> None:
+    house = closed_house
+    await Inbox(house.store, Doors({"wall": Access(open=True)}), Limits(), Idle()).receive([HELLO])
+    await house.store.run(lambda execute: runs.claim(execute, "crashed", time.time(), 10.0, 1))
+    await house.store.run(runs.take_over)  # a second try looks into outputs/
+    conversation = str(HELLO.thread) + "#1"
+    outputs = os.fsencode(folder(house.folder, conversation) / "outputs")
+    file = os.path.join(outputs, name)
+    os.makedirs(os.path.dirname(file))
+    with open(file, "wb") as made:
+        made.write(b"x")
+    async with house.serving():
+        await house.idle()
+        await house.inbox.receive([replace(HELLO, key="k2", text="plot")])
+        await house.idle()
+    assert await house.states() == ["done", "done"]
+    first, second = await house.replies()
+    assert "Not sent: `" in first
+    assert "Not sent" not in second
+    rows = await house.store.run(lambda execute: execute("SELECT path, stamp FROM outputs ORDER BY path", {}))
+    assert [row["path"] for row in rows] == [f"/{quote(name)}", "visits.csv"]
+
+
+async def test_an_end_that_cannot_be_recorded_ends_without_files(house: House) -> None:
+    await house.refuse("outputs")
+    await house.inbox.receive([replace(HELLO, text="plot")])
+    await house.idle()
+    assert await house.states() == ["failed"]
+    (reply,) = await house.replies()
+    assert "when I stored this answer" in reply
+    rows = await house.store.run(lambda execute: execute("SELECT kind FROM outbox", {}))
+    assert [row["kind"] for row in rows] == ["reply"]
+
+
+async def test_at_last_as_little_as_possible_is_recorded(house: House) -> None:
+    await house.refuse("runs", "new.input>0 OR new.calls>0 OR new.state='done'", "UPDATE")
+    await house.refuse("outbox", "instr(new.payload, 'stored this answer')")
+    await house.inbox.receive([HELLO])
+    await house.idle()
+    assert await house.states() == ["failed"]
+    assert await house.replies() == [f"⚠️ {FAULT}"]
+
+
+async def test_an_end_that_cannot_be_recorded_at_all_ends_nothing_else(house: House) -> None:
+    await house.refuse("outbox", "new.run=1")
+    elsewhere = replace(HELLO, key="k2", thread=Thread("wall", "1", "43"))
+    await house.inbox.receive([HELLO])
+    await until_async(house.states, ["running"])
+    await until(lambda: not house.threads.live, 10, "the end of the turn")
+    await house.inbox.receive([elsewhere])
+    await until_async(house.states, ["running", "done"])
+
+
+@pytest.mark.parametrize("limits", [Limits(live_turns=1)])
+async def test_case_85_a_paste_that_waits_for_a_place_is_one_run(house: House) -> None:
+    house.provider.lingering = True
+    await house.inbox.receive([replace(HELLO, text="plot")])
+    await until_async(house.states, ["done"])
+    paste = replace(HELLO, thread=Thread("wall", "1", "43"), long=True)
+    await house.inbox.receive([replace(paste, key=f"p{n}", text=f"part {n}", long=n < 3) for n in (1, 2, 3)])
+    await until_async(house.states, ["done", "queued"])
+    house.provider.held[0].set()
+    await house.idle()
+    assert await house.states() == ["done", "done"]
+
+
+async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> None:
+    """Until `look()` gives what is wanted."""
+    async with asyncio.timeout(10):
+        while await look() != wanted:
+            await asyncio.sleep(0.01)

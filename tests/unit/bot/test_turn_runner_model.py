@@ -1,0 +1,305 @@
+"""Turns with the real agent on a scripted model, over the real store: what a question, a failing model call, a restart
+and a slow title leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.tools import tool
+from langchain_core.tools import BaseTool
+
+from agent.conversation import Message
+from agent.factory import Plan, Toolbox, build_agent
+from agent.models.settings import ModelSettings
+from agent.turn import Agent
+from bot.access import Doors
+from bot.config.schema import Access, Limits
+from bot.inbox import Arrived, Inbox
+from bot.outbox import Outbox
+from bot.scheduler import Threads
+from bot.storage import runs
+from bot.storage.database import Store
+from bot.storage.migrate import migrate
+from bot.turn_runner import Turns
+from sandbox.disk.loop_images import Images
+from sandbox.docker.spec import DockerSettings
+from sandbox.select import choose
+from tests.fakes.model import Answer, FakeModel, ToolCall
+from tests.fakes.server import until
+from tests.support.agent_tools import TOOLS, idempotent
+from tests.unit.agent.test_resume import call, script
+from tests.unit.bot.test_outbox import Wall
+from tests.unit.bot.test_turn_runner import HELLO
+
+
+class Room:
+    """The service on a folder: a store, the agent and its turns."""
+
+    def __init__(self, store: Store, agent: Agent, turns: Turns) -> None:
+        self.store = store
+        self.agent = agent
+        self.threads = Threads(store, turns, Limits())
+        self.inbox = Inbox(store, Doors({"wall": Access(open=True)}), Limits(), self)
+
+    def woken(self, arrived: Arrived) -> None:
+        """`bot.inbox.Next`."""
+        self.threads.arrived(arrived.accepted)
+
+    async def states(self) -> list[str]:
+        return [state for (state,) in self.rows("SELECT state FROM runs ORDER BY id")]
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Look into the database from outside."""
+        with sqlite3.connect(f"file:{self.store._path}?mode=ro", uri=True) as connection:
+            return connection.execute(sql).fetchall()
+
+    async def say(self, text: str, key: str, wait: bool = True) -> None:
+        await self.inbox.receive([replace(HELLO, key=key, id=key, text=text)])
+        if wait:
+            async with asyncio.timeout(20):
+                await self.threads.idle()
+
+
+class Reader(Wall):
+    """A channel that counts how often it was asked for earlier messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.earlier: list[int] = []
+
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        self.earlier.append(earlier)
+        return message
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+async def model() -> AsyncIterator[FakeModel]:
+    async with FakeModel() as server:
+        yield server
+
+
+@pytest.fixture
+def enter(tmp_path: Path, model: FakeModel) -> Open:
+    """`async with enter() as room`: the service on this folder; leaving and entering again is a restart."""
+
+    @asynccontextmanager
+    async def opened(*tools: BaseTool, wall: Wall | None = None, retries: int = 0, **plan: Any) -> AsyncIterator[Room]:
+        migrate(tmp_path / "fawn.db")
+        images = Images(tmp_path / "threads", 16, make=False)
+        provider, _ = await choose("none", DockerSettings(tmp_path / "skills", state=tmp_path / "sandbox"), images)
+        url = f"{model.base_url}/v1"
+        models = [ModelSettings(name, model=name, base_url=url, retries=retries) for name in ("main", "small")]
+        toolbox = Toolbox([*TOOLS, *tools], frozenset(), lambda name, args: name != "late" and idempotent(name, args))
+        async with Store(tmp_path / "fawn.db") as store, Store(tmp_path / "checkpoints.db") as checkpoints:
+            await store.run(runs.take_over)
+            agent = await build_agent(models, Plan(retry_seconds=0.01, **plan), checkpoints, toolbox, commands=False)
+            outbox = Outbox(store, lambda name: wall, Limits())
+            turns = Turns(store, agent, provider, images, outbox, lambda name: wall, tmp_path, Limits())
+            room = Room(store, agent, turns)
+            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(room.threads.serve())]
+            await asyncio.sleep(0)
+            try:
+                yield room
+            finally:
+                await room.threads.close(0.1)
+                for task in serving:
+                    task.cancel()
+                await asyncio.wait(serving)
+                await turns.titles.close()
+                await agent.close()
+
+    return opened
+
+
+def call_of(name: str, **args: Any) -> tuple[ToolCall, ...]:
+    return (ToolCall(name, json.dumps(args)),)
+
+
+# ---------------------------------------------------------------- a question beside an effect
+
+
+async def test_an_effect_beside_a_question_happens_once_also_after_a_restart(enter: Open, tmp_path: Path) -> None:
+    effects = tmp_path / "effects"
+
+    def asked() -> bool:
+        with sqlite3.connect(tmp_path / "checkpoints.db") as checkpoints:
+            sql = "SELECT 1 FROM checkpoint_writes WHERE channel='__interrupt__'"
+            return bool(checkpoints.execute(sql).fetchall())
+
+    @tool
+    async def late(text: str) -> str:
+        """Do something once, and be done with it after the question stands."""
+        await until(asked, 10, "the question")
+        with effects.open("a") as file:
+            file.write(f"{text}\n")
+        return f"did {text}"
+
+    both = [call("ask_clarification", question="Which?"), call("late", text="it")]
+    async with enter(late) as room:
+        await room.say(script(both, text="all done"), "k1")
+        assert await room.states() == ["waiting"]
+        assert effects.read_text() == "it\n"
+        held = dict(room.agent._checkpoints._held)
+    async with enter(late) as room:
+        await room.say("this one", "k2")
+        assert await room.states() == ["waiting", "done"]
+    assert effects.read_text() == "it\n"
+    assert held == {}, "a conversation that waits holds nothing in memory"
+
+
+# ---------------------------------------------------------------- what is written into a failing turn
+
+
+async def written_into(room: Room, model: FakeModel) -> None:
+    """A turn in whose second model call somebody's further words are taken."""
+    await room.say("do it", "k1", wait=False)
+    await until(lambda: len(model.requests()) == 1, 10, "the first model call")
+    await room.say("BUT NOT ON PRODUCTION", "k2", wait=False)
+    await until(lambda: len(model.requests()) == 2, 10, "the second model call")
+    assert "PRODUCTION" in str(model.requests()[1].messages)
+
+
+async def test_case_65_what_was_steered_into_a_call_that_fails_is_not_forgotten(enter: Open, model: FakeModel) -> None:
+    answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer(status=400)])
+    model.script = lambda body: next(answers, Answer("fine"))
+    async with enter() as room:
+        await written_into(room, model)
+        await room.threads.idle()
+        assert await room.states() == ["failed"]
+        await room.say("go on", "k3")
+    said = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
+    assert [text.splitlines()[-1] for text in said] == ["do it", "BUT NOT ON PRODUCTION", "go on"]
+
+
+@pytest.mark.parametrize("fate", ["attempt=9", "stop_by='42'"])
+async def test_case_65_nor_when_the_turn_is_given_up_or_stopped(enter: Open, model: FakeModel, fate: str) -> None:
+    """The service stops in the second call; after it the turn has had its attempts, or somebody stopped it."""
+    answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer("never", delay=60)])
+    model.script = lambda body: next(answers, Answer("fine"))
+    async with enter() as room:
+        await written_into(room, model)
+    async with Store(room.store._path) as store:
+        await store.run(lambda execute: execute(f"UPDATE runs SET {fate}", {}))  # noqa: S608  a constant
+    async with enter() as room:
+        await room.threads.idle()
+        assert await room.states() in (["failed"], ["stopped"])
+        await room.say("go on", "k3")
+    said = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
+    assert [text.splitlines()[-1] for text in said] == ["do it", "BUT NOT ON PRODUCTION", "go on"]
+
+
+# ---------------------------------------------------------------- titles
+
+
+def titled(body: dict[str, Any]) -> bool:
+    return bool(body["model"] == "small")
+
+
+async def test_a_title_slower_than_its_turn_comes_all_the_same(enter: Open, model: FakeModel) -> None:
+    """The reply does not wait for it, later turns ask for no second one, and its tokens are counted."""
+    model.script = lambda body: Answer("A fine title", delay=1.0) if titled(body) else Answer("hello")
+    wall = Reader()
+    async with enter(wall=wall, title="small") as room:
+        await room.say("what is this about?", "k1")
+        await room.say("and this?", "k2")
+        assert await room.states() == ["done", "done"]
+        assert room.rows("SELECT title FROM conversations") == [("",)]
+        await until(lambda: room.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
+        await room.say("and that?", "k3")
+        assert room.rows("SELECT calls FROM runs ORDER BY id") == [(2,), (1,), (1,)]
+    assert sum(len(request.messages) == 1 for request in model.requests()) == 1
+    assert [bool(count) for count in wall.earlier] == [True, False, False], "earlier messages are asked for once"
+
+
+async def test_a_title_that_a_stop_cut_off_is_made_by_the_next_turn(enter: Open, model: FakeModel) -> None:
+    model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
+    async with enter(title="small") as room:
+        await room.say("what is this about?", "k1")
+        assert room.rows("SELECT title FROM conversations") == [("",)]
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("title")]
+    model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
+    async with enter(title="small") as room:
+        await room.say("and this?", "k2")
+        await until(lambda: room.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
+
+
+# ---------------------------------------------------------------- usage
+
+
+async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, model: FakeModel) -> None:
+    """What was counted before a parked attempt stays; the model that answers last is the one named."""
+    answers = iter([Answer(calls=call_of("effect", text="a")), Answer("never", delay=60), Answer("fine")])
+    model.script = lambda body: next(answers)
+    async with enter() as room:
+        await room.say("do it", "k1", wait=False)
+        await until(lambda: len(model.requests()) == 2, 10, "the second model call")
+        assert room.rows("SELECT calls, model FROM runs") == [(1, "main")], "with the commit that followed the call"
+        before = room.rows("SELECT input, output FROM runs")
+    async with Store(room.store._path) as store:
+        await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
+    async with enter() as room:
+        await room.threads.idle()
+        assert room.rows("SELECT calls, model, state FROM runs") == [(2, "small", "done")]
+        assert room.rows("SELECT input, output FROM runs") > before
+
+
+async def test_a_stopped_turn_has_used_what_it_used(enter: Open, model: FakeModel) -> None:
+    answers = iter([Answer(calls=call_of("look", text="a")), Answer("never", delay=60)])
+    model.script = lambda body: next(answers)
+    async with enter() as room:
+        await room.say("do it", "k1", wait=False)
+        await until(lambda: len(model.requests()) == 2, 10, "the second model call")
+        [live] = room.threads.live
+        live.stop("42")
+        await room.threads.idle()
+        assert room.rows("SELECT calls, state FROM runs") == [(1, "stopped")]
+
+
+# ---------------------------------------------------------------- halves of characters
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("ask_clarification", '{"question": "\\ud83d which?", "options": ["\\ude00", "\\ud83d\\ude00"]}'),
+        ("present_files", '{"paths": ["/mnt/user-data/outputs/\\ud83d"]}'),
+        ("look", '{"text": "\\ud83d"}'),
+        ("effect", '{"text": "\\ud83d", "\\ud83d": 1}'),
+        ("read_file", '{"path": "x", "offset": 100000000000000000000}'),
+        ("look", '{"text": 1' + "0" * 5000 + "}"),
+    ],
+)
+async def test_case_71_no_argument_of_a_model_breaks_a_turn(
+    enter: Open, model: FakeModel, name: str, arguments: str
+) -> None:
+    answers = iter([Answer(calls=(ToolCall(name, arguments),))])
+    model.script = lambda body: next(answers, Answer("fine"))
+    async with enter() as room:
+        await room.say("do it", "k1")
+        assert await room.states() == ["waiting" if name == "ask_clarification" else "done"]
+    async with enter() as room:
+        await room.say("this one", "k2")
+        assert (await room.states())[-1] == "done"
+    assert not any(request.rejected for request in model.requests())
+
+
+async def test_case_71_nor_does_its_text_or_its_title(enter: Open, model: FakeModel) -> None:
+    model.script = lambda body: Answer("half \ud83d and whole \ud83d\ude00")
+    async with enter(title="small") as room:
+        await room.say("say it", "k1")
+        assert await room.states() == ["done"]
+        await until(lambda: room.rows("SELECT title FROM conversations") != [("",)], 10, "the title")
+        assert room.rows("SELECT title FROM conversations") == [("half � and whole 😀",)]
+        [(payload,)] = room.rows("SELECT payload FROM outbox WHERE kind='reply'")
+        assert json.loads(payload)["text"] == "half � and whole 😀"

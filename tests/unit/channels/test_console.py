@@ -1,0 +1,424 @@
+"""The console through real pipes and a real pseudo-terminal, with pyte as the screen a person sees."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from prompt_toolkit.utils import get_cwidth
+
+from agent.conversation import Ask, Final, Kind, Message
+from channels.console.plain import Pipe
+from channels.console.tui import wrap
+from tests.support.recording_inbox import Memory
+from tests.support.rigs.console import ConsoleRig
+
+DRIVER = Path(__file__).parents[2] / "support" / "console_process.py"
+EMPTY = "› Ask me, or /help"
+PATIENCE = 20.0  # seconds until a test gives up: never a measure of speed
+
+
+def offered(log: Path) -> list[tuple[Kind, str, str]]:
+    """What the console put into the inbox: kind, text, target."""
+    lines = log.read_bytes().splitlines() if log.exists() else []
+    return [(m.kind, m.text, m.target) for m in map(Message.load, lines)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "offered"
+
+
+# ---------------------------------------------------------------- pipes
+
+
+def piped(log: Path, text: str | bytes) -> str:
+    data = text if isinstance(text, bytes) else text.encode()
+    done = subprocess.run(
+        [sys.executable, DRIVER, log], input=data, capture_output=True, timeout=PATIENCE, cwd=log.parent, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b"LEFT\n"
+    return done.stdout.decode()
+
+
+def test_lines_that_arrive_together_are_one_message(log: Path) -> None:
+    out = piped(log, "hello\nworld\n\nlast, no newline: grüße 你好")
+    assert offered(log) == [(Kind.CHAT, "hello\nworld\n\nlast, no newline: grüße 你好", "")]
+    assert out == "heard chat 'hello\\nworld\\n\\nlast, no newline: grüße 你好', **really**\n"
+
+
+def test_lines_that_arrive_apart_are_two_messages(log: Path) -> None:
+    with subprocess.Popen([sys.executable, DRIVER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"heard chat 'first', **really**\n"  # flushed, while the pipe is open
+        process.stdin.write(b"second\n")
+        process.stdin.close()
+        assert process.stdout.read() == b"heard chat 'second', **really**\n"
+    assert [text for _, text, _ in offered(log)] == ["first", "second"]
+
+
+async def test_a_stop_in_the_moment_of_a_line_is_a_stop() -> None:
+    source, keys = os.pipe()
+    async with Pipe(source, None) as pipe:
+        reading = asyncio.create_task(pipe.read())
+        for line in (b"one\n", b"two\n"):  # the second is waited for
+            await asyncio.sleep(0.01)
+            pipe._feed(line)
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait({reading}, timeout=1)
+        assert reading.cancelled()
+    os.close(keys)
+    os.close(source)
+
+
+def test_case_45_command_lines_are_messages_of_their_own(log: Path) -> None:
+    piped(log, "a\nb\n/help me\n /new\n//new\n/\n!status\n/etc/hosts\nc\n\n   \n!\n")
+    assert offered(log) == [
+        (Kind.CHAT, "a\nb", ""),
+        (Kind.COMMAND, "help me", ""),
+        (Kind.COMMAND, "new", ""),
+        (Kind.COMMAND, "/new", ""),
+        (Kind.COMMAND, "help", ""),
+        (Kind.COMMAND, "status", ""),
+        (Kind.CHAT, "/etc/hosts\nc\n\n   \n!", ""),
+    ]
+
+
+def test_nothing_in_nothing_out(log: Path) -> None:
+    assert piped(log, "\n  \n") == ""
+    assert offered(log) == []
+
+
+def test_progress_is_told_once_and_the_answer_once(log: Path) -> None:
+    out = piped(log, "work\n")
+    assert out.splitlines() == [
+        "· bash: make all",
+        "· • build",
+        "· ○ ship",
+        "✗ bash: make all: exit code 2",
+        "· The model did not answer; trying again.",
+        "I am on it and shall go on until stopped",
+        "",
+        "_Stopped._",
+    ]
+
+
+def test_a_failure_is_an_answer(log: Path) -> None:
+    assert piped(log, "fail") == "⚠️ The model cannot be reached. Check base_url.\n"
+
+
+def test_a_number_or_the_words_of_an_option_answer_the_question(log: Path) -> None:
+    with subprocess.Popen([sys.executable, DRIVER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        for answer in (b"2\n", b"red\n", b"3\n", b"something else\n"):
+            process.stdin.write(b"ask\n")
+            process.stdin.flush()
+            shown = [process.stdout.readline().decode().strip() for _ in range(6)]
+            assert shown == [
+                "Which colour?",
+                "",
+                "1. Red",
+                "2. Blue",
+                "",
+                "Type a number, or answer in your own words.",
+            ]
+            for line in (b"/status\n", answer):  # a command in between answers nothing
+                process.stdin.write(line)
+                process.stdin.flush()
+                assert b"heard" in process.stdout.readline()
+        process.stdin.close()
+    answers = [event for event in offered(log) if event[1] not in ("ask", "status")]
+    assert answers == [
+        (Kind.CLICK, "Blue", "q1"),
+        (Kind.CLICK, "Red", "q1"),
+        (Kind.CHAT, "3", ""),
+        (Kind.CHAT, "something else", ""),
+    ]
+
+
+async def test_a_number_still_answers_what_was_printed_before_a_crash(tmp_path: Path) -> None:
+    question = Final("Which colour?", (Ask("q1", "Which colour?", ("Red", "Blue")),))
+    async with ConsoleRig.start(tmp_path) as rig:
+        posts = Memory()
+        await rig.channel.reply(rig.thread(), posts).finish(question)
+        await rig.leave()
+        await rig.back()
+        await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(question)  # the outbox was not sure
+        answer = await rig.say("2")
+        assert (answer.kind, answer.target, answer.text) == (Kind.CLICK, "q1", "Blue")
+        assert rig.screen.count("Which colour?") == 1
+
+
+@pytest.mark.parametrize("answer", ["2", "neither"])
+async def test_a_number_after_the_answer_is_no_second_answer(tmp_path: Path, answer: str) -> None:
+    async with ConsoleRig.start(tmp_path) as rig:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("?", (Ask("q1", "?", ("Red", "Blue")),)))
+        await rig.say(answer)
+        more = await rig.say("1")
+        assert (more.kind, more.text) == (Kind.CHAT, "1")
+
+
+def test_files_are_kept_under_free_names_and_shown_with_their_path(log: Path) -> None:
+    out = piped(log, "file\n")
+    assert out.splitlines()[1:] == [
+        "File: ../chart.png (12 KB) → downloads/chart.png — a chart",
+        "File: ../chart.png (12 KB) → downloads/chart-2.png — a chart",
+    ]
+    assert sorted(path.name for path in (log.parent / "downloads").iterdir()) == ["chart-2.png", "chart.png"]
+    assert (log.parent / "downloads" / "chart-2.png").stat().st_size == 12_000
+
+
+def test_after_a_crash_a_possible_repeat_is_marked_and_a_printed_one_is_not_repeated(log: Path) -> None:
+    out = piped(log, "again\n")
+    assert out.count("heard chat 'again'") == 2
+    assert out.count("this may be the second time") == 1
+
+
+def test_control_characters_never_reach_the_terminal(log: Path) -> None:
+    out = piped(log, b"evil \xff\xfe\n")
+    assert "\x1b" not in out
+    assert "\x9b" not in out
+    assert "[2Jclear 31mred" in out
+
+
+def test_case_77_what_could_not_be_stored_is_offered_again_and_said_once(log: Path) -> None:
+    out = piped(log, "full\n")
+    assert out == "Not stored yet (disk full); I keep trying.\nheard chat 'full', **really**\n"
+    assert offered(log) == [(Kind.CHAT, "full", "")]
+
+
+def test_a_reader_that_goes_away_ends_the_console(log: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, DRIVER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    process.stdin.write(b"hello\n")
+    process.stdin.flush()  # and it stays open: only the broken output can end this
+    assert process.wait(PATIENCE) == 0
+    assert process.stderr.read() == b"LEFT\n"
+    process.stdin.close()
+    process.stderr.close()
+
+
+def test_regular_files_and_no_input_at_all_are_read_too(log: Path) -> None:
+    source = log.parent / "in.txt"
+    source.write_text("from a file\n")
+    with source.open("rb") as stdin:
+        done = subprocess.run(
+            [sys.executable, DRIVER, log], stdin=stdin, capture_output=True, timeout=PATIENCE, check=True
+        )
+    assert done.stdout == b"heard chat 'from a file', **really**\n"
+    done = subprocess.run(
+        [sys.executable, DRIVER, log], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=True
+    )
+    assert done.stdout == b""
+
+
+# ---------------------------------------------------------------- a terminal
+
+
+@example("\u0301 a你", 2)
+@given(st.text(st.sampled_from("ab 你\u0301é🙂"), max_size=60), st.integers(2, 20))
+def test_rows_are_never_wider_than_the_screen_and_lose_no_word(line: str, columns: int) -> None:
+    rows = list(wrap(line, columns))
+    assert all(get_cwidth(row) <= columns for row in rows)
+    assert "".join(rows).replace(" ", "") == line.replace(" ", "")
+
+
+class Terminal:
+    """A real pseudo-terminal: `screen` is what a person sees, `raw` everything the program ever wrote."""
+
+    def __init__(self, log: Path, rows: int = 24, columns: int = 80) -> None:
+        self.screen = pyte.HistoryScreen(columns, rows, history=1000, ratio=1)
+        self.stream = pyte.ByteStream(self.screen)
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.screen.write_process_input = self.type  # type: ignore[method-assign,assignment]  # how pyte answers "where is the cursor?"
+        self.process = subprocess.Popen(
+            [sys.executable, DRIVER, log],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=log.parent,
+            env={**os.environ, "TERM": "xterm"},
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.seen: list[str] = []  # every picture after every piece of output
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+    def rows(self) -> list[str]:
+        """Scrolled-away lines and the screen, as text."""
+        above = ["".join(line[i].data for i in sorted(line)) for line in self.screen.history.top]
+        return [row.rstrip() for row in [*above, *self.screen.display]]
+
+    def text(self) -> str:
+        return "\n".join(self.rows())
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Let the program write until the screen is as expected."""
+        end = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < end, f"waited in vain; the screen is:\n{self.text()}"
+            if select.select([self.master], [], [], 0.05)[0]:
+                try:
+                    self.stream.feed(os.read(self.master, 65_536))
+                except OSError:  # the program has left
+                    self.process.wait(PATIENCE)
+                    assert true(), f"it left; the screen is:\n{self.text()}"
+                self.seen.append(self.text())
+
+    def shows(self, text: str) -> None:
+        self.until(lambda: text in self.text())
+
+    def prompt(self) -> None:
+        """The prompt is there and empty, nothing is live."""
+        self.until(lambda: next((row for row in reversed(self.rows()) if row.startswith("›")), "") == EMPTY)
+
+    def left(self) -> bool:
+        return self.process.poll() is not None
+
+    def close(self) -> None:
+        if not self.left():
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+
+
+@pytest.fixture
+def terminal(log: Path) -> Iterator[Terminal]:
+    window = Terminal(log)
+    try:
+        window.prompt()
+        yield window
+    finally:
+        window.close()
+
+
+def test_a_reply_grows_in_place_and_its_end_is_printed_once(terminal: Terminal, log: Path) -> None:
+    terminal.type("hello there\r")
+    terminal.shows("heard chat 'hello there', really")  # rendered: no asterisks
+    terminal.prompt()
+    assert terminal.text().count("heard chat") == 1
+    assert terminal.text().count("› hello there") == 1
+    assert offered(log) == [(Kind.CHAT, "hello there", "")]
+
+
+def test_work_is_seen_live_and_folded_away_after_ctrl_c(terminal: Terminal, log: Path) -> None:
+    terminal.type("work\r")
+    terminal.shows("until stopped")
+    for part in ("✓ bash: make all", "✗ bash: make all — exit code 2", "• build", "○ ship"):
+        assert part in terminal.text()
+    terminal.type("also this\r")  # typed while it works: steering
+    terminal.until(lambda: (Kind.CHAT, "also this", "") in offered(log))
+    terminal.type("\x03")
+    terminal.shows("Stopped.")
+    terminal.prompt()
+    assert (Kind.COMMAND, "stop", "") in offered(log)
+    rows = terminal.rows()
+    assert rows.count("I am on it and shall go on until stopped") == 1
+    assert not any("bash: make all" in row or "build" in row for row in rows)
+    terminal.type("still here\r")
+    terminal.shows("heard chat 'still here'")
+    terminal.type("\x03")
+    terminal.until(terminal.left)
+    assert terminal.process.returncode == 0
+
+
+def test_ctrl_c_empties_the_line_first_and_ctrl_d_leaves(terminal: Terminal, log: Path) -> None:
+    terminal.type("half a sen")
+    terminal.shows("› half a sen")
+    terminal.type("\x03")
+    terminal.prompt()
+    terminal.type("\x04")
+    terminal.until(terminal.left)
+    assert terminal.process.returncode == 0
+    assert offered(log) == []
+
+
+@pytest.mark.parametrize("word", ["/quit", "/exit"])
+def test_a_word_leaves(terminal: Terminal, log: Path, word: str) -> None:
+    terminal.type(f"{word}\r")
+    terminal.until(terminal.left)
+    assert terminal.process.returncode == 0
+    assert offered(log) == []
+
+
+def test_a_reply_taller_than_the_screen_shows_its_last_lines_and_then_all_of_it(terminal: Terminal) -> None:
+    terminal.type("poem\r")
+    terminal.shows("line 60 of a long poem")
+    terminal.prompt()
+    whole = re.sub(r"\s+", " ", terminal.text())
+    assert all(whole.count(f"line {i} of a long poem") == 1 for i in range(1, 61))
+    assert whole.index("line 1 of") < whole.index("line 60 of")
+
+
+def test_questions_are_numbered_and_answered_by_number(terminal: Terminal, log: Path) -> None:
+    terminal.type("ask\r")
+    terminal.shows("Type a number")
+    terminal.prompt()
+    assert re.search(r"1\W+Red", terminal.text())
+    terminal.type("2\r")
+    terminal.shows("heard click 'Blue'")
+    assert offered(log)[-1] == (Kind.CLICK, "Blue", "q1")
+
+
+def test_a_paste_of_several_lines_is_one_message(terminal: Terminal, log: Path) -> None:
+    terminal.type("\x1b[200~one\ntwo\x1b[201~\r")
+    terminal.until(lambda: (Kind.CHAT, "one\ntwo", "") in offered(log))
+
+
+def test_commands_are_completed_and_control_characters_are_harmless(terminal: Terminal, log: Path) -> None:
+    terminal.type("/he\t")
+    terminal.shows("› /help")
+    terminal.type("\r")
+    terminal.until(lambda: offered(log) == [(Kind.COMMAND, "help", "")])
+    terminal.shows("heard command 'help'")
+    terminal.prompt()
+    terminal.type("evil\r")
+    terminal.shows("clear 31mred")
+    assert "owned" not in terminal.screen.title
+    assert "heard command 'help'" in terminal.text()  # not cleared
+
+
+@pytest.mark.parametrize("size", [(24, 80), (6, 20), (40, 200)])
+def test_every_size_of_terminal_works(log: Path, size: tuple[int, int]) -> None:
+    window = Terminal(log, *size)
+    try:
+        window.prompt()
+        window.type("work\r")
+        window.until(lambda: any("until" in picture or "stopped" in picture for picture in window.seen))
+        window.type("\x03")
+        window.until(lambda: "Stopped." in window.text())
+        window.prompt()
+        window.type("\x04")
+        window.until(window.left)
+        assert window.process.returncode == 0
+    finally:
+        window.close()

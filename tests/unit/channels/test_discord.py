@@ -1,0 +1,421 @@
+"""Discord as people see it: threads on mentions, streams, files, questions, native commands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import ANYWHERE, Ask, Final, Kind, Message, Plan, PlanItem, Step, Text, Thread, Unreadable
+from channels.base import CommandInfo, OutFile, Receipt, Refused
+from tests.fakes.discord import BOT, CHANNEL, GUILD, JANE, MAX, Rates
+from tests.fakes.discord_world import ROLE
+from tests.fakes.server import until
+from tests.support.recording_inbox import Box, Memory
+from tests.support.rigs.discord import DiscordRig
+
+
+class Slow(Box):
+    """A store that takes its time."""
+
+    async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
+        await asyncio.sleep(2.3)
+        return await super().receive(batch)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[DiscordRig]:
+    async with DiscordRig.start(tmp_path) as made:
+        yield made
+
+
+async def asked(rig: DiscordRig, text: str, room: str = CHANNEL, *, mention: bool = True) -> Message:
+    """Jane asks; gives the message as it was received."""
+    count = len(rig.box.messages)
+    rig.server.say(text, room, mention=mention)
+    return await rig.box.next(count + 1)
+
+
+async def answer(rig: DiscordRig, message: Message, words: str, key: str = "r1") -> None:
+    await rig.channel.reply(message.thread, Memory(key), to=message.id).finish(Final(words))
+
+
+# ---------------------------------------------------------------- threads
+
+
+async def test_case_26_a_mention_opens_a_thread_and_goes_on_there_without_one(rig: DiscordRig) -> None:
+    first = await asked(rig, "Restart the *staging* servers, please")
+    assert first.thread == Thread("discord", GUILD, CHANNEL, first.id)
+    await answer(rig, first, "Restarted.")
+    room = rig.server.rooms[first.id]
+    assert (room.name, room.parent) == ("Restart the *staging* servers, please", CHANNEL)
+    again = await asked(rig, "and the other one?", first.id, mention=False)
+    assert (again.thread, again.follow_up, again.addressed) == (first.thread, True, False)
+    await answer(rig, again, "That too.", "r2")
+    assert [shown.text for shown in rig.server.visible(first.id)] == ["Restarted.", "That too."]
+    assert not rig.server.visible(CHANNEL)
+
+
+async def test_case_27_the_first_thread_goes_on_beside_a_second(rig: DiscordRig) -> None:
+    first, second = await asked(rig, "one thing"), await asked(rig, "another thing")
+    for number, message in enumerate((first, second)):
+        await answer(rig, message, f"Answer {number}.", f"r{number}")
+    again = await asked(rig, "and then?", first.id, mention=False)
+    assert (again.thread, again.follow_up) == (first.thread, True)
+    await answer(rig, again, "Then that.", "r9")
+    assert [shown.text for shown in rig.server.visible(first.id)] == ["Answer 0.", "Then that."]
+    assert [shown.text for shown in rig.server.visible(second.id)] == ["Answer 1."]
+
+
+async def test_a_thread_has_a_short_name_and_is_made_once(rig: DiscordRig) -> None:
+    message = await asked(rig, "word " * 60)
+    await asyncio.gather(*(answer(rig, message, f"{number}", f"r{number}") for number in range(3)))
+    assert len(rig.server.calls_of("createThread")) == 1
+    assert len(rig.server.visible(message.id)) == 3
+    name = rig.server.rooms[message.id].name
+    assert len(name) <= 100
+    assert name.endswith("word…")
+
+
+async def test_what_mentions_others_in_a_thread_is_not_for_the_bot(rig: DiscordRig) -> None:
+    first = await asked(rig, "begin")
+    await answer(rig, first, "Begun.")
+    rig.server.say("what do you think?", first.id, names=(MAX,))
+    marker = await asked(rig, "marker", first.id, mention=False)
+    assert [message.text for message in rig.box.messages] == ["begin", "marker"]
+    assert marker.follow_up
+
+
+async def test_the_bots_role_is_a_mention_too(rig: DiscordRig) -> None:
+    message = await asked(rig, f"<@&{ROLE}> are you there?", mention=False)
+    assert (message.text, message.addressed) == ("are you there?", True)
+
+
+async def test_without_the_right_to_open_threads_it_answers_in_the_channel_and_says_why_once(rig: DiscordRig) -> None:
+    rig.server.channel(CHANNEL, denied=("threads",))
+    first, second = await asked(rig, "one"), await asked(rig, "two")
+    posts = Memory("r1")
+    await rig.channel.reply(first.thread, posts, to=first.id).finish(Final("First."))
+    await answer(rig, second, "Second.", "r2")
+    shown = rig.server.visible(CHANNEL)
+    assert [(each.text, each.reply_to) for each in shown if each.reply_to] == [
+        ("First.", first.id),
+        ("Second.", second.id),
+    ]
+    assert len([each for each in shown if "Create Public Threads" in each.text]) == 1
+    rig.server.say("go on", CHANNEL, reply_to=posts.rows[0] or "")
+    reply = await rig.box.next(3)
+    assert (reply.to_bot, reply.reply_to, reply.thread.topic) == (True, posts.rows[0], ANYWHERE)
+
+
+async def test_a_channel_without_threads_is_no_matter_of_permissions(rig: DiscordRig) -> None:
+    words = '{"code": 50024, "message": "Cannot execute action on this channel type"}'
+    rig.server.fault("error", "createThread", code=400, body=words)
+    await answer(rig, await asked(rig, "in a voice channel"), "Here.")
+    assert [shown.text for shown in rig.server.visible(CHANNEL)] == ["Here."]
+
+
+async def test_replies_in_the_channel_where_that_is_wanted(tmp_path: Path) -> None:
+    async with DiscordRig.start(tmp_path, threads="reply") as rig:
+        message = await asked(rig, "quick one")
+        assert message.thread == Thread("discord", GUILD, CHANNEL, "")
+        await answer(rig, message, "Here.")
+        [shown] = rig.server.visible(CHANNEL)
+        assert (shown.text, shown.reply_to, shown.pinged) == ("Here.", message.id, ())
+        assert not rig.server.calls_of("createThread")
+
+
+async def test_an_archived_thread_is_opened_again(rig: DiscordRig) -> None:
+    message = await asked(rig, "begin")
+    posts = Memory("r1")
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Begun."))
+    rig.server.archive(message.id)
+    await rig.channel.reply(message.thread, Memory("r1", posts.rows), to=message.id).finish(Final("Begun again."))
+    assert [shown.text for shown in rig.server.visible(message.id)] == ["Begun again."]
+    rig.server.archive(message.id)
+    await answer(rig, message, "More.", "r2")
+    assert [shown.text for shown in rig.server.visible(message.id)] == ["Begun again.", "More."]
+
+
+async def test_a_restarted_process_knows_archived_threads(rig: DiscordRig) -> None:
+    message = await asked(rig, "begin")
+    await answer(rig, message, "Begun.")
+    rig.server.archive(message.id)
+    await rig.leave()
+    await rig.back()
+    await answer(rig, message, "More.", "r2")
+    assert [shown.text for shown in rig.server.visible(message.id)] == ["Begun.", "More."]
+    assert not rig.server.visible(CHANNEL)
+
+
+# ---------------------------------------------------------------- what a reply looks like
+
+
+async def test_steps_and_plan_are_an_embed_that_is_folded_and_links_have_no_preview(rig: DiscordRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Plan((PlanItem("look", "done"), PlanItem("write", "running"))))
+    reply.show(Step("1", "reading the page"))
+    reply.show(Text("See https://example.com/a and [b](https://example.com/b)"))
+    await until(lambda: rig.server.visible() and "example.com/b" in rig.server.visible()[0].text)
+    [shown] = rig.server.visible()
+    assert shown.embed.split("\n") == ["☑ look", "▸ write", "▸ reading the page"]
+    assert not shown.previews
+    await reply.finish(Final("See https://example.com/a"))
+    [shown] = rig.server.visible()
+    assert (shown.text, shown.embed, shown.previews) == ("See https://example.com/a", "", False)
+
+
+async def test_case_28_typing_shows_as_long_as_it_works(rig: DiscordRig) -> None:
+    message = await asked(rig, "a long one")
+    reply = rig.channel.reply(message.thread, Memory(), to=message.id)
+    reply.show(Text("On it."))
+    await until(lambda: rig.server.visible(message.id))
+    room, [post] = rig.server.rooms[message.id], rig.server.calls_of("createMessage")
+    await until(lambda: room.typing and room.typing[-1] > post.at)  # a message takes it away: it comes again
+    await reply.finish(Final("Done."))
+    count = len(rig.server.calls_of("typing"))
+    await asyncio.sleep(0.2)
+    assert len(rig.server.calls_of("typing")) == count
+
+
+async def test_a_sign_of_life_comes_at_once(rig: DiscordRig) -> None:
+    began = time.monotonic()
+    await asked(rig, "hello")
+    await until(lambda: rig.server.rooms[CHANNEL].typing)
+    assert rig.server.rooms[CHANNEL].typing[0] - began < 2
+
+
+async def test_case_30_long_answers_are_cut_with_fences_whole(rig: DiscordRig) -> None:
+    code = "\n".join(f"print({number})  # some words to fill the line" for number in range(130))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"Here:\n\n```python\n{code}\n```\n\nThat is all."))
+    texts = [shown.text for shown in rig.server.visible()]
+    assert len(texts) >= 3
+    assert all(len(text) <= 2000 and text.count("```") % 2 == 0 for text in texts)
+    assert all(text.startswith("```python") for text in texts[1:-1])
+    assert "\n".join(texts).count("print(") == 130
+
+
+async def test_case_70_ten_thousand_characters_through_random_faults(tmp_path: Path) -> None:
+    table = "| 名字 | n |\n|---|--:|\n" + "\n".join(f"| 行{number} | {number} |" for number in range(60))
+    items = "\n".join(f"{number}. item {number}\n   - inner {number}" for number in range(60))
+    code = "```python\n" + "\n".join(f"value_{number} = {number}" for number in range(150)) + "\n```"
+    text = f"{table}\n\n{items}\n\n{code}\n\n<@{JANE}> @everyone " + "字" * 3000
+    async with DiscordRig.start(tmp_path, per_channel=50.0, burst=20) as rig:
+        rig.server.fault("error", "*", code=500, times=-1, chance=0.12)
+        rig.server.fault("flood", "*", seconds=0.05, times=-1, chance=0.12)
+        posts = Memory()
+        for _ in range(200):
+            reply = rig.channel.reply(rig.thread(), Memory(rows=posts.rows))
+            try:
+                await reply.finish(Final(text))
+                break
+            except Exception as error:  # noqa: BLE001 — as the outbox does: again, whatever it was
+                await asyncio.sleep(min(getattr(error, "after", 0.0), 0.05))
+            finally:
+                await reply.close()
+        rig.server.clear_faults()
+        shown = rig.server.visible()
+        seen = "\n".join(each.text for each in shown)
+        assert [int(line.split("|")[1]) for line in seen.splitlines() if line.startswith("行")] == list(range(60))
+        assert [f"inner {number}" in seen for number in range(60)] == [True] * 60
+        assert seen.count("value_") == 150
+        assert seen.count("字") == 3001 - 1 + seen.count("名字")
+        assert not [person for each in shown for person in each.pinged]
+        assert all(each.text.count("```") % 2 == 0 for each in shown)
+
+
+async def test_edits_keep_to_the_bucket_and_the_final_need_not_wait(tmp_path: Path) -> None:
+    async with DiscordRig.start(tmp_path, per_channel=0.7) as rig:
+        rig.server.rates = Rates()
+        reply = rig.channel.reply(rig.thread(), Memory())
+        for number in range(300):
+            reply.show(Text(f"w{number} "))
+            await asyncio.sleep(0.02)
+        ended = time.monotonic()
+        await reply.finish(Final("All of it."))
+        assert time.monotonic() - ended < 1.5
+        assert rig.server.floods == 0
+        assert len(rig.server.calls_of("editMessage")) >= 4
+        assert [shown.text for shown in rig.server.visible()] == ["All of it."]
+
+
+# ---------------------------------------------------------------- questions
+
+
+@pytest.mark.parametrize("options", [("x" * 90, "y" * 120), tuple(f"choice {number}" for number in range(40))])
+async def test_many_or_long_options_are_menus(rig: DiscordRig, options: tuple[str, ...]) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", options),)))
+    labels = rig.buttons()
+    assert len(labels) == len(options)
+    rig.press(labels[-1])
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.target, click.text) == ("ask-1", options[-1])
+    await until(lambda: not rig.buttons())
+
+
+async def test_a_press_where_threads_are_not_possible_leaves_the_inbox_to_look(rig: DiscordRig) -> None:
+    rig.server.channel(CHANNEL, denied=("threads",))
+    message = await asked(rig, "which one?")
+    posts = Memory()
+    ask = Ask("ask-1", "Which?", ("a", "b"))
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Which?", (ask,)))
+    rig.server.press("a", CHANNEL)
+    click = await rig.box.next(kind=Kind.CLICK)
+    assert (click.thread.topic, click.reply_to, click.to_bot) == (ANYWHERE, posts.rows[0], True)
+
+
+async def test_who_may_not_answer_is_told_alone(rig: DiscordRig) -> None:
+    rig.box.refuses = lambda message: message.author.id == MAX
+    ask = Ask("ask-1", "Which?", ("a", "b"))
+    await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (ask,)))
+    token = rig.server.press("a", rig.room(3), user=MAX)
+    await until(lambda: rig.server.interactions[token]["whispers"])
+    assert "not yours" in rig.server.interactions[token]["whispers"][0]
+    assert rig.buttons(3) == ["a", "b"]
+
+
+async def test_only_the_press_that_counts_is_shown(rig: DiscordRig) -> None:
+    await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
+    rig.press("a", 3)
+    late = rig.server.press("b", rig.room(3), user=MAX)
+    await until(lambda: rig.server.interactions[late]["whispers"])
+    assert "answered already" in rig.server.interactions[late]["whispers"][0]
+    [row] = rig.server.rooms[rig.room(3)].messages[rig.server.visible(rig.room(3))[-1].id]["components"]
+    assert [part["label"] for part in row["components"]] == ["✓ a"]
+
+
+async def test_a_slow_store_defers_a_press(rig: DiscordRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
+    await rig.leave()
+    rig.box = Slow()
+    await rig.back()
+    token = rig.server.press("a", rig.room(0))
+    await until(lambda: rig.server.interactions[token]["answers"], seconds=3)
+    assert rig.server.interactions[token]["answers"] == [{"type": 6}]
+    await until(lambda: not rig.buttons())
+    assert (await rig.box.next(kind=Kind.CLICK)).text == "a"
+
+
+# ---------------------------------------------------------------- native commands
+
+
+async def test_a_native_command_is_answered_where_it_waits_and_later_in_a_post(rig: DiscordRig) -> None:
+    await rig.channel.announce([CommandInfo("status", "What I do", "which"), CommandInfo("stop", "Stop")])
+    before = len(rig.server.calls_of("setCommands"))
+    await rig.channel.announce([CommandInfo("status", "What I do", "which"), CommandInfo("stop", "Stop")])
+    assert len(rig.server.calls_of("setCommands")) == before == 1
+    for late in (False, True):
+        token = rig.server.slash("status", "all", CHANNEL)
+        command = await rig.box.next(1 + late, kind=Kind.COMMAND)
+        assert (command.text, command.thread) == ("status all", Thread("discord", GUILD, CHANNEL, ""))
+        answers = rig.server.interactions[token]["answers"]
+        await until(answers.copy)
+        assert answers == [{"type": 5}]
+        if late:
+            rig.server.expire(token)
+        await answer(rig, command, f"late: {late}", f"r{late}")
+        assert rig.server.visible(CHANNEL)[-1].text == f"late: {late}"
+    assert len(rig.server.calls_of("createMessage")) == 1
+
+
+async def test_an_answer_that_is_ready_before_discord_knows_of_it_waits(rig: DiscordRig) -> None:
+    rig.server.fault("slow", "callback", seconds=0.3)
+    rig.server.slash("status", "", CHANNEL)
+    command = await rig.box.next(kind=Kind.COMMAND)
+    await answer(rig, command, "At once.")
+    assert [shown.text for shown in rig.server.visible(CHANNEL)] == ["At once."]
+    assert [call.method for call in rig.server.calls if call.text] == ["editOriginal"]
+
+
+async def test_commands_by_mention_and_mark(rig: DiscordRig) -> None:
+    await rig.channel.announce([CommandInfo("stop", "Stop")])
+    for text, mention in (("/stop now", True), ("!stop now", False), ("!stop now", True)):
+        message = await asked(rig, text, mention=mention)
+        assert (message.kind, message.text) == (Kind.COMMAND, "stop now")
+    rig.server.say("!play some music", CHANNEL)  # another bot's
+    marker = await asked(rig, "marker")
+    assert marker.text == "marker"
+    assert len(rig.box.messages) == 4
+
+
+# ---------------------------------------------------------------- files, quotes
+
+
+async def test_case_29_a_message_of_files_only(rig: DiscordRig) -> None:
+    rig.server.say("", CHANNEL, mention=True, files=[("a.txt", b"one"), ("b.png", b"two")])
+    message = await rig.box.next()
+    assert (message.text, message.addressed) == ("", True)
+    assert [(file.name, file.kind, file.size) for file in message.attachments] == [
+        ("a.txt", "file", 3),
+        ("b.png", "image", 3),
+    ]
+    assert b"".join([chunk async for chunk in rig.channel.fetch(message.attachments[1])]) == b"two"
+
+
+async def test_a_link_that_has_run_out_is_renewed(rig: DiscordRig) -> None:
+    rig.server.say("look", files=[("a.txt", b"data")])
+    message = await rig.box.next()
+    rig.server.run_out()
+    assert b"".join([chunk async for chunk in rig.channel.fetch(message.attachments[0])]) == b"data"
+    rig.server.run_out()
+    rig.server.withdraw(message.id)
+    with pytest.raises(Refused, match="no longer available"):
+        _ = [chunk async for chunk in rig.channel.fetch(message.attachments[0])]
+
+
+async def test_a_server_of_a_higher_tier_takes_larger_files(rig: DiscordRig, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    with path.open("wb") as file:
+        file.truncate(11 << 20)
+    rig.server.server(GUILD, tier=2)
+    rig.server.push("GUILD_UPDATE", rig.server.guild_json(GUILD))
+    message = await asked(rig, "make it")
+    big = OutFile(path, "big.bin", 11 << 20)
+    await rig.channel.send_file(message.thread, big, Memory("f1"))
+    assert rig.server.visible(message.id)[0].files == ("big.bin",)
+    with pytest.raises(Refused, match=r"big\.bin has 11 MB; Discord takes at most 10 MB here"):
+        await rig.channel.send_file(rig.thread(), big, Memory("f2"))
+
+
+async def test_case_82_a_mention_in_the_middle_of_a_human_thread(rig: DiscordRig) -> None:
+    starter = rig.server.say("The build is red", CHANNEL, user=MAX)
+    rig.server.thread(CHANNEL, "The build", MAX, starter["id"])
+    for number in range(5):
+        rig.server.say(f"idea {number}", starter["id"], user=MAX)
+    quoted = rig.server.say("it is the cache", starter["id"], user=MAX)
+    rig.server.say("is that so?", starter["id"], mention=True, reply_to=quoted["id"])
+    message = await rig.box.next(7)
+    assert [said.addressed for said in rig.box.messages] == [False] * 6 + [True]
+    assert message.thread == Thread("discord", GUILD, CHANNEL, starter["id"])
+    assert [(quote.author, quote.text, quote.kind) for quote in message.quotes] == [("Max", "it is the cache", "reply")]
+    rich = await rig.channel.enrich(message, 20)
+    assert [quote.text for quote in rich.quotes if quote.kind == "earlier"] == [
+        "The build is red",
+        *(f"idea {number}" for number in range(5)),
+        "it is the cache",
+    ]
+    few = await rig.channel.enrich(message, 2)
+    assert [quote.text for quote in few.quotes if quote.kind == "earlier"] == ["idea 4", "it is the cache"]
+
+
+async def test_a_ping_refers_to_the_answer_and_reaches_one_person(rig: DiscordRig) -> None:
+    message = await asked(rig, "take your time")
+    posts = Memory("r1")
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("The answer."))
+    final = Final(f"Done. <@{MAX}> @everyone", mention=JANE)
+    await rig.channel.reply(message.thread, Memory("o1"), to=posts.rows[0] or "", asker=JANE).finish(final)
+    ping = rig.server.visible(message.id)[-1]
+    assert (ping.pinged, ping.reply_to) == ((JANE,), posts.rows[0])
+    assert ping.text.startswith(f"<@{JANE}> Done.")
+
+
+async def test_receipts_decide_about_the_first_sign(rig: DiscordRig) -> None:
+    rig.box.refuses = lambda message: True
+    rig.server.say("hello", CHANNEL, mention=True)
+    await until(lambda: rig.box.receipts == [Receipt.IGNORED])
+    await asyncio.sleep(0.05)
+    assert not rig.server.rooms[CHANNEL].typing
+    assert BOT not in str(rig.server.calls_of("typing"))

@@ -1,0 +1,191 @@
+"""Discord's events in our words, as pure functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.conversation import ANYWHERE, Kind, Message, Quote, Thread
+from channels.discord import events
+from channels.discord.events import Me
+from channels.discord.guild_cache import moment, snowflake
+from channels.discord.markdown import convert, quiet
+from channels.discord.threads import title
+
+ME = Me("1000", role="5000")
+ROOM = Thread("discord", "3000", "4000")
+INSIDE = Thread("discord", "3000", "4000", "4500")
+DIRECT = Thread("discord", "@me", "6000")
+JANE = {"id": "2000", "username": "jane", "global_name": "Jane"}
+FAWN = {"id": "1000", "username": "fawn", "bot": True}
+
+
+def said(content: str = "", **more: Any) -> dict[str, Any]:
+    plain = {"id": "175928847299117063", "channel_id": "4000", "author": JANE, "content": content, "type": 0}
+    return plain | {"mentions": [], "mention_roles": [], "attachments": []} | more
+
+
+def read(event: dict[str, Any], thread: Thread = ROOM, me: Me = ME) -> Message:
+    found = events.message(event, thread, me)
+    assert found
+    return found
+
+
+def test_ids_carry_their_time() -> None:
+    assert moment("175928847299117063") == pytest.approx(1462015105.796)
+    assert moment(snowflake(1462015105.796)) == pytest.approx(1462015105.796)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("<@1000> do it", "do it"),
+        ("<@!1000>, do it", "do it"),
+        ("<@&5000>: do it", "do it"),
+        ("do it <@1000>", "do it"),
+        ("hey <@1000> do it", "hey do it"),
+        ("<@1000>", ""),
+    ],
+)
+def test_the_mention_is_taken_out(content: str, text: str) -> None:
+    message = read(said(content, mentions=[FAWN]))
+    assert (message.text, message.addressed) == (text, True)
+    assert message.thread.topic == message.id
+
+
+def test_other_mentions_are_written_as_people_see_them() -> None:
+    message = read(said("ask <@2001> <:party:77> <a:go:78>", mentions=[{"id": "2001", "username": "max"}]), INSIDE)
+    assert message.text == "ask @max :party: :go:"
+    assert not message.follow_up
+
+
+def test_names_are_those_of_the_server() -> None:
+    assert read(said("x", member={"nick": "Janey"})).author.name == "Janey"
+    assert read(said("x")).author.name == "Jane"
+    assert read(said("x", author={"id": "9", "username": "hook"}, webhook_id="9")).author.bot
+    assert read(said("x", member={"flags": 16})).author.guest
+
+
+def test_what_the_bot_and_the_system_say_is_nothing() -> None:
+    assert events.message(said("x", author=FAWN), ROOM, ME) is None
+    assert events.message(said("Jane pinned a message", type=6), ROOM, ME) is None
+    assert events.message(said(), DIRECT, ME) is None
+
+
+@pytest.mark.parametrize(("field", "what"), [("sticker_items", "a sticker"), ("poll", "a poll")])
+def test_what_cannot_be_read_has_a_name(field: str, what: str) -> None:
+    message = read(said("<@1000>", mentions=[FAWN], **{field: [{"name": "x"}]}))
+    assert (message.kind, message.text, message.addressed) == (Kind.UNSUPPORTED, what, True)
+    inside = read(said("", **{field: [{"name": "x"}]}), INSIDE)
+    assert (inside.kind, inside.addressed, inside.follow_up) == (Kind.UNSUPPORTED, False, True)
+    assert read(said("see", **{field: [{"name": "x"}]})).kind is Kind.CHAT
+
+
+def test_replies_to_the_bot_are_for_it_and_others_are_quotes() -> None:
+    reference = {"message_id": "111", "type": 0}
+    own = said("more", message_reference=reference, referenced_message=said("mine", author=FAWN), mentions=[FAWN])
+    assert (read(own).to_bot, read(own).reply_to, read(own).thread.topic, read(own).quotes) == (
+        True,
+        "111",
+        ANYWHERE,
+        (),
+    )
+    assert read(own, ROOM, Me("1000", opens=False)).thread == ROOM
+    theirs = said("<@1000> is it?", message_reference=reference, referenced_message=said("so it is"))
+    assert read(theirs).quotes == (Quote("Jane", "so it is"),)
+    gone = said("<@1000> is it?", message_reference=reference, referenced_message=None)
+    assert read(gone).quotes == ()
+
+
+def test_forwards_are_somebody_elses_words() -> None:
+    snapshot = {"message": {"content": "/stop everything", "attachments": [FILE]}}
+    message = read(said(message_reference={"message_id": "1", "type": 1}, message_snapshots=[snapshot]), DIRECT)
+    assert (message.kind, message.text, message.reply_to) == (Kind.CHAT, "", "")
+    assert message.quotes == (Quote("somebody", "/stop everything", "forward"),)
+    assert message.attachments[0].ref == "4000/175928847299117063/88 https://cdn/x"
+
+
+FILE = {
+    "id": "88",
+    "filename": "1.csv",
+    "title": "报告 1",
+    "url": "https://cdn/x",
+    "size": 3,
+    "content_type": "text/csv; x",
+}
+
+
+def test_files_keep_the_name_that_people_gave_them() -> None:
+    [file] = read(said(attachments=[FILE])).attachments
+    assert (file.name, file.mime, file.kind, file.size) == ("报告 1.csv", "text/csv", "file", 3)
+    [plain] = read(said(attachments=[FILE | {"title": None, "content_type": "image/png"}])).attachments
+    assert (plain.name, plain.kind) == ("1.csv", "image")
+
+
+def test_only_known_words_are_commands_where_nobody_asked() -> None:
+    me = Me("1000", commands=frozenset({"stop"}))
+    assert read(said("!stop now"), INSIDE, me).kind is Kind.COMMAND
+    assert read(said("!play"), INSIDE, me).kind is Kind.CHAT
+    assert read(said("!play"), DIRECT, me).kind is Kind.COMMAND
+    assert read(said("<@1000> /play", mentions=[FAWN]), ROOM, me).kind is Kind.COMMAND
+
+
+def test_edits_count_previews_do_not() -> None:
+    edited = said("<@1000> better", edited_timestamp="2026-11-22T07:00:00.123000+00:00", mentions=[FAWN])
+    found = events.edit(edited, ROOM, ME)
+    assert found
+    assert (found.kind, found.text, found.target) == (Kind.EDIT, "better", "discord:4000:175928847299117063")
+    assert found.key.startswith(f"{found.target}:edit:")
+    assert events.edit(said("x", edited_timestamp=None), ROOM, ME) is None
+    assert events.edit(edited | {"author": FAWN}, ROOM, ME) is None
+
+
+def test_every_message_of_a_bulk_is_deleted() -> None:
+    found = events.deleted({"ids": ["1", "2"], "channel_id": "4000"}, ROOM, 1.0)
+    assert [each.target for each in found] == ["discord:4000:1", "discord:4000:2"]
+
+
+def test_a_cross_is_stop_on_our_messages_only() -> None:
+    event = {"user_id": "2000", "channel_id": "4500", "message_id": "7", "emoji": {"name": "❌"}}
+    found = events.reaction(event | {"message_author_id": "1000"}, INSIDE, ME, 5.0)
+    assert found
+    assert (found.text, found.kind, found.reply_to, found.author.id) == ("stop", Kind.COMMAND, "7", "2000")
+    assert events.reaction(event | {"message_author_id": "2000"}, INSIDE, ME, 5.0) is None
+    assert events.reaction(event | {"message_author_id": "1000", "user_id": "1000"}, INSIDE, ME, 5.0) is None
+    assert events.reaction(event | {"message_author_id": "1000", "emoji": {"name": "👍"}}, INSIDE, ME, 5.0) is None
+
+
+def test_tables_are_aligned_code_and_the_rest_is_left_alone() -> None:
+    table = "| 名 | n |\n|---|---|\n| 你好 | `x` |\n| [a](https://b.c) | \\| |"
+    fence = "```\n| no | table |\n|---|---|\n```"
+    assert convert(f"before\n\n{table}\n\n{fence}").split("\n") == [
+        "before",
+        "",
+        "```",
+        "名              | n",
+        "----------------+--",
+        "你好            | x",
+        "a (https://b.c) | |",
+        "```",
+        "",
+        *fence.split("\n"),
+    ]
+    assert convert("a | b") == "a | b"
+    wide = "a | b\n--|--\n|| 2 | 3 | 4|"  # more cells than the head has
+    assert convert(wide).split("\n") == ["```", "a | b |   |", "--+---+---+--", "  | 2 | 3 | 4", "```"]
+
+
+def test_links_are_quiet_outside_of_code() -> None:
+    assert quiet("https://a.b [x](https://c.d) <https://e.f>") == "<https://a.b> [x](<https://c.d>) <https://e.f>"
+    code = "`https://a.b`\n```\nhttps://c.d\n```"
+    assert quiet(code) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("fix  the\nbuild", "fix the build"), ("", "Fawn"), ("x" * 200, "x" * 99 + "…"), ("a b " * 50, "…")],
+)
+def test_titles_are_the_first_words(text: str, name: str) -> None:
+    assert len(title(text)) <= 100
+    assert title(text) == name or (title(text).endswith("…") and name == "…")

@@ -1,0 +1,394 @@
+"""What Discord, the network, a full disk and a second Fawn do to the channel, and what is left of it for a person."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Ask, Final, Secret, Text, Unreadable
+from channels import discord
+from channels.base import Channel, Gone, Health, Refused, TryLater, Unknown
+from channels.discord import Settings
+from channels.discord.second_instance import DETECTED
+from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates
+from tests.fakes.server import until
+from tests.support.recording_inbox import Box, Memory, listening
+from tests.support.rigs.discord import DiscordRig
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[DiscordRig]:
+    async with DiscordRig.start(tmp_path) as made:
+        yield made
+
+
+@asynccontextmanager
+async def connected(server: FakeDiscord, box: Box, **settings: object) -> AsyncIterator[Channel]:
+    """A channel of its own on a server, not ready yet."""
+    plain: dict[str, object] = {"token": Secret(TOKEN), "base_url": server.api_url, "gateway_url": server.gateway_url}
+    with warnings.catch_warnings():  # discord.py imports audioop, for voice
+        warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
+        stack = AsyncExitStack()
+        channel = await stack.enter_async_context(discord.connect(Settings(**{**plain, **settings})))  # type: ignore[arg-type] # by name
+    async with stack, listening(channel, box):
+        yield channel
+
+
+def state(channel: Channel) -> tuple[Health, str]:
+    told = channel.readiness()
+    return told.health, told.detail
+
+
+# ---------------------------------------------------------------- connections
+
+
+async def test_a_wrong_token_is_said_within_seconds(rig: DiscordRig) -> None:
+    async with connected(rig.server, Box(), token=Secret("MTAwMA.Gabcde.wrong")) as channel:
+        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
+        assert "token" in channel.readiness().detail
+        assert "discord.com/developers" in channel.readiness().detail
+
+
+async def test_a_missing_intent_is_said_and_found_again_when_it_is_there(rig: DiscordRig) -> None:
+    await rig.leave()
+    rig.server.content_intent = False
+    async with connected(rig.server, Box()) as channel:
+        await until(lambda: "Message Content Intent" in channel.readiness().detail)
+        assert channel.readiness().health is Health.DOWN
+        rig.server.content_intent = True
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+
+
+async def test_a_gateway_that_is_down_at_first_is_tried_again(rig: DiscordRig) -> None:
+    await rig.leave()
+    rig.server.gateway_down = True
+    async with connected(rig.server, Box()) as channel:
+        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
+        assert "cannot be reached" in channel.readiness().detail
+        rig.server.gateway_down = False
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+
+
+async def test_a_session_that_discord_ends_is_begun_anew_with_what_was_missed(rig: DiscordRig) -> None:
+    await rig.say("before")
+    identifies = rig.server.identifies
+    rig.server.forget()
+    rig.server.abort()
+    rig.server.say("while away")
+    assert (await rig.box.next(2)).text == "while away"
+    assert rig.server.identifies == identifies + 1
+
+
+async def test_a_reconnect_that_discord_asks_for_loses_nothing(rig: DiscordRig) -> None:
+    rig.server.order(7)
+    rig.server.say("meanwhile")
+    assert (await rig.box.next()).text == "meanwhile"
+    assert rig.server.resumes == 1
+
+
+async def test_a_closed_session_makes_a_new_client(rig: DiscordRig) -> None:
+    await rig.server.hang_up(4008)
+    await until(lambda: rig.server.resumes + rig.server.identifies >= 2, seconds=10)
+    await rig.server.hang_up(4013)
+    await until(lambda: "4013" in rig.channel.readiness().detail, seconds=10)
+    await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20)
+
+
+async def test_an_event_that_cannot_be_parsed_blocks_nobody(rig: DiscordRig) -> None:
+    rig.server.poison()
+    rig.server.poison("GUILD_UPDATE")
+    message = await rig.say("still there?")
+    assert message.text == "still there?"
+    [broken] = [event for event in rig.box.events if isinstance(event, Unreadable)]
+    assert broken.channel == "discord"
+    assert b"nobody" in broken.raw
+    assert rig.server.identifies == 1
+
+
+async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with DiscordRig.start(tmp_path) as rig:
+        errors: list[BaseException] = []
+        for kind in ("drop", "error", "flood"):
+            rig.server.fault(kind, "createMessage", seconds=0.1)
+            with pytest.raises(Exception) as told:
+                await rig.channel.reply(rig.thread(), Memory(kind)).finish(Final("x"))
+            errors.append(told.value)
+        token = rig.server.slash("status")
+        await rig.box.next()
+        await rig.server.stop()
+        with pytest.raises(TryLater) as down:
+            await rig.channel.announce([])
+        errors.append(down.value)
+        await until(lambda: rig.channel.readiness().health is Health.DOWN)
+        said = "\n".join([caplog.text, rig.channel.readiness().detail, *map(repr, errors), repr(rig.channel)])
+        assert TOKEN not in said
+        assert token not in said
+    assert TOKEN not in repr(Settings(token=Secret(TOKEN)))
+
+
+# ---------------------------------------------------------------- storing and catching up
+
+
+async def test_case_60_what_was_missed_is_answered_once_and_the_old_is_not(rig: DiscordRig) -> None:
+    rig.server.channel("4000000000000002", "secret", denied=("history",))
+    rig.server.channel("4000000000000003", "quiet")
+    first = await rig.say("in the thread", 7)
+    await rig.channel.reply(first.thread, Memory(), to=first.id).finish(Final("Answered."))
+    await rig.say("directly")
+    await rig.leave()
+    rig.server.say("two days old", CHANNEL, mention=True, ago=48 * 3600, quiet=True)
+    rig.server.say("no business of ours", CHANNEL, quiet=True)
+    rig.server.say("missed in the channel", CHANNEL, mention=True, quiet=True)
+    rig.server.say("missed in the thread", rig.room(7), quiet=True)
+    rig.server.say("missed in a channel never heard", "4000000000000003", mention=True, quiet=True)
+    rig.server.say("missed directly", quiet=True)
+    await rig.back()
+    rig.server.say("said live", CHANNEL, mention=True)
+    await until(lambda: len(rig.box.messages) >= 7)
+    await asyncio.sleep(0.1)
+    texts = [message.text for message in rig.box.messages[2:]]
+    assert sorted(texts) == [
+        "missed directly",
+        "missed in a channel never heard",
+        "missed in the channel",
+        "missed in the thread",
+        "said live",
+    ]
+    assert texts.index("missed in the channel") < texts.index("said live")
+    offered = rig.box.offered
+    await rig.leave()
+    await rig.back()
+    await asyncio.sleep(0.2)
+    assert len(rig.box.messages) == 7
+    assert rig.box.offered - offered <= 1
+
+
+async def test_case_60_what_was_missed_in_a_thread_that_is_archived_by_now(rig: DiscordRig) -> None:
+    await rig.say("in the thread", 7)
+    await rig.leave()
+    rig.server.say("missed", rig.room(7), quiet=True)
+    rig.server.archive(rig.room(7))
+    await rig.back()
+    assert (await rig.box.next(2)).text == "missed"
+
+
+async def test_what_could_not_be_stored_before_a_restart_is_caught_up(rig: DiscordRig) -> None:
+    await rig.say("before")
+    rig.box.broken = True
+    rig.server.say("during")
+    await rig.server.wait("can't store")
+    await rig.leave()
+    rig.box.broken = False
+    await rig.back()
+    assert (await rig.box.next(2)).text == "during"
+
+
+async def test_a_server_that_is_lost_while_its_past_is_read_is_read_again(rig: DiscordRig) -> None:
+    await rig.say("before", 7)
+    await rig.leave()
+    rig.server.say("missed", rig.room(7), quiet=True)
+    rig.server.fault("slow", "getMessages", seconds=1.0, after=True)
+    await rig.back()
+    await until(lambda: rig.server.calls_of("getMessages"))
+    rig.server.push("GUILD_DELETE", {"id": GUILD, "unavailable": True})
+    rig.server.say("lost", rig.room(7), quiet=True)
+    rig.server.push("GUILD_CREATE", rig.server.guild_json(GUILD))
+    assert [(await rig.box.next(number)).text for number in (2, 3)] == ["missed", "lost"]
+
+
+async def test_a_history_without_an_answer_is_asked_again(rig: DiscordRig) -> None:
+    await rig.say("before")
+    await rig.leave()
+    rig.server.say("missed", quiet=True)
+    rig.server.fault("error", "getMessages", code=504)
+    await rig.back()
+    assert (await rig.box.next(2)).text == "missed"
+    assert rig.server.identifies == 2
+
+
+async def test_nothing_is_caught_up_where_that_is_switched_off(rig: DiscordRig) -> None:
+    await rig.say("before")
+    await rig.leave()
+    rig.box.hours = 0
+    rig.server.say("missed", quiet=True)
+    await rig.back()
+    assert (await rig.say("now")).text == "now"
+    assert [message.text for message in rig.box.messages] == ["before", "now"]
+
+
+async def test_a_native_command_that_cannot_be_stored_says_so(rig: DiscordRig) -> None:
+    rig.box.broken = True
+    rig.server.say("first")
+    await until(lambda: rig.box.offered)
+    token = rig.server.slash("status")
+    await until(lambda: rig.server.interactions[token]["whispers"])
+    assert "can't store" in rig.server.interactions[token]["whispers"][0]
+
+
+# ---------------------------------------------------------------- calls
+
+
+async def test_a_channel_that_is_gone_ends_its_replies(rig: DiscordRig) -> None:
+    count = len(rig.box.messages)
+    rig.server.say("hello", CHANNEL, mention=True)
+    message = await rig.box.next(count + 1)
+    posts = Memory()
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Hi."))
+    rig.server.close_channel(message.id)
+    rig.server.close_channel(CHANNEL)
+    with pytest.raises(Gone):
+        await rig.channel.reply(message.thread, Memory("r2"), to=message.id).finish(Final("Hi."))
+
+
+async def test_a_crash_after_the_placeholder_finds_it_again(rig: DiscordRig) -> None:
+    message = await rig.say("think")
+    first = rig.channel.reply(message.thread, Memory(), to=message.id)
+    await until(lambda: [shown.text for shown in rig.server.visible()] == ["…"])
+    await first.close()
+    await rig.leave()
+    await rig.back()
+    await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Thought."))
+    assert [shown.text for shown in rig.server.visible()] == ["Thought."]
+    assert rig.channel.readiness().health is Health.READY
+
+
+async def test_a_used_up_bucket_is_not_asked_again(rig: DiscordRig) -> None:
+    rig.server.rates = Rates(limit=2, window=0.6)
+    began = time.monotonic()
+    for number in range(5):
+        await rig.channel.reply(rig.thread(), Memory(f"r{number}")).finish(Final(f"{number}"))
+    assert time.monotonic() - began >= 1.2
+    assert rig.server.floods == 0
+
+
+@pytest.mark.parametrize(("kind", "code"), [("drop", 0), ("error", 500), ("error", 504)])
+async def test_a_post_without_an_answer_shows_once_and_is_no_second_fawn(rig: DiscordRig, kind: str, code: int) -> None:
+    message = await rig.say("go", 7)
+    rig.server.fault(kind, "createMessage", after=True, code=code)  # type: ignore[arg-type] # of the table above
+    posts = Memory()
+    for _ in range(3):
+        try:
+            await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final("Here."))
+            break
+        except (TryLater, Unknown):
+            await asyncio.sleep(0.2)
+    assert rig.visible(7) == ["Here."]
+    assert rig.channel.readiness().health is Health.READY
+    assert len(rig.server.calls_of("createMessage")) == 2
+
+
+async def test_an_old_message_that_may_not_be_edited_now_is_edited_later(rig: DiscordRig) -> None:
+    message, posts = await rig.say("work for two hours"), Memory()
+    reply = rig.channel.reply(message.thread, posts, to=message.id)
+    reply.show(Text("At it."))
+    await until(rig.visible)
+    await reply.close()
+    words = '{"code": 30046, "message": "Maximum number of edits to messages older than 1 hour reached."}'
+    rig.server.fault("error", "editMessage", code=400, body=words)
+    with pytest.raises(TryLater) as told:
+        await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final("Done."))
+    assert told.value.after >= 10
+    assert rig.visible() == ["At it."]
+
+
+async def test_a_press_told_twice_is_no_second_fawn(rig: DiscordRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
+    rig.press("a")
+    await until(lambda: not rig.buttons())
+    rig.redeliver()
+    await until(lambda: len(rig.box.receipts) == 2)
+    await asyncio.sleep(0.1)
+    assert rig.channel.readiness().health is Health.READY
+    assert not rig.server.interactions[next(iter(rig.server.interactions))]["whispers"]
+
+
+async def test_case_59_the_same_event_five_times(rig: DiscordRig) -> None:
+    await rig.say("once")
+    for _ in range(4):
+        rig.redeliver()
+    await rig.say("twice")
+    assert [message.text for message in rig.box.messages] == ["once", "twice"]
+    assert len(rig.server.calls_of("typing")) == 1
+
+
+# ---------------------------------------------------------------- two of them
+
+
+async def test_a_second_program_on_the_token_is_detected_at_a_thread(rig: DiscordRig) -> None:
+    """Who loses the race for the thread posts nothing, says so to the operator, and takes no further events."""
+    rig.server.say("one of you", CHANNEL, mention=True)
+    message = await rig.box.next()
+    room = rig.server.thread(CHANNEL, "the other's", BOT, message.id, quiet=True)
+    reply = rig.channel.reply(message.thread, Memory(), to=message.id)
+    reply.show(Text("I do"))
+    await until(lambda: state(rig.channel) == (Health.DOWN, DETECTED))
+    rig.server.push("THREAD_CREATE", rig.server.room_json(room))
+    with pytest.raises(Gone, match="Another program"):
+        await reply.finish(Final("I do."))
+    assert not rig.server.visible(message.id)
+    rig.server.say("and now?", CHANNEL, mention=True)
+    rig.server.slash("status")
+    await asyncio.sleep(0.3)
+    assert len(rig.box.messages) == 1
+
+
+async def test_a_second_program_on_the_token_is_detected_at_an_interaction(rig: DiscordRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
+    token = rig.server.press("a", rig.room(0))
+    rig.server.interactions[token]["answers"].append({"type": 6})  # the other program was faster
+    await until(lambda: state(rig.channel) == (Health.DOWN, DETECTED))
+
+
+async def test_a_message_of_another_tool_with_the_token_is_no_second_program(rig: DiscordRig) -> None:
+    """A script may post with the bot's token: nothing follows from that."""
+    message = await rig.say("question", 7)
+    rig.server.say("posted by a script", message.thread.topic, user=BOT)
+    await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Answer."))
+    assert rig.visible(7)[-1] == "Answer."
+    assert rig.channel.readiness().health is Health.READY
+    assert (await rig.say("next", 7)).text == "next"
+
+
+async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: DiscordRig) -> None:
+    rig.server.say("look at this", CHANNEL, mention=True)
+    message = await rig.box.next()
+    rig.server.thread(CHANNEL, "by hand", MAX, message.id, quiet=True)
+    await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Looked."))
+    assert [shown.text for shown in rig.server.visible(message.id)] == ["Looked."]
+    assert rig.channel.readiness().health is Health.READY
+
+
+# ---------------------------------------------------------------- fawn check
+
+
+async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
+    plain = Settings(token=Secret(TOKEN), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
+    assert await discord.probe(plain) == "connected as @fawn in Acme 01"
+    servers, rig.server.guilds = rig.server.guilds, {}
+    assert "in no server yet: invite it with https://discord.com/oauth2/" in await discord.probe(plain)
+    rig.server.guilds = servers
+    rig.server.content_intent = False
+    with pytest.raises(Refused, match="Message Content Intent"):
+        await discord.probe(plain)
+    rig.server.gateway_down = True
+    with pytest.raises(Refused, match="the gateway does not answer"):
+        await discord.probe(plain)
+    wrong = Settings(token=Secret("x"), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
+    with pytest.raises(Refused, match=r"token: copy the right one"):
+        await discord.probe(wrong)
+    away = Settings(token=Secret(TOKEN), base_url="http://127.0.0.1:9/api/v10")
+    with pytest.raises(Refused, match=r"cannot reach Discord .*base_url"):
+        await discord.probe(away)
+    with pytest.raises(Refused, match="http proxy"):
+        await discord.probe(Settings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
+    rig.server.fault("error", "me", code=200, body="<html>Please sign in</html>")
+    with pytest.raises(Refused, match=r"what answers there is not Discord: check base_url"):
+        await discord.probe(plain)

@@ -1,0 +1,379 @@
+"""What people see of a reply on Feishu: cards that stream, and what comes in their place when cards are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from agent.conversation import Ask, Final, Kind, Plan, PlanItem, Step, Text
+from channels.base import Gone, OutFile, Refused, TryLater
+from channels.feishu.card_api import EPOCH
+from channels.feishu.card_renderer import LIMIT
+from tests.fakes.feishu import DIRECT, GROUP, JANE, KIM
+from tests.fakes.feishu_world import CARD_BYTES, Card
+from tests.fakes.server import until
+from tests.support.recording_inbox import Memory
+from tests.support.rigs.feishu import FeishuRig
+from tests.support.rigs.registry import deliver, ready
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[FeishuRig]:
+    async with FeishuRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+def card(rig: FeishuRig, topic: int = 0) -> Card:
+    """The card of the bot's last message."""
+    return rig.server.cards[rig._shown(topic).card]
+
+
+async def test_case_31_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig: FeishuRig) -> None:
+    asked = await rig.say("tell me")
+    await until(lambda: rig.server.reactions(asked.id) == ["OnIt"])
+    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id)
+    reply.show(Plan((PlanItem("look", "done"), PlanItem("tell", "running"))))
+    reply.show(Step("1", "bash: ls"))
+    for number in range(60):
+        reply.show(Text(f"w{number} "))
+        await asyncio.sleep(0.02)
+    shown = card(rig)
+    panel = next(element for element in shown.elements() if element["tag"] == "collapsible_panel")
+    assert panel["elements"][0]["content"] == "☑ look\n▸ tell\n▸ bash: ls"
+    assert card(rig).streaming
+    assert rig.server.reactions(asked.id) == ["OnIt"]
+    words = " ".join(f"w{number}" for number in range(60))
+    await reply.finish(Final(words))
+    assert rig.visible() == [words]
+    assert not card(rig).streaming
+    assert shown.json["config"]["summary"]["content"].startswith("w0 w1")
+    assert len(shown.writes) >= 3
+    assert all(later.startswith(text) for text, later in zip(shown.writes, shown.writes[1:], strict=False))
+    assert len(rig.server.calls_of("message.send")) == len(rig.server.calls_of("card.create")) == 1
+    await until(lambda: rig.server.reactions(asked.id) == ["OnIt", "DONE"])
+    assert {call.status for call in rig.server.calls} == {200}
+
+
+async def test_case_32_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) -> None:
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half"))
+    await until(lambda: rig.visible() == ["Half"])
+    first = posts.rows[0]
+    rig.server.fault("error", "card.replace", code=400, times=-1)
+    await reply.finish(Final("The whole."))
+    assert rig.visible() == ["The whole."]
+    assert posts.rows[0] not in (first, None)
+
+
+async def test_case_32_a_refused_change_of_the_stream_does_not_end_it(rig: FeishuRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("one "))
+    await until(lambda: rig.visible() == ["one"])
+    rig.server.fault("error", "card.write", code=400)
+    reply.show(Text("two "))
+    await until(lambda: rig.visible() == ["one two"])
+    await reply.finish(Final("one two three"))
+    assert rig.visible() == ["one two three"]
+    assert len(rig.server.calls_of("message.send")) == 1
+
+
+async def test_case_32_without_the_permission_for_cards_answers_are_plain_messages(rig: FeishuRig) -> None:
+    rig.server.denied.add("card.create")
+    reply = rig.channel.reply(rig.thread(), Memory())
+    for number in range(20):
+        reply.show(Text(f"w{number} "))
+        await asyncio.sleep(0.02)
+    assert rig.visible()[0].startswith("w0")
+    await reply.finish(Final("**The** <at id=all></at> whole.", (Ask("a", "?", ("red", "blue")),)))
+    [shown] = rig.visible()
+    assert shown.startswith("**The** <at id=all></at> whole.")
+    assert "red" in shown
+    assert rig.pinged() == []
+    assert len(rig.server.calls_of("message.update")) == 1  # it can be edited twenty times only
+
+
+async def test_a_card_that_somebody_recalled_is_posted_anew(rig: FeishuRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("Half"))
+    await until(lambda: rig.visible() == ["Half"])
+    rig._shown(0).deleted = True
+    await reply.finish(Final("The whole."))
+    assert rig.visible() == ["The whole."]
+
+
+async def test_the_sequence_of_a_card_rises_through_restarts_and_a_clock_set_back(rig: FeishuRig) -> None:
+    posts = Memory()
+    seen: list[int] = []
+    for number in range(3):
+        reply = rig.channel.reply(rig.thread(), Memory(rows=posts.rows))
+        for words in (f"round {number}", f"round {number}, and on"):
+            reply.show(Text(words, replace=True))
+            await until(lambda: rig.visible() == [words])  # noqa: B023 — it is awaited here
+            seen.append(card(rig).sequence)
+        await reply.close()
+        await rig.leave()
+        await rig.back()
+        await until(lambda: (time.time() - EPOCH) * 10 > card(rig).sequence + 1)  # no restart is that quick
+    assert {call.status for call in rig.server.calls_of("card.")} == {200}
+    card(rig).sequence += 6000  # as if the clock had been ten minutes ahead
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("The end."))
+    assert rig.visible() == ["The end."]
+    assert sorted({*seen, card(rig).sequence}) == [*seen, card(rig).sequence]
+    assert card(rig).sequence < 2**31
+    assert 400 in {call.status for call in rig.server.calls_of("card.replace")}  # 300317, and then it leapt
+
+
+async def test_a_card_that_streams_no_more_goes_on(rig: FeishuRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("one "))
+    await until(lambda: rig.visible() == ["one"])
+    card(rig).json["config"]["streaming_mode"] = False  # it does so by itself after ten minutes
+    reply.show(Text("two "))
+    await until(lambda: rig.visible() == ["one two"])
+    reply.show(Text("three"))
+    await until(lambda: rig.visible() == ["one two three"])
+    await reply.finish(Final("one two three"))
+    assert rig.visible() == ["one two three"]
+    assert not card(rig).streaming
+
+
+async def test_a_card_is_never_changed_too_often(rig: FeishuRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    for number in range(400):
+        reply.show(Text(f"w{number} "))
+        reply.show(Step(str(number % 3), f"step {number}"))
+        await asyncio.sleep(0.005)
+    await reply.finish(Final("done"))
+    at = card(rig).at
+    assert max(len([other for other in at if 0 <= moment - other < 1]) for moment in at) <= 10
+    assert 429 not in {call.status for call in rig.server.calls}
+
+
+async def test_more_than_five_tables_take_another_card(rig: FeishuRig) -> None:
+    tables = "\n\n".join(f"Table {n}\n\n| n | v |\n|---|--:|\n| {n} | x{n} |" for n in range(12))
+    code = "```\n" + "| a | b |\n|---|---|\n" * 8 + "```"
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"{code}\n\n{tables}"))
+    assert len(rig.visible()) == 3
+    whole = "\n\n".join(rig.visible())
+    assert re.findall(r"\| (\d+) \| x\1 \|", whole) == [str(n) for n in range(12)]
+    assert whole.count("| a | b |") == 8
+
+
+async def test_a_card_never_has_more_than_thirty_kilobytes(rig: FeishuRig) -> None:
+    words = " ".join(f"字{number}\\" for number in range(12_000))
+    reply = rig.channel.reply(rig.thread(), Memory())
+    for number in range(40):
+        reply.show(Step(str(number), f"步骤 {number} " + "长" * 60, "done", "细节" * 40))
+    reply.show(Text(words))
+    await until(lambda: len(rig.visible()) >= 3)
+    await reply.finish(Final(words))
+    assert " ".join(" ".join(rig.visible()).split()) == words
+    assert all(len(orjson.dumps(made.json)) <= CARD_BYTES for made in rig.server.cards.values())
+    assert 400 not in {call.status for call in rig.server.calls}
+
+
+async def test_an_image_from_elsewhere_is_a_link_and_code_stays_as_it_is(rig: FeishuRig) -> None:
+    text = "![a cat](https://x.org/cat.png) and `![x](y)`\n\n```\n![in](code)\n```"
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(text))
+    assert rig.visible() == [text.replace("![a cat]", "[a cat]")]
+
+
+async def test_case_35_a_question_is_answered_in_words_after_a_restart(rig: FeishuRig) -> None:
+    asked = await rig.say("paint it", 7)
+    question = Ask("ask-1", "Which colour?", ("red", "blue"))
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("Which colour?", (question,)))
+    assert "answer in words" in rig.visible(7)[0]
+    assert "DONE" not in rig.server.reactions(asked.id)  # it waits
+    await rig.leave()
+    await rig.back()
+    answer = await rig.say("green", 7, mention=False)
+    assert (answer.thread, answer.kind, answer.follow_up) == (asked.thread, Kind.CHAT, True)
+
+
+async def test_a_press_is_answered_at_once_and_the_card_shows_the_choice(rig: FeishuRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
+    before = time.monotonic()
+    rig.press("red")
+    await until(lambda: rig.server.answer(rig._event))
+    assert time.monotonic() - before < 3
+    assert rig.server.answer(rig._event) == {"toast": {"type": "success", "content": "✓ red"}}
+    await until(lambda: rig.visible()[0].endswith("✓ red"))
+    rig.box.refuses = lambda message: True
+    await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Again?", (Ask("ask-2", "Again?", ("no",)),)))
+    rig.press("no")
+    await until(lambda: rig.server.answer(rig._event))
+    toast = rig.server.answer(rig._event)
+    assert toast
+    assert "not yours" in toast["toast"]["content"]
+    assert rig.buttons() == ["no"]
+
+
+async def test_in_a_direct_chat_a_ping_refers_to_its_message(rig: FeishuRig) -> None:
+    asked = await rig.say("this takes long")
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("It is done.", mention=JANE))
+    assert rig._shown(0).parent == asked.id
+    assert not rig._shown(0).thread
+    assert rig.pinged() == []
+
+
+async def test_the_message_to_answer_was_recalled(rig: FeishuRig) -> None:
+    root = await rig.say("begin", 7)
+    further = await rig.say("and this", 7)
+    rig.server.messages[further.id].deleted = True
+    await rig.channel.reply(root.thread, Memory(), to=further.id).finish(Final("Here."))
+    assert rig.visible(7) == ["Here."]
+    rig.server.messages[root.thread.topic].deleted = True
+    with pytest.raises(Gone):
+        await rig.channel.reply(root.thread, Memory("r2"), to=further.id).finish(Final("Nowhere."))
+
+
+async def test_case_61_the_platforms_own_wait_is_kept(rig: FeishuRig) -> None:
+    rig.server.fault("flood", "message.send", seconds=7)
+    with pytest.raises(TryLater) as told:
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
+    assert told.value.after == 7
+
+
+@pytest.mark.parametrize("cards", [True, False])
+async def test_case_63_a_post_of_unknown_outcome_shows_the_latest_words_once(rig: FeishuRig, cards: bool) -> None:
+    rig.server.denied |= set() if cards else {"card.create", "card.find"}
+    posts = Memory()
+    rig.server.fault("drop", "message.send", after=True)
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half"))
+    await until(lambda: rig.visible() == ["Half"])
+    await reply.close()
+    assert posts.rows == {0: None}
+    rig.server.fault("flood", "message.send", seconds=1)
+    rig.server.fault("drop", "card.find")
+    await deliver(rig, Final("The whole."), posts)
+    assert rig.visible() == ["The whole."]
+    assert not (cards and card(rig).streaming)
+    await deliver(rig, Final("The whole truth."), posts)
+    assert rig.visible() == ["The whole truth."]
+
+
+async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: FeishuRig) -> None:
+    rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
+    code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))
+    items = "\n".join(f"- item {number}\n  - nested {number}" for number in range(300))
+    fence = f"```python\n{code}\n```"
+    text = f"# 标题\n\n| n | v |\n|---|---|\n{rows}\n\n{fence}\n\n{items}\n\n<at id=all></at> 完"
+    for kind in ("flood", "error", "drop"):
+        for method in ("card.create", "card.replace", "message.send"):
+            rig.server.fault(kind, method, times=2, chance=0.5, seconds=0.2, after=kind == "drop")
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text(text[:3000]))
+    await asyncio.sleep(0.3)
+    await reply.close()
+    await deliver(rig, Final(text), posts)
+    seen = "\n".join(rig.visible())
+    assert re.findall(r"值 (\d+)", seen) == [str(number) for number in range(120)]
+    assert re.findall(r"say\((\d+)\)", seen) == [str(number) for number in range(120)]
+    assert re.findall(r"nested (\d+)", seen) == [str(number) for number in range(300)]
+    assert all(shown.count("```") % 2 == 0 for shown in rig.visible())
+    assert seen.endswith("<at id=all></at> 完")
+    assert rig.pinged() == []
+
+
+# ---------------------------------------------------------------- files
+
+
+def copy(folder: Path, name: str, data: bytes = b"a,b\n", caption: str = "") -> OutFile:
+    path = folder / "copy"
+    path.write_bytes(data)
+    return OutFile(path, name, len(data), caption)
+
+
+async def test_a_picture_is_sent_as_one_and_what_is_none_as_a_file(rig: FeishuRig, tmp_path: Path) -> None:
+    png = b"\x89PNG\r\n\x1a\n" + bytes(50)
+    await rig.channel.send_file(rig.thread(), copy(tmp_path, "图.png", png), Memory("f1"))
+    await rig.channel.send_file(rig.thread(), copy(tmp_path, "fake.png", b"no picture"), Memory("f2"))
+    await rig.channel.send_file(rig.thread(7), copy(tmp_path, "报告.pdf", b"%PDF"), Memory("f3"))
+    assert [said.kind for said in rig.server.bot_messages(DIRECT)] == ["image", "file"]
+    assert rig.visible() == ["图.png", "fake.png"]
+    assert rig.visible(7) == ["报告.pdf"]
+
+
+async def test_an_empty_file_is_refused_in_words(rig: FeishuRig, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"nothing\.txt is empty"):
+        await rig.channel.send_file(rig.thread(), copy(tmp_path, "nothing.txt", b""), Memory())
+    assert not rig.server.calls_of("file.")
+
+
+async def test_a_file_that_is_gone_is_said(rig: FeishuRig) -> None:
+    rig.send_file("a.csv", b"a")
+    [file] = (await rig.box.next()).attachments
+    rig.server.files.clear()
+    with pytest.raises(Refused, match=r"cannot be fetched.*File not in msg"):
+        _ = [chunk async for chunk in rig.channel.fetch(file)]
+
+
+# ---------------------------------------------------------------- context
+
+
+async def test_names_come_with_the_message_or_from_the_directory_or_not_at_all(rig: FeishuRig) -> None:
+    message = await rig.say("hello")
+    assert (await rig.channel.enrich(message, 0)).author.name == "Jane"
+    assert not rig.server.calls_of("user")
+    rig.server.tells_names = False
+    rig.server.send("and I", sender=KIM, chat=GROUP)
+    assert (await rig.channel.enrich(await rig.box.next(2), 0)).author.name == "Kim"
+    rig.server.denied |= {"message.get", "user"}
+    other = rig.server.send("hi", sender="ou_unknown", chat=GROUP)
+    message = await rig.box.next(3)
+    assert message.id == other.id
+    rig.server.denied.discard("message.get")
+    assert (await rig.channel.enrich(message, 0)).author.name == "ou_unknown"
+
+
+async def test_case_80_the_text_of_when_the_answer_begins_counts(rig: FeishuRig) -> None:
+    message = await rig.say("what is 2+2?", 7)
+    rig.server.edit(message.id, "@_user_1 what is 2+3?\nand 3+3?")
+    assert (await rig.channel.enrich(message, 0)).text == "what is 2+3?\nand 3+3?"
+
+
+async def test_a_click_is_of_the_person_who_clicked(rig: FeishuRig) -> None:
+    await rig.channel.enrich(await rig.say("hello"), 0)
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
+    rig.press("red")
+    click = await rig.channel.enrich(await rig.box.next(kind=Kind.CLICK), 0)
+    assert (click.author.id, click.author.name, click.text) == (JANE, "Jane", "red")
+
+
+async def test_case_82_what_is_quoted_and_forwarded_comes_as_theirs(rig: FeishuRig) -> None:
+    theirs = rig.server.upload("plan.pdf", b"x", sender=KIM, silent=True)
+    rig.server.send("what is this?", parent=theirs.id, in_thread=False)
+    message = await rig.channel.enrich(await rig.box.next(), 10)
+    assert [(quote.author, quote.text, quote.kind) for quote in message.quotes] == [("Kim", "plan.pdf", "reply")]
+    assert [file.name for file in message.attachments] == ["plan.pdf"]
+    assert b"".join([chunk async for chunk in rig.channel.fetch(message.attachments[0])]) == b"x"
+    rig.server.forward("first", "second", author=KIM)
+    bundle = await rig.channel.enrich(await rig.box.next(2), 10)
+    assert [(quote.author, quote.text, quote.kind) for quote in bundle.quotes] == [
+        ("Kim", "first", "forward"),
+        ("Kim", "second", "forward"),
+    ]
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("My words."))
+    rig.server.send("why?", parent=rig._shown(0).id, in_thread=False)
+    assert (await rig.channel.enrich(await rig.box.next(3), 10)).quotes == ()
+
+
+async def test_without_the_history_a_message_is_answered_all_the_same(rig: FeishuRig) -> None:
+    rig.server.denied.add("message.get")
+    message = await rig.say("hello", 7)
+    with pytest.raises(Refused, match="scopes is required"):
+        await rig.channel.enrich(message, 10)
+
+
+def test_the_limit_leaves_room_for_the_frame() -> None:
+    assert LIMIT + 3_000 < CARD_BYTES

@@ -1,0 +1,361 @@
+"""The long connection of Feishu, by the real SDK in its process: what is stored, supervision, proxies, probes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from agent.conversation import Final, Secret
+from channels import feishu
+from channels.base import Channel, Health, Receipt, Refused, TryLater
+from channels.feishu import sdk_process as feishu_process
+from channels.feishu.connection import Link
+from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
+from tests.fakes.feishu_doors import Door, certificate, opened
+from tests.fakes.server import until
+from tests.support.recording_inbox import Box, Memory, listening
+from tests.support.rigs.feishu import FeishuRig
+from tests.support.rigs.registry import ready
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[FeishuRig]:
+    async with FeishuRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+@asynccontextmanager
+async def connected(server: FakeFeishu, box: Box | None = None, **settings: Any) -> AsyncIterator[tuple[Channel, Box]]:
+    """A channel that listens."""
+    given: dict[str, Any] = {"app_id": APP, "app_secret": Secret(SECRET), "domain": server.base_url, **settings}
+    box = box or Box()
+    async with feishu.connect(feishu.Settings(**given)) as channel, listening(channel, box):
+        yield channel, box
+
+
+async def test_a_stop_in_the_moment_of_an_event_is_a_stop() -> None:
+    lines = asyncio.StreamReader()
+    link = Link(feishu.Settings(APP, Secret(SECRET)), lambda away: None)
+
+    async def read() -> None:
+        async for _ in link._events(lines):
+            pass
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.05)
+    lines.feed_data(b'{"state": "up"}\n')
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait({reading}, timeout=1)
+    assert reading.cancelled()
+
+
+class Held(Box):
+    """A box whose disk takes nothing before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[str] = []
+        self.free = asyncio.Event()
+
+    async def receive(self, batch: Any) -> list[Receipt]:
+        self.waiting += [event.text for event in batch]
+        await self.free.wait()
+        return await super().receive(batch)
+
+
+def down(channel: Channel) -> str:
+    """What readiness says while it is down."""
+    known = channel.readiness()
+    return known.detail if known.health is Health.DOWN else ""
+
+
+def processes() -> list[int]:
+    """The SDK's processes that are our children (not by `ps`, which cuts a long path where COLUMNS is set)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            ours = f"\nPPid:\t{os.getpid()}\n" in (entry / "status").read_text()
+            if ours and b"feishu/process.py" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+# ---------------------------------------------------------------- events
+
+
+async def test_an_event_of_a_type_that_nobody_knows_is_acknowledged_once(rig: FeishuRig) -> None:
+    event = rig.server.deliver(rig.server.event("something.new_v9", {"x": 1}))
+    await until(lambda: rig.server.acknowledged(event))
+    assert len(rig.server.pushed[event].at) == 1
+    assert not rig.box.events
+
+
+async def test_an_event_in_fragments_comes_whole(rig: FeishuRig) -> None:
+    rig.server.fragments = 3
+    text = "语" * 5000
+    assert (await rig.say(text)).text == text
+
+
+async def test_what_could_not_be_stored_is_read_back_when_it_can(rig: FeishuRig) -> None:
+    await rig.say("before")
+    rig.server.retries = ()  # the platform gives up at once
+    rig.box.broken = True
+    rig.mutter("lost")
+    event = list(rig.server.pushed)[-1]
+    await until(lambda: rig.server.pushed[event].answers)
+    assert rig.server.pushed[event].answers == [{"code": 500}]
+    rig.box.broken = False
+    await rig.say("after")
+    await until(lambda: len(rig.box.messages) == 3, what="the lost one")
+    assert [message.text for message in rig.box.messages] == ["before", "after", "lost"]
+    assert not rig.server.acknowledged(event)
+
+
+async def test_events_wait_for_the_disk_side_by_side_in_the_order_they_came() -> None:
+    box, texts = Held(), [str(number) for number in range(30)]
+    async with FakeFeishu() as server, connected(server, box) as (channel, _):
+        server.patience = 20.0
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        for text in texts:
+            server.send(text, chat=f"oc_{int(text) % 3}", mention=True)
+        await until(lambda: len(box.waiting) == len(texts), what="all of them")
+        assert box.waiting == texts
+        box.free.set()
+        await until(lambda: all(map(server.acknowledged, server.pushed)))
+    assert [message.text for message in box.messages] == texts
+    assert [len(event.answers) for event in server.pushed.values()] == [1] * len(texts)
+
+
+async def test_case_59_a_store_that_is_slow_keeps_the_event_once() -> None:
+    box = Held()
+    async with FakeFeishu() as server, connected(server, box):
+        server.patience = 3.2
+        server.send("slowly")
+        [event] = server.pushed
+        await until(lambda: server.pushed[event].answers, seconds=30, what="the answer that it was not stored in time")
+        assert server.pushed[event].answers == [{"code": 500}]
+        box.free.set()
+        await until(lambda: server.acknowledged(event), seconds=15)
+    assert box.receipts == [Receipt.ACCEPTED, Receipt.DUPLICATE]
+
+
+async def test_a_process_that_dies_under_an_event_is_started_again() -> None:
+    box = Held()
+    async with FakeFeishu() as server, connected(server, box) as (channel, _):
+        server.send("begun")
+        await until(lambda: box.waiting, seconds=30)
+        [pid] = processes()
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: "ended" in down(channel), what="the death to be noticed")
+        box.free.set()
+        assert (await box.next()).text == "begun"
+        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        await until(lambda: all(map(server.acknowledged, server.pushed)), seconds=20)
+        assert [message.text for message in box.messages] == ["begun"]
+
+
+def settings_of(rig: FeishuRig) -> feishu.Settings:
+    return feishu.Settings(app_id=APP, app_secret=Secret(SECRET), domain=rig.server.base_url)
+
+
+# ---------------------------------------------------------------- supervision
+
+
+async def test_the_sdk_is_in_another_process_and_its_modules_never_in_this_one(rig: FeishuRig) -> None:
+    await rig.say("hello")
+    assert not [name for name in sys.modules if name.partition(".")[0] == "lark_oapi"]
+    [pid] = processes()
+    arguments = await asyncio.to_thread(Path(f"/proc/{pid}/cmdline").read_bytes)
+    environment = await asyncio.to_thread(Path(f"/proc/{pid}/environ").read_bytes)
+    assert SECRET.encode() not in arguments + environment
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(feishu_process.__file__).parents[2])!r})\n"
+        f"from channels.feishu.sdk_process import load; client = load({whole}).Client\n"
+        "print(client.__module__, len([name for name in sys.modules if name.startswith('lark_oapi.api')]))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    module, count = done.stdout.split()
+    assert module == "lark_oapi.ws.client"
+    assert (int(count) > 1000) is whole
+
+
+async def test_case_64_a_process_that_hangs_is_noticed(rig: FeishuRig) -> None:
+    [pid] = processes()
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: "silent" in down(rig.channel), seconds=15)
+    os.kill(pid, signal.SIGCONT)
+    await ready(rig)
+    assert (await rig.say("again")).text == "again"
+
+
+async def test_an_endpoint_that_refuses_while_reconnecting_does_not_end_it(rig: FeishuRig) -> None:
+    rig.server.endpoint_error = 1000040350  # the SDK alone would never try again
+    rig.server.abort()
+    await until(lambda: "too many" in down(rig.channel))
+    rig.server.endpoint_error = 1
+    await until(lambda: "busy" in down(rig.channel))
+    rig.server.endpoint_error = 0
+    await ready(rig)
+    assert (await rig.say("back")).text == "back"
+
+
+async def test_without_the_permission_the_history_is_passed_over_with_a_word(
+    rig: FeishuRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.say("before")
+    await rig.leave()
+    rig.mutter("missed")
+    rig.server.denied.add("message.list")
+    await rig.back()
+    await rig.say("after")
+    assert [message.text for message in rig.box.messages] == ["before", "after"]
+    await until(lambda: "feishu.no_catch_up" in caplog.text)
+
+
+async def test_a_clean_end_takes_the_process_along(rig: FeishuRig) -> None:
+    assert processes()
+    await rig.leave()
+    assert not processes()
+
+
+async def test_the_process_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
+    async with FakeFeishu() as server:
+        words = {"app_id": APP, "app_secret": SECRET, "domain": server.base_url, "proxy": "", "ca_file": ""}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", feishu_process.__file__, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(orjson.dumps(words) + b"\n")
+        await until(lambda: server.sockets, seconds=20)
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined] # nobody reads any more
+        await asyncio.wait_for(process.wait(), 20)
+
+
+async def test_a_wrong_secret_is_said_in_words_and_put_right_later(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with FakeFeishu() as server, connected(server, app_secret=Secret("wrongSecretOfTheApp")) as (channel, _):
+        await until(lambda: "secret" in down(channel), seconds=5)
+        assert "developer console" in down(channel)
+        with pytest.raises(TryLater) as told:
+            await channel.reply(FeishuRig(server, feishu.Settings(APP, Secret(SECRET))).thread(), Memory()).finish(
+                Final("x")
+            )
+        assert "wrongSecretOfTheApp" not in f"{caplog.text} {told.value!r} {channel.readiness()}"
+
+
+async def test_a_token_that_is_not_good_any_more_is_replaced(rig: FeishuRig) -> None:
+    tokens = rig.server.token_calls
+    rig.server.expire()
+    replies = [rig.channel.reply(rig.thread(), Memory(f"r{number}")) for number in range(5)]
+    await asyncio.gather(*(reply.finish(Final("Here.")) for reply in replies))
+    assert rig.visible() == ["Here."] * 5
+    assert rig.server.token_calls == tokens + 1
+
+
+async def test_neither_secret_nor_token_is_in_a_log_or_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with FeishuRig.start(tmp_path, proxy="") as rig:
+        await ready(rig)
+        told: list[BaseException] = []
+        for kind in ("drop", "error", "flood"):
+            rig.server.fault(kind, "message.send", times=2)
+            with pytest.raises(Exception) as raised:
+                await rig.channel.reply(rig.thread(), Memory()).finish(Final("x"))
+            told.append(raised.value)
+        await rig.wire.stop()
+        await until(lambda: down(rig.channel))
+        said = "\n".join([caplog.text, down(rig.channel), *map(repr, told), repr(settings_of(rig))])
+        assert SECRET not in said
+        assert rig.server.token not in said
+
+
+# ---------------------------------------------------------------- the way there
+
+
+async def test_everything_goes_through_the_proxy(tmp_path: Path) -> None:
+    async with FakeFeishu() as server, opened(Door(server.port), proxy=True) as door:
+        server.socket_host = "ws://127.0.0.1:1"  # nobody is there: only the proxy knows the way
+        way: dict[str, Any] = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{door.port}"}
+        async with connected(server, **way) as (channel, box):
+            await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+            server.upload("a.csv", b"a,b")
+            [file] = (await box.next()).attachments
+            assert b"".join([chunk async for chunk in channel.fetch(file)]) == b"a,b"
+            thread = (await box.next()).thread
+            await channel.reply(thread, Memory()).finish(Final("Through."))
+            assert server.visible(DIRECT) == ["Through."]
+            assert (await feishu.probe(feishu.Settings(APP, Secret(SECRET), **way))).startswith("connected as Fawn")
+        asked = " ".join(door.asked)
+        for part in ("tenant_access_token", "callback/ws/endpoint", "CONNECT 127.0.0.1:1", "resources", "cardkit"):
+            assert part in asked
+
+
+async def test_certificates_of_ones_own_are_trusted_everywhere_and_no_others(tmp_path: Path) -> None:
+    pem, context = await asyncio.to_thread(certificate, tmp_path)
+    async with FakeFeishu() as server, opened(Door(server.port), proxy=False, trust=context) as door:
+        server.socket_host = f"wss://127.0.0.1:{door.port}"
+        domain = f"https://127.0.0.1:{door.port}"
+        async with connected(server, domain=domain, ca_file=str(pem)) as (channel, box):
+            await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+            server.send("hello")
+            thread = (await box.next()).thread
+            await channel.reply(thread, Memory()).finish(Final("Safely."))
+            assert server.visible(DIRECT) == ["Safely."]
+        async with connected(server, domain=domain) as (channel, _):
+            await until(lambda: "cannot reach" in down(channel))
+
+
+# ---------------------------------------------------------------- fawn check
+
+
+async def test_the_probe_says_what_is_wrong() -> None:
+    async with FakeFeishu() as server:
+        good = {"app_id": APP, "app_secret": Secret(SECRET), "domain": server.base_url}
+
+        async def probed(**changes: Any) -> str:
+            try:
+                return await feishu.probe(feishu.Settings(**{**good, **changes}))
+            except Refused as refusal:
+                return f"refused: {refusal}"
+
+        assert await probed() == "connected as Fawn"
+        assert "rejects the app's id or secret" in await probed(app_secret=Secret("wrong"))
+        assert "rejects the app's id or secret" in await probed(app_id="cli_other")
+        assert "Check `domain`" in await probed(domain="http://127.0.0.1:1")
+        assert "Check `domain`" in await probed(domain="nonsense")
+        server.denied.add("card.create")
+        assert "cardkit:card:write" in await probed()
+        server.denied.add("message.get")
+        assert "im:message" in await probed()
+        server.denied.clear()
+        server.endpoint_error = 1000040343
+        assert "long connection" in await probed()
+        server.endpoint_error = 0
+        server.denied.add("bot")
+        assert "Bot capability" in await probed()
+
+
+def test_both_domains_have_their_addresses() -> None:
+    assert feishu.Settings("cli", Secret("s")).base_url == "https://open.feishu.cn"
+    assert feishu.Settings("cli", Secret("s"), domain="lark").base_url == "https://open.larksuite.com"
+    assert feishu.Settings("cli", Secret("s"), domain="https://open.acme.cn/").base_url == "https://open.acme.cn"

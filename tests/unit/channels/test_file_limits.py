@@ -1,0 +1,30 @@
+"""Limits of files: what was told of a file's size is not believed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from agent.conversation import Attachment
+from channels.base import Refused
+from channels.shared.file_limits import within
+
+
+@pytest.mark.parametrize("size", [None, 1])
+async def test_a_file_that_is_larger_than_it_says_is_cut_off(size: int | None) -> None:
+    given, closed = 0, False
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        nonlocal given, closed
+        try:
+            while True:
+                given += 1
+                yield bytes(1 << 20)
+        finally:
+            closed = True
+
+    with pytest.raises(Refused, match="exceeds the 3 MB download limit"):
+        async for _ in within(3 << 20, Attachment("x", "x", size=size), endless()):
+            pass
+    assert (given, closed) == (4, True)

@@ -1,0 +1,208 @@
+"""The budget: who may call when. Times come from the loop's clock, which these tests drive themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
+from selectors import BaseSelector, DefaultSelector, SelectorKey
+from typing import Any
+
+import pytest
+
+from channels.base import TryLater
+from channels.shared.rate_limit import Budget, Priority, Rates
+
+FINAL, FIRST, STREAM = Priority.FINAL, Priority.FIRST, Priority.STREAM
+
+
+class _NoWait(DefaultSelector):
+    """A selector that skips waiting and tells the clock how much was skipped."""
+
+    skipped = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        ready: list[tuple[SelectorKey, int]] = super().select(0)
+        if not ready and timeout:
+            self.skipped += timeout
+        return ready
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    """A loop whose time jumps to the next timer when nothing else is to be done."""
+
+    def __init__(self) -> None:
+        self._fast = _NoWait()
+        selector: BaseSelector = self._fast
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self._fast.skipped
+
+
+Timed = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture
+def timed() -> Iterator[Timed]:
+    loop = ClockLoop()
+    yield lambda work: loop.run_until_complete(work)
+    loop.close()
+
+
+def now() -> float:
+    return round(asyncio.get_running_loop().time(), 2)
+
+
+async def times(budget: Budget, count: int, priority: Priority, chat: str = "1", *, group: bool = False) -> list[float]:
+    done = []
+    for _ in range(count):
+        await budget.take(chat, priority, group=group)
+        done.append(now())
+    return done
+
+
+def test_a_chat_takes_a_burst_of_two_and_then_one_a_second(timed: Timed) -> None:
+    async def work() -> None:
+        assert await times(Budget(Rates()), 5, FINAL) == [0, 0, 1, 2, 3]
+
+    timed(work())
+
+
+def test_streaming_leaves_a_token_for_the_final(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates())
+        assert await times(budget, 3, STREAM) == [0, 1, 2]
+        assert await times(budget, 1, FINAL) == [2]  # at once, although a streaming call would have to wait
+
+    timed(work())
+
+
+def test_the_first_words_may_use_the_reserve(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates())
+        await budget.take("1", STREAM)
+        await budget.take("1", FIRST)
+        assert now() == 0
+
+    timed(work())
+
+
+def test_a_group_sees_at_most_twenty_calls_in_any_minute_and_edits_three_seconds_apart(timed: Timed) -> None:
+    async def work() -> None:
+        finals = await times(Budget(Rates()), 60, FINAL, "-1", group=True)
+        assert all(len([t for t in finals if start <= t < start + 60]) <= 20 for start in finals)
+        edits = await times(Budget(Rates()), 10, STREAM, "-1", group=True)
+        assert all(later - earlier >= 3 for earlier, later in itertools.pairwise(edits))
+
+    timed(work())
+
+
+def test_all_chats_together_keep_to_thirty_a_second(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates())
+        done: list[float] = []
+
+        async def one(chat: str) -> None:
+            done.extend(await times(budget, 1, FINAL, chat))
+
+        await asyncio.gather(*(one(str(chat)) for chat in range(120)))
+        assert [len([t for t in done if start <= t < start + 1]) for start in (0, 1, 2)] == [56, 29, 28]
+
+    timed(work())
+
+
+def test_when_calls_are_scarce_finals_go_first_and_streams_last(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates(overall=4))
+        order: list[str] = []
+
+        async def one(chat: int, priority: Priority) -> None:
+            await budget.take(str(chat), priority)
+            order.append(priority.name)
+
+        await times(budget, 1, FINAL, "a")
+        await times(budget, 1, FINAL, "b")
+        await times(budget, 1, FINAL, "c")
+        await times(budget, 1, FINAL, "d")
+        tasks = [one(i, p) for i, p in enumerate([STREAM, FIRST, STREAM, FINAL, FIRST, FINAL])]
+        await asyncio.gather(*tasks)
+        assert order == ["FINAL"] * 2 + ["FIRST"] * 2 + ["STREAM"] * 2
+
+    timed(work())
+
+
+def test_streams_and_first_words_leave_most_of_the_burst_to_finals(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates(overall=100))  # 97 of them are ours
+        assert sum(budget.try_take(f"s{chat}", STREAM) for chat in range(90)) == 14
+        assert sum(budget.try_take(f"f{chat}", FIRST) for chat in range(90)) == 9
+        assert sum(budget.try_take(f"l{chat}", FINAL) for chat in range(90)) == 72
+
+    timed(work())
+
+
+def test_a_tiny_overall_rate_still_lets_streams_through(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates(overall=1))
+        await budget.take("a", STREAM)
+
+    timed(work())
+
+
+def test_case_61_a_closed_chat_waits_alone(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates())
+        budget.close("1", 60)
+        with pytest.raises(TryLater) as told:
+            await budget.take("1", FINAL)
+        assert round(told.value.after) == 60
+        await budget.take("2", FINAL)
+        assert now() == 0
+        await budget.take("1", STREAM)
+        assert now() == 60
+
+    timed(work())
+
+
+def test_a_final_waits_a_short_closure_out(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates())
+        budget.close("1", 1.5)
+        assert await times(budget, 1, FINAL) == [1.5]
+
+    timed(work())
+
+
+def test_a_cancelled_wait_costs_nothing(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates())
+        await times(budget, 2, FINAL)
+        waiting = asyncio.create_task(budget.take("1", FINAL))
+        await asyncio.sleep(0.5)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await times(budget, 1, FINAL) == [1]
+
+    timed(work())
+
+
+def test_a_call_that_was_not_needed_is_given_back(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates())
+        await times(budget, 2, FINAL)
+        budget.give_back("1")
+        assert await times(budget, 1, FINAL) == [0]
+
+    timed(work())
+
+
+def test_idle_chats_are_forgotten(timed: Timed) -> None:
+    async def work() -> None:
+        budget = Budget(Rates(overall=1000))
+        for chat in range(20_000):
+            await budget.take(str(chat), FINAL)
+        assert len(budget._chats) < 10_000
+
+    timed(work())

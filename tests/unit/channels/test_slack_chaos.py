@@ -1,0 +1,79 @@
+"""Many answers at once through a day on which Slack fails at random: each is there once, whole, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Final, Text, Thread
+from channels.base import TryLater, Unknown
+from tests.fakes.slack import JANE, OPS, TEAM
+from tests.support.recording_inbox import Memory
+from tests.support.rigs.registry import deliver, ready, until
+from tests.support.rigs.slack import SlackRig
+
+METHODS = ("chat.startStream", "chat.appendStream", "chat.stopStream", "chat.update", "chat.postMessage")
+LOOKS = ("conversations.replies", "conversations.history")
+
+
+async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[list[str], str]:
+    """An answer in a thread or a direct chat, by a service that now and then begins it anew; what is seen, and what
+    should be."""
+    channel = OPS if number % 2 else f"D{number}"
+    rig.server.conversation(channel)
+    asked = rig.server.send("tell me", channel, silent=True)
+    thread = Thread("slack", TEAM, channel, asked if number % 2 else "")
+    rows: dict[int, str | None] = {}
+    reply = rig.channel.reply(thread, Memory(f"r{number}", rows), to=asked, asker=JANE)
+    words = [f"w{number}-{count} " for count in range(40)]
+    for count, word in enumerate(words):
+        reply.show(Text(word, "first" if count < 20 else "second"))
+        await asyncio.sleep(0.02)
+    text = "".join(words[20:]).strip() + ("\n\n" + "long " * 2500 if number % 5 == 0 else "")
+    while True:
+        try:
+            await reply.finish(Final(text))
+            break
+        except (TryLater, Unknown) as error:
+            if chance.random() < 0.5:
+                await reply.close()
+                reply = rig.channel.reply(thread, Memory(f"r{number}", rows), to=asked, asker=JANE)
+            await asyncio.sleep(min(1.0, getattr(error, "after", 0.1)))
+    shown = rig.server.visible(channel, asked if number % 2 else None)
+    return " ".join(one.text for one in shown).split(), text
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_case_70_every_answer_is_there_once_whatever_fails(tmp_path: Path, seed: int) -> None:
+    async with SlackRig.start(tmp_path, per_channel=50.0, per_stream=20.0) as rig:
+        await ready(rig)
+        chance = rig.server._random = random.Random(seed)
+        for method in (*METHODS, *LOOKS):
+            rig.server.fault("error", method, times=-1, chance=0.08, code=500)
+            rig.server.fault("drop", method, times=-1, chance=0.08, after=True)
+            rig.server.fault("drop", method, times=-1, chance=0.08)
+            rig.server.fault("error", method, times=-1, chance=0.04, code=500, after=True)
+        async with asyncio.timeout(60):
+            answers = await asyncio.gather(*(answer(rig, number, chance) for number in range(16)))
+        for seen, text in answers:
+            assert seen == text.split()
+
+
+@pytest.mark.parametrize("method", ["chat.stopStream", "chat.update", "conversations.replies"])
+@pytest.mark.parametrize("kind", ["error", "drop"])
+async def test_what_was_found_once_is_found_again(tmp_path: Path, method: str, kind: str) -> None:
+    """A post whose answer was lost is looked up; what fails after that must not let it be forgotten."""
+    async with SlackRig.start(tmp_path) as rig:
+        await ready(rig)
+        message, posts = await rig.say("work", 7), Memory()
+        rig.server.fault("drop", "chat.startStream", after=True)
+        reply = rig.channel.reply(message.thread, posts, to=message.id, asker=JANE)
+        rig.server.fault(kind, method)  # type: ignore[arg-type]  # one of the fake's words
+        reply.show(Text("Half"))
+        await until(lambda: rig.visible(7))
+        await reply.close()
+        await deliver(rig, Final("The whole."), posts, 7)
+        assert rig.visible(7) == ["The whole."]

@@ -1,0 +1,236 @@
+"""Slack's native streams: what they show, how they end, and what is left when they cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Final, Kind, Notice, Plan, PlanItem, Step, Text
+from channels.base import Reply, TryLater
+from tests.fakes.slack import JANE, TEAM
+from tests.support.recording_inbox import Memory
+from tests.support.rigs.registry import ready, until
+from tests.support.rigs.slack import SlackRig, methods, reply, shown
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
+    async with SlackRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+async def test_a_stream_is_native_and_ends_with_one_call(rig: SlackRig) -> None:
+    message = await rig.say("tell me", 7)
+    growing = reply(rig, message)
+    for number in range(30):
+        growing.show(Text(f"w{number} "))
+        await asyncio.sleep(0.03)
+    assert shown(rig).state == "streaming"
+    before = len(methods(rig))
+    words = " ".join(f"w{number}" for number in range(30))
+    await growing.finish(Final(words))
+    assert (shown(rig).text, shown(rig).state, shown(rig).edits) == (words, "stopped", 0)
+    assert methods(rig)[before:] == ["stopStream"]
+    assert set(methods(rig)[1:before]) == {"appendStream"}
+    [start] = rig.server.calls_of("chat.startStream")
+    assert (start.args["recipient_user_id"], start.args["recipient_team_id"]) == (JANE, TEAM)
+    assert start.args["thread_ts"] == rig.root(7)
+
+
+async def test_additions_are_what_is_new_and_no_more(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("tell me", 7))
+    for piece in ("谢", "谢", " **bo", "ld** <", "@U1> a &l", "t; b"):
+        growing.show(Text(piece))
+        await asyncio.sleep(0.4)
+    await growing.finish(Final("谢谢 **bold** <@U1> a &lt; b"))
+    assert shown(rig).text == "谢谢 **bold** <@U1> a &lt; b"
+    assert "update" not in methods(rig)
+    assert rig.pinged(7) == []
+
+
+async def test_what_escaping_makes_longer_still_fits(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("tell me", 7))
+    text = " ".join(f"<@U{number}>" for number in range(1300))  # 11,000 characters, 15,000 escaped
+    growing.show(Text(text))
+    await until(lambda: len(rig.visible(7)) == 2)
+    await growing.finish(Final(text))
+    assert " ".join(rig.visible(7)).split() == text.split()
+    assert not [call for call in rig.server.calls if call.error]
+
+
+async def test_steps_and_plan_are_tasks_and_fold_at_the_end(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
+    growing.show(Step("s1", "bash: make", "running", "cc -c x.c"))
+    await until(lambda: "bash: make" in shown(rig).text)
+    assert shown(rig).tasks == ("look: complete", "think: in_progress", "write: pending", "bash: make: in_progress")
+    growing.show(Step("s1", "bash: make", "failed"))
+    growing.show(Text("It broke."))
+    await until(lambda: "bash: make: error" in shown(rig).tasks)
+    await growing.finish(Final("It broke."))
+    assert shown(rig).text == "It broke."
+    assert methods(rig)[-1] == "stopStream"
+
+
+async def test_several_texts_grow_one_message_that_ends_as_the_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("Let me look.", "a"))
+    await until(lambda: "Let me look." in shown(rig).text)
+    growing.show(Step("s1", "reading"))
+    growing.show(Text("It is", "b"))
+    await until(lambda: "Let me look.\n\nIt is" in shown(rig).text)
+    assert "update" not in methods(rig)
+    await growing.finish(Final("It is 42."))
+    assert (shown(rig).text, shown(rig).state) == ("It is 42.", "stopped")
+    assert methods(rig)[-2:] == ["stopStream", "update"]
+    assert rig.server.calls_of("chat.stopStream")[0].args["chunks"][-1]["text"] == " 42."  # one call, and it is seen
+
+
+async def test_a_text_that_was_taken_back_leaves_the_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("It is rai", "a"))
+    await until(lambda: "It is rai" in shown(rig).text)
+    growing.show(Text("Sunny", "a", replace=True))
+    await until(lambda: shown(rig).text == "Sunny")
+    await growing.finish(Final("Sunny all day."))
+    assert shown(rig).text == "Sunny all day."
+
+
+async def test_a_notice_is_a_task_that_ends(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Notice("retry", "The model is busy."))
+    await until(lambda: shown(rig).tasks == ("The model is busy.: in_progress",))
+    growing.show(Text("Here"))
+    await until(lambda: shown(rig).tasks == ("The model is busy.: complete",))
+    await growing.finish(Final("Here it is."))
+    assert shown(rig).text == "Here it is."
+
+
+async def test_case_12_a_stream_that_slack_ended_goes_on_by_changes(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("this takes six minutes", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.expire(shown(rig).ts)
+    growing.show(Text("Two. "))
+    await until(lambda: shown(rig).text == "One. Two.")
+    await growing.finish(Final("One. Two. Three."))
+    assert shown(rig).text == "One. Two. Three."
+    assert methods(rig).count("startStream") == 1
+
+
+async def test_a_stream_that_ended_before_its_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One."))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.expire(shown(rig).ts)
+    await growing.finish(Final("One. Two."))
+    assert shown(rig).text == "One. Two."
+
+
+async def test_where_streams_are_refused_messages_are_changed(rig: SlackRig) -> None:
+    rig.server.fault("error", "chat.startStream", times=-1, description="feature_not_enabled")
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Step("s1", "reading"))
+    growing.show(Text("One."))
+    await until(lambda: "One." in shown(rig).text)
+    assert "reading" in shown(rig).text
+    await growing.finish(Final("One. Two."))
+    assert (shown(rig).text, shown(rig).state) == ("One. Two.", "posted")
+
+
+async def test_too_many_streams_of_late_are_messages(rig: SlackRig) -> None:
+    rig.server.fault("flood", "chat.startStream", times=-1, seconds=30)
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("At once."))
+    await until(lambda: shown(rig).text == "At once.")
+    await growing.finish(Final("At once."))
+    other = reply(rig, await rig.say("more", 8), Memory("r8"))
+    await other.finish(Final("Too."))
+    assert len(rig.server.calls_of("chat.startStream")) == 1  # Slack asked to wait: nothing is tried meanwhile
+
+
+async def test_an_addition_without_an_answer_is_not_made_twice(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("drop", "chat.appendStream", after=True)
+    growing.show(Text("Two. "))
+    await until(lambda: "Two." in shown(rig).text)
+    await deliver_over(growing, Final("One. Two. Three."))
+    assert shown(rig).text == "One. Two. Three."
+
+
+async def test_an_end_without_an_answer_leaves_the_final(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("drop", "chat.stopStream", after=True)
+    await deliver_over(growing, Final("One. Two."))
+    assert (shown(rig).text, shown(rig).state) == ("One. Two.", "stopped")
+
+
+async def test_an_end_that_has_to_wait_is_seen_at_once(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("flood", "chat.stopStream", seconds=1)
+    with pytest.raises(TryLater) as told:
+        await growing.finish(Final("One. Two."))
+    assert shown(rig).text == "One. Two."
+    await asyncio.sleep(told.value.after)
+    await deliver_over(growing, Final("One. Two."))
+    assert (shown(rig).text, shown(rig).state, shown(rig).edits) == ("One. Two.", "stopped", 0)
+
+
+async def test_a_flood_of_additions_does_not_hold_up_the_end(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Text("One. "))
+    await until(lambda: "One." in shown(rig).text)
+    rig.server.fault("flood", "chat.appendStream", times=-1, seconds=60)
+    growing.show(Text("Two. "))
+    await until(lambda: rig.server.calls_of("chat.appendStream"))
+    await growing.finish(Final("One. Two. Three."))
+    assert (shown(rig).text, shown(rig).state, shown(rig).edits) == ("One. Two. Three.", "stopped", 0)
+    assert len(rig.server.calls_of("chat.appendStream")) == 1
+
+
+async def deliver_over(growing: Reply, final: Final) -> None:
+    """Finish the reply, again as long as it has to wait."""
+    for _ in range(10):
+        try:
+            return await growing.finish(final)
+        except TryLater as error:
+            await asyncio.sleep(error.after)
+    raise AssertionError("never delivered")
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_restarted_process_takes_up_an_open_stream(rig: SlackRig, answered: bool) -> None:
+    message, posts = await rig.say("work", 7), Memory()
+    if not answered:
+        rig.server.fault("drop", "chat.startStream", after=True)
+    growing = reply(rig, message, posts)
+    growing.show(Text("Half a"))
+    await until(lambda: "Half a" in shown(rig).text)
+    await growing.close()
+    await rig.leave()
+    await rig.back()
+    assert posts.rows == {0: shown(rig).ts if answered else None}
+    await reply(rig, message, Memory(rows=posts.rows)).finish(Final("Half a sentence."))
+    assert (shown(rig).text, shown(rig).state) == ("Half a sentence.", "stopped")
+
+
+async def test_the_native_stop_button_is_told(rig: SlackRig) -> None:
+    message, posts = await rig.say("work", 7), Memory()
+    growing = reply(rig, message, posts)
+    growing.show(Text("On it"))
+    await until(lambda: "On it" in shown(rig).text)
+    rig.server.press_stop(shown(rig).ts)
+    stop = await rig.box.next(kind=Kind.COMMAND)
+    assert (stop.text, stop.thread, stop.reply_to) == ("stop", message.thread, posts.rows[0])
+    await growing.finish(Final("On it\n\n_Stopped._"))
+    assert shown(rig).text == "On it\n\n_Stopped._"

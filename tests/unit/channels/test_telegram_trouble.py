@@ -1,0 +1,234 @@
+"""What Telegram, the network and a full disk do to the channel, and what is left of it for a person to see."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.conversation import Attachment, Final, Secret, Text, Unreadable
+from channels import telegram
+from channels.base import CommandInfo, Gone, Health, OutFile, Refused, TryLater
+from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.support.rigs.registry import Box, Memory, TelegramRig, listening, until
+from tests.support.rigs.telegram import FORUM, GROUP, telegram_thread
+
+
+@pytest.fixture
+def rig(telegram_rig: TelegramRig) -> TelegramRig:
+    return telegram_rig
+
+
+async def test_case_19_not_modified_is_no_error_and_no_second_message(rig: TelegramRig) -> None:
+    posts = Memory()
+    await rig.channel.reply(rig.thread(), posts).finish(Final("Same."))
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Same."))
+    assert [call.status for call in rig.server.calls if call.method == "editMessageText"] == [400]
+    assert rig.visible() == ["Same."]
+
+
+async def test_case_22_a_document_of_21_mb_is_refused_without_the_token(
+    rig: TelegramRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    rig.server.send_document("big.iso", b"x", size=21 << 20)
+    [file] = (await rig.box.next()).attachments
+    for known in (file, Attachment(file.ref, file.name)):  # told beforehand, or only by getFile
+        with pytest.raises(Refused) as refusal:
+            _ = [chunk async for chunk in rig.channel.fetch(known)]
+        assert str(refusal.value) == "exceeds the 20 MB download limit"
+        assert TOKEN not in repr(refusal.value)
+
+
+async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with TelegramRig.start(tmp_path) as rig:
+        errors: list[BaseException] = []
+        rig.server.chat(42)
+        for kind in ("drop", "error", "flood"):
+            rig.server.fault(kind, "sendMessage", seconds=5)
+            with pytest.raises((TryLater, Exception)) as told:
+                await rig.channel.reply(rig.thread(), Memory()).finish(Final("x"))
+            errors.append(told.value)
+        await rig.server.stop()
+        with pytest.raises(TryLater) as down:
+            await rig.channel.announce([])
+        with pytest.raises(TryLater) as gone:
+            _ = [chunk async for chunk in rig.channel.fetch(Attachment("F", "f"))]
+        errors += [down.value, gone.value]
+        await until(lambda: rig.channel.readiness().health is Health.DOWN)
+        said = "\n".join([caplog.text, rig.channel.readiness().detail, *map(repr, errors), repr(rig.channel)])
+        assert TOKEN not in said
+        assert TOKEN.split(":")[1] not in said
+    assert TOKEN not in repr(telegram.Settings(token=Secret(TOKEN)))
+
+
+async def test_case_64_a_connection_that_says_nothing_is_noticed(tmp_path: Path) -> None:
+    async with TelegramRig.start(tmp_path, poll_seconds=0.0) as rig:
+        await until(lambda: rig.channel.readiness().health is Health.READY)
+        rig.server.fault("hang", "getUpdates")
+        await until(lambda: rig.channel.readiness().health is Health.DOWN, seconds=15)
+        assert "cannot be reached" in rig.channel.readiness().detail
+        await until(lambda: rig.channel.readiness().health is Health.READY, seconds=5)
+
+
+async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: TelegramRig) -> None:
+    rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
+    code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))
+    items = "\n".join(f"- item {number}\n  - nested {number}" for number in range(60))
+    words = " ".join(f"词{number}" for number in range(500))
+    text = f"# Big\n\n{words}\n\n| n | v |\n|---|---|\n{rows}\n\n{items}\n\n```py\n{code}\n```\n\n<@U1> @everyone"
+    rig.server.fault("flood", "*", chat=42, times=-1, chance=0.2, seconds=1)
+    rig.server.fault("error", "*", chat=42, times=-1, chance=0.2, code=500)
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    for at in range(0, len(text), 400):
+        reply.show(Text(text[at : at + 400]))
+        await asyncio.sleep(0.02)
+    for _ in range(60):
+        try:
+            await reply.finish(Final(text))
+            break
+        except TryLater as error:
+            await asyncio.sleep(min(error.after, 1.0))
+    seen = "\n".join(rig.visible())
+    for pattern, count in ((r"词(\d+)", 500), (r"值 (\d+)", 120), (r"• item (\d+)", 60), (r"say\((\d+)\)", 120)):
+        assert re.findall(pattern, seen) == [str(number) for number in range(count)]
+    assert "```" not in seen
+    assert seen.endswith("<@U1> @everyone")
+    assert not rig.pinged()
+    assert not any("parse_mode" in call.args for call in rig.server.calls)
+
+
+@pytest.mark.parametrize("chat", [42, GROUP])
+async def test_case_84_a_bot_that_was_blocked_stops_trying(rig: TelegramRig, chat: int) -> None:
+    rig.server.membership(chat, "kicked")
+    with pytest.raises(Gone):
+        await rig.channel.reply(telegram_thread(chat), Memory()).finish(Final("Hello?"))
+    rig.server.forum(FORUM, 7)
+    rig.server.delete_topic(FORUM, 7)
+    with pytest.raises(Gone):
+        await rig.channel.reply(telegram_thread(FORUM, 7), Memory()).finish(Final("Hello?"))
+    with pytest.raises(Gone):
+        await rig.channel.reply(telegram_thread(99), Memory()).finish(Final("Hello?"))
+
+
+async def test_a_poison_update_blocks_nothing(rig: TelegramRig) -> None:
+    rig.server.poison()
+    assert (await rig.say("after it")).text == "after it"
+    assert [type(event) for event in rig.box.events].count(Unreadable) == 1
+    await until(lambda: rig.server.waiting() == 0)
+
+
+async def test_nothing_is_confirmed_before_it_is_stored(rig: TelegramRig) -> None:
+    rig.box.broken = True
+    rig.server.send("first")
+    rig.server.send("other chat", chat=43)
+    await until(lambda: rig.box.offered >= 3)
+    assert rig.server.waiting() == 2
+    for chat in (42, 43):
+        assert len(rig.server.texts(chat)) == 1  # told once in each chat, however often it is tried
+    rig.box.broken = False
+    await until(lambda: len(rig.box.messages) == 2)
+    await until(lambda: rig.server.waiting() == 0)
+
+
+async def test_a_wrong_token_is_named() -> None:
+    async with FakeTelegram(token="1:OTHER") as server:
+        settings = telegram.Settings(token=Secret(TOKEN), base_url=server.base_url)
+        async with telegram.connect(settings) as channel, listening(channel, Box()):
+            await until(lambda: channel.readiness().health is Health.DOWN)
+            assert "@BotFather" in channel.readiness().detail
+
+
+async def test_a_webhook_is_taken_away(tmp_path: Path) -> None:
+    async with TelegramRig.start(tmp_path) as rig:
+        rig.server.webhook = True
+        rig.server.send("hello")
+        assert (await rig.box.next()).text == "hello"
+
+
+async def test_an_api_that_is_down_at_start_is_waited_for() -> None:
+    server = FakeTelegram()
+    await server.start()
+    port = server.port
+    await server.stop()
+    settings = telegram.Settings(token=Secret(TOKEN), base_url=f"http://127.0.0.1:{port}")
+    box = Box()
+    async with telegram.connect(settings) as channel, listening(channel, box):
+        await until(lambda: channel.readiness().health is Health.DOWN)
+        with pytest.raises(TryLater):
+            await channel.announce([CommandInfo("help", "What I can do")])
+        await server.start(port)
+        server.send("finally")
+        assert (await box.next()).text == "finally"
+        await until(lambda: server.commands, what="the commands, announced after all")
+        await server.stop()
+
+
+async def test_an_answer_to_a_deleted_question_still_comes(rig: TelegramRig) -> None:
+    await rig.channel.reply(telegram_thread(GROUP), Memory(), to="777").finish(Final("y"))
+    assert rig.server.texts(GROUP) == ["y"]
+
+
+async def test_entities_that_telegram_refuses_cost_only_the_style(rig: TelegramRig) -> None:
+    words = "Bad Request: can't parse MessageEntity"
+    rig.server.fault("error", "sendMessage", code=400, description=words)
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("**bold**"))
+    [shown] = rig.server.visible(42)
+    assert (shown.text, shown.entities) == ("bold", ())
+
+
+async def test_case_41_an_empty_file_is_refused_and_the_next_is_sent(rig: TelegramRig, tmp_path: Path) -> None:
+    empty, full = tmp_path / "empty", tmp_path / "full"
+    empty.write_bytes(b"")
+    full.write_bytes(b"x")
+    with pytest.raises(Refused, match=r"empty\.txt is empty"):
+        await rig.channel.send_file(rig.thread(), OutFile(empty, "empty.txt", 0), Memory("f1"))
+    await rig.channel.send_file(rig.thread(), OutFile(full, "full.txt", 1), Memory("f2"))
+    assert rig.visible() == ["full.txt"]
+
+
+async def test_case_63_a_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"a")
+    rig.server.fault("drop", "sendDocument", after=True)
+    posts = Memory()
+    file = OutFile(path, "a.csv", 1, "table")
+    with pytest.raises(Exception, match="no answer"):
+        await rig.channel.send_file(rig.thread(), file, posts)
+    await rig.channel.send_file(rig.thread(), file, Memory(rows=posts.rows))
+    assert rig.visible() == ["tablea.csv", "↻ Possibly a repeat: tablea.csv"]
+
+
+async def test_a_stream_whose_post_got_lost_goes_on_marked(rig: TelegramRig) -> None:
+    rig.server.fault("drop", "sendMessage", after=True)
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("half"))
+    await until(lambda: len(rig.visible()) == 2, seconds=8)
+    await reply.finish(Final("whole"))
+    assert rig.visible() == ["half", "↻ Possibly a repeat: whole"]
+
+
+async def test_a_stream_that_is_refused_leaves_the_final_to_say_so(rig: TelegramRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    rig.server.fault("error", "sendMessage", code=400)
+    reply.show(Text("half"))
+    await until(lambda: rig.server.calls_of("sendMessage"))
+    reply.show(Text(" more"))
+    await asyncio.sleep(0.05)
+    assert len(rig.server.calls_of("sendMessage")) == 1
+    await reply.finish(Final("whole"))
+    assert rig.visible() == ["whole"]
+
+
+async def test_a_placeholder_that_is_not_confirmed_is_posted_once(rig: TelegramRig) -> None:
+    rig.wire.fault("error", "post", code=504, after=True, times=-1)
+    reply = rig.channel.reply(rig.thread(7), Memory())
+    await until(lambda: rig.visible(7), what="the placeholder")
+    await asyncio.sleep(4.0)  # two more would have come: one after 1.2 s, or after the 2 s for which the chat is closed
+    await reply.close()
+    assert rig.visible(7) == ["…"]

@@ -1,0 +1,339 @@
+"""The life of bubblewrap's machines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import h11
+import orjson
+import pytest
+
+from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
+from sandbox.bubblewrap.provider import Bubblewrap, ProcessStream
+from sandbox.disk.files_only import Folders
+from sandbox.docker.spec import DockerSettings
+from sandbox.select import LazyMachine, choose
+from sandbox.settings import Settings
+from sandbox.wire.client import StreamSandbox
+from tests.support.engines import measured, need_bubblewrap
+
+
+def children(pid: int | None = None) -> list[int]:
+    """The children of a process (this one), of all its threads."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def bubblewraps() -> list[int]:
+    return [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n"]
+
+
+async def test_two_who_come_at_once_get_one_machine(provider: Bubblewrap, folder: Path) -> None:
+    async def use() -> Sandbox:
+        async with provider.acquire("t", folder) as sandbox:
+            assert (await sandbox.run("echo here")).output == "here\n"
+            return sandbox
+
+    first, *others = await asyncio.gather(*(use() for _ in range(5)))
+    assert all(other is first for other in others)
+    assert len(bubblewraps()) == 1
+
+
+async def test_giving_up_while_it_starts_does_not_take_it_from_the_other(provider: Bubblewrap, folder: Path) -> None:
+    async def use() -> str:
+        async with provider.acquire("t", folder) as sandbox:
+            return (await sandbox.run("echo here")).output
+
+    first, second = asyncio.create_task(use()), asyncio.create_task(use())
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == "here\n"
+    assert first.cancelled()
+
+
+async def test_many_start_side_by_side(provider: Bubblewrap, tmp_path: Path) -> None:
+    async def use(number: int) -> str:
+        async with provider.acquire(f"t{number}", tmp_path / f"t{number}") as sandbox:
+            return (await sandbox.run(f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n")).output
+
+    assert await asyncio.gather(*(use(i) for i in range(20))) == [f"{i}\n" for i in range(20)]
+    assert len(bubblewraps()) == 20
+    await provider.close()
+    assert bubblewraps() == []
+
+
+@pytest.mark.parametrize("victim", ["bubblewrap", "server"])
+async def test_case_76_a_machine_killed_under_a_command_is_replaced(
+    provider: Bubblewrap, folder: Path, victim: str
+) -> None:
+    async with provider.acquire("t", folder) as sandbox:
+        await sandbox.write(f"{WORKSPACE}/kept", b"kept")
+        running = asyncio.create_task(sandbox.run("sleep 7020"))
+        await asyncio.sleep(0.3)
+        (outer,) = bubblewraps()
+        os.kill(outer if victim == "bubblewrap" else children(outer)[0], signal.SIGKILL)
+        with pytest.raises(Gone, match="files are intact"):
+            await running
+        assert sandbox.gone
+    async with provider.acquire("t", folder) as fresh:
+        assert await fresh.read(f"{WORKSPACE}/kept") == b"kept"
+        assert (await fresh.run("ls -d /proc/[0-9]* | wc -l")).exit_code == 0
+    for _ in range(100):
+        if subprocess.run(["pgrep", "-f", "sleep 702[0]"], stdout=subprocess.DEVNULL).returncode:
+            break
+        await asyncio.sleep(0.02)
+    else:
+        pytest.fail("a process of the dead sandbox lives on")
+
+
+FLOOD = """
+import os, struct
+os.read(0, 1 << 20)
+frame = b'{"hello": 1}'
+os.write(1, struct.pack(">II", len(frame), 0) + frame)
+while True:
+    os.write(1, b"!" * 65536)
+"""
+
+
+async def test_a_machine_that_talks_on_ends_all_the_same() -> None:
+    """Of what breaks the rules nothing is understood any more, but all of it is read: else its end is never seen."""
+    for _ in range(5):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", FLOOD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        sandbox = StreamSandbox(ProcessStream(process, "t"), "t", Settings(Path()))
+        async with asyncio.timeout(5):
+            with contextlib.suppress(Gone):  # as soon as the first of the rest is read
+                await sandbox.start()
+                await sandbox.run("true")
+            await sandbox.close()
+        assert process.returncode is not None
+
+
+async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: Bubblewrap, folder: Path) -> None:
+    machine = LazyMachine(provider, "t", folder)
+    assert machine.runs_commands
+    machine.warm()
+    machine.warm()
+    first = await machine.get()
+    assert await machine.get() is first
+    os.kill(bubblewraps()[0], signal.SIGKILL)
+    with pytest.raises(Gone):
+        await first.run("sleep 5")
+    second = await machine.get()
+    assert (await second.run("echo again")).output == "again\n"
+    assert await provider.reap(0) == []
+    await machine.aclose()
+    assert await provider.reap(0) == ["t"]
+
+
+async def test_a_lazy_machine_that_nobody_asks_starts_nothing(provider: Bubblewrap, folder: Path) -> None:
+    machine = LazyMachine(provider, "t", folder)
+    await machine.aclose()
+    assert bubblewraps() == []
+    assert not folder.exists()
+
+
+async def test_destroying_while_it_starts_leaves_nothing(provider: Bubblewrap, folder: Path) -> None:
+    machine = LazyMachine(provider, "t", folder)
+    waiting = asyncio.create_task(machine.get())
+    await asyncio.sleep(0.02)
+    await provider.destroy("t")
+    with pytest.raises(Gone):
+        await waiting
+    await machine.aclose()
+    assert bubblewraps() == []
+
+
+async def test_the_longest_command_is_bounded_by_the_settings(tmp_path: Path, folder: Path) -> None:
+    need_bubblewrap()
+    provider = Bubblewrap(Settings(tmp_path, command_seconds=0.5))
+    async with provider.acquire("t", folder) as sandbox:
+        assert (await sandbox.run("sleep 60", timeout=9999)).timed_out
+    await provider.close()
+
+
+async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path, provider: Bubblewrap) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    async with provider.acquire("h", hidden / "deep" / "thread") as sandbox:
+        assert (await sandbox.run(f"echo x > {OUTPUTS}/a")).exit_code == 0
+    assert (hidden / "deep" / "thread" / "outputs" / "a").read_text() == "x\n"
+
+
+async def test_choosing(tmp_path: Path) -> None:
+    need_bubblewrap()
+    settings = DockerSettings(tmp_path, state=tmp_path, host=f"unix://{tmp_path}/none")
+    provider, said = await choose("auto", settings, measured())
+    assert provider.runs_commands
+    assert "bubblewrap" in said
+    await provider.close()
+    assert bubblewraps() == []
+    provider, said = await choose("none", settings, measured())
+    assert isinstance(provider, Folders)
+    assert "as configured" in said
+
+
+WITHOUT = """
+import asyncio, os, sys
+from pathlib import Path
+from sandbox.base import SandboxUnavailable
+from sandbox.docker.spec import DockerSettings
+from sandbox.disk.folders import PlainFolders
+from sandbox.select import choose
+
+measured = PlainFolders(Path("threads"), 16)
+
+async def main() -> None:
+    settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")
+    provider, said = await choose("auto", settings, measured)
+    print(provider.runs_commands, said)
+    try:
+        await choose("local", settings, measured)
+    except SandboxUnavailable as error:
+        print("refused:", error)
+
+asyncio.run(main())
+"""
+
+
+def elsewhere(path: str) -> list[str]:
+    """Run WITHOUT in a process that finds programs only below `path`."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PATH": path},
+    )
+    return done.stdout.splitlines()
+
+
+def test_without_bubblewrap_the_sentence_says_how_to_get_it(tmp_path: Path) -> None:
+    auto, local = elsewhere(str(tmp_path))
+    assert auto.startswith("False Sandbox: files only, commands are off. bubblewrap is not installed")
+    assert "apt install bubblewrap" in auto
+    assert local.startswith("refused: bubblewrap is not installed")
+
+
+def test_a_bubblewrap_that_may_not_make_namespaces_says_so_without_host_paths(tmp_path: Path) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text(
+        textwrap.dedent(
+            """\
+            #!/bin/sh
+            [ "$1" = --version ] && echo bubblewrap 0.8.0 && exit
+            echo "bwrap: setting up uid map: Permission denied in /secret/place" >&2
+            exit 1
+            """
+        )
+    )
+    fake.chmod(0o755)
+    tmp_path.chmod(0o755)
+    auto, local = elsewhere(f"{tmp_path}:/usr/bin:/bin")
+    assert auto.startswith("False Sandbox: files only")
+    assert "bubblewrap" in local
+    assert "/secret/place" not in auto + local
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="already an ordinary user: every test here is the test")
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv: apt install util-linux")
+def test_an_ordinary_user_can_do_the_same() -> None:
+    need_bubblewrap()
+    script = textwrap.dedent(
+        """
+        import asyncio, os, tempfile
+        from pathlib import Path
+        from sandbox.bubblewrap.provider import Bubblewrap, further_groups
+        from sandbox.settings import Settings
+
+        async def main() -> None:
+            assert os.geteuid() == 64321
+            scratch = Path(tempfile.mkdtemp())
+            provider = Bubblewrap(Settings(scratch, processes=32))
+            await provider.check()
+            async with provider.acquire("t", scratch / "t") as sandbox:
+                bomb = "for i in $(seq 50); do sleep 9 & done; wait"
+                result = await sandbox.run(f"id -u; echo hi > ../outputs/a; {bomb}", timeout=2)
+            made = (scratch / "t" / "outputs" / "a").read_text().strip()
+            print(result.output.split()[0], made, "Resource" in result.output, further_groups())
+            await provider.close()
+
+        asyncio.run(main())
+        """
+    )
+    # Our own source and libraries may lie where that user cannot go, so he is given a copy.
+    with tempfile.TemporaryDirectory(prefix="fawn-") as home:
+        shutil.copytree(Path(__file__).parents[3] / "sandbox", Path(home, "sandbox"))
+        for library in (orjson, h11):
+            shutil.copytree(Path(library.__file__ or "").parent, Path(home, library.__name__))
+        subprocess.run(["chmod", "-R", "a+rX", home], check=True)
+        done = subprocess.run(
+            ["setpriv", "--reuid=64321", "--regid=64321", "--groups=60,64322", "/usr/bin/python3", "-c", script],
+            cwd=home, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath},
+        )  # fmt: skip
+    assert done.stderr == ""
+    assert done.stdout == "1000 hi True ['64322', 'games']\n"
+
+
+ORPHAN = """
+import asyncio, sys
+from pathlib import Path
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.settings import Settings
+
+async def main() -> None:
+    async with Bubblewrap(Settings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:
+        await sandbox.run("setsid sleep 7030 &")
+        print("ready", flush=True)
+        await sandbox.run("sleep 7030")
+
+asyncio.run(main())
+"""
+
+
+async def test_when_the_service_is_killed_its_machines_die(folder: Path) -> None:
+    need_bubblewrap()
+    service = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ORPHAN, str(folder), stdout=asyncio.subprocess.PIPE
+    )
+    assert service.stdout
+    assert await service.stdout.readline() == b"ready\n"
+    os.kill(service.pid, signal.SIGKILL)
+    await service.wait()
+    for _ in range(100):
+        if subprocess.run(["pgrep", "-f", "sleep 703[0]"], stdout=subprocess.DEVNULL).returncode:
+            return
+        await asyncio.sleep(0.02)
+    pytest.fail("a process of a dead service's sandbox lives on")
+
+
+async def test_relative_folders_are_meant_from_here(provider: Bubblewrap, tmp_path: Path) -> None:
+    relative = Path(os.path.relpath(tmp_path / "r"))
+    assert not relative.is_absolute()
+    async with provider.acquire("r", relative) as sandbox:
+        await sandbox.write(f"{WORKSPACE}/a", b"x")
+    assert (tmp_path / "r" / "workspace" / "a").read_bytes() == b"x"
+
+
+async def test_what_is_wrong_with_starting_is_said(tmp_path: Path, provider: Bubblewrap) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises((SandboxUnavailable, OSError)):
+        async with provider.acquire("x", blocked):
+            pass
+    assert bubblewraps() == []

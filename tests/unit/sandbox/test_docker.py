@@ -1,0 +1,520 @@
+"""The life of containers: made anew, replaced, evicted, reaped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.docker.client import Container, Engine
+from sandbox.docker.image_build import context
+from sandbox.docker.provider import INSTANCE, Docker
+from sandbox.docker.spec import DockerSettings
+from sandbox.pool import SandboxPool
+from sandbox.select import LazyMachine, choose
+from sandbox.settings import Settings
+from sandbox.wire.client import StreamSandbox
+from tests.support.engines import (
+    HOST,
+    IMAGE,
+    Spare,
+    docker_provider,
+    docker_settings,
+    measured,
+    need_bubblewrap,
+    need_docker,
+)
+from tests.unit.sandbox.test_wire import pair
+
+FILES = "1000 MB of files each (measured)"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> DockerSettings:
+    need_docker()
+    return docker_settings(tmp_path)
+
+
+@pytest.fixture
+async def provider(settings: DockerSettings) -> AsyncIterator[Docker]:
+    async with docker_provider(settings) as made:
+        yield made
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    made = Engine(HOST)
+    yield made
+    await made.close()
+
+
+async def theirs(engine: Engine, folder: Path) -> list[Container]:
+    """The containers that have this folder mounted: those of a test, and nobody else's."""
+    found = [one for one in await engine.labelled(INSTANCE) if one.labels[INSTANCE]]
+    return [one for one in found if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id))]
+
+
+async def output(sandbox: Sandbox, command: str) -> str:
+    return (await sandbox.run(command, timeout=20)).output
+
+
+# ---------------------------------------------------------------- one machine for one key
+
+
+async def test_two_who_come_at_once_get_one_container(
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    async def use() -> Sandbox:
+        async with provider.acquire("t", folder) as sandbox:
+            assert await output(sandbox, "echo here") == "here\n"
+            return sandbox
+
+    first, second = await asyncio.gather(use(), use())
+    assert first is second
+    assert len(await theirs(engine, tmp_path)) == 1
+
+
+async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: Docker, folder: Path) -> None:
+    async def use() -> str:
+        async with provider.acquire("t", folder) as sandbox:
+            return await output(sandbox, "echo here")
+
+    first, second = asyncio.create_task(use()), asyncio.create_task(use())
+    await asyncio.sleep(0.05)
+    first.cancel()
+    assert await second == "here\n"
+    assert first.cancelled()
+
+
+async def test_destroying_while_it_starts_leaves_nothing(
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    await provider.check()
+    for moment in (0.01, 0.1, 0.2):
+        machine = LazyMachine(provider, "t", folder)
+        waiting = asyncio.create_task(machine.get())
+        await asyncio.sleep(moment)
+        await provider.destroy("t")
+        with pytest.raises(Gone):
+            await waiting
+        await machine.aclose()
+    await provider.reap(0)
+    assert await theirs(engine, tmp_path) == []
+
+
+# ---------------------------------------------------------------- of an earlier life of the service
+
+# Stops every process that begins here, as a command server does. The whole container is its own.
+AMBUSH = """
+import os, signal, time
+known = set(os.listdir("/proc"))
+open("ready", "w")
+while True:
+    for pid in set(os.listdir("/proc")) - known:
+        if pid.isdigit() and int(pid) != os.getpid():
+            try:
+                os.kill(int(pid), signal.SIGSTOP)
+            except OSError:
+                pass
+"""
+
+
+async def test_what_a_killed_service_left_inside_cannot_touch_the_next_one(
+    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    """Nothing that was left may stop the new command server, or answer for it: the container is another one."""
+    async with (
+        docker_provider(settings) as killed,
+        docker_provider(settings) as after,
+        killed.acquire("t", folder) as sandbox,
+    ):
+        await sandbox.write(f"{WORKSPACE}/ambush.py", AMBUSH.encode())
+        await sandbox.run("python3 ambush.py & until [ -e ready ]; do :; done; echo kept > kept")
+        (old,) = await theirs(engine, tmp_path)
+        async with after.acquire("t", folder) as fresh:
+            (new,) = await theirs(engine, tmp_path)
+            assert new.id != old.id
+            assert new.name == old.name
+            assert await output(fresh, "cat kept") == "kept\n"
+            assert await output(fresh, "grep -lsz ambus[h] /proc/[0-9]*/cmdline; echo end") == "end\n"
+        with pytest.raises(Gone):
+            await sandbox.run("true")
+
+
+async def test_containers_end_with_the_service_and_folders_stay(
+    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    before = Docker(settings)
+    async with before.acquire("t", folder) as sandbox:
+        await sandbox.run("echo kept > kept; sleep 7103 &")
+        running = asyncio.create_task(sandbox.run("sleep 7103"))
+        await asyncio.sleep(0)
+        await before.close()
+        with pytest.raises(Gone):
+            await running
+    assert await theirs(engine, tmp_path) == []
+    async with docker_provider(settings) as after, after.acquire("t", folder) as sandbox:
+        assert await output(sandbox, "cat kept") == "kept\n"
+
+
+async def test_what_another_life_left_is_reaped_and_nobody_elses(
+    settings: DockerSettings, engine: Engine, tmp_path: Path
+) -> None:
+    neighbour = docker_settings(tmp_path / "neighbour")
+    async with docker_provider(settings) as killed, docker_provider(neighbour) as other:
+        async with (
+            docker_provider(settings) as after,
+            killed.acquire("left", tmp_path / "left"),
+            other.acquire("left", tmp_path / "neighbour" / "t") as its,
+            after.acquire("t", tmp_path / "t") as used,
+        ):
+            assert await after.reap(3600) == []
+            assert await after.reap(0) == ["left"]
+            assert await output(its, "echo untouched") == "untouched\n"
+            assert await output(used, "echo used") == "used\n"
+        assert len(await theirs(engine, tmp_path)) == 1
+
+
+# ---------------------------------------------------------------- it ends under a command
+
+End = Callable[[Engine, str], Awaitable[None]]
+
+
+async def kill(engine: Engine, container: str) -> None:
+    await engine.ask(lambda client: client.kill(container))
+
+
+async def remove(engine: Engine, container: str) -> None:
+    await engine.remove(container)
+
+
+@pytest.mark.parametrize(("end", "words"), [(kill, "stopped"), (remove, "(removed|stopped)")])
+async def test_case_76_a_container_that_ends_under_a_command_is_replaced(
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path, end: End, words: str
+) -> None:
+    async with provider.acquire("t", folder) as sandbox:
+        await sandbox.write(f"{WORKSPACE}/kept", b"kept")
+        running = asyncio.create_task(sandbox.run("sleep 7104"))
+        await asyncio.sleep(0.2)
+        (container,) = await theirs(engine, tmp_path)
+        await end(engine, container.id)
+        with pytest.raises(Gone, match=f"{words} from outside.*files are intact") as caught:
+            await running
+        assert sandbox.gone
+        with pytest.raises(Gone, match=words):
+            await sandbox.run("true")
+        assert container.id not in str(caught.value)
+    async with provider.acquire("t", folder) as fresh:
+        assert await fresh.read(f"{WORKSPACE}/kept") == b"kept"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start an engine: run the tests as root")
+async def test_case_76_the_engine_stops_and_starts_in_the_middle(settings: DockerSettings, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="fawn-") as place:
+        spare = Spare(Path(place))
+        await spare.start()
+        await spare.take(IMAGE)
+        async with docker_provider(replace(settings, host=spare.host)) as provider:
+            async with provider.acquire("t", folder) as sandbox:
+                running = asyncio.create_task(sandbox.run("echo kept > kept; sleep 7105"))
+                while not (folder / "workspace" / "kept").exists():
+                    await asyncio.sleep(0.02)
+                await spare.stop()
+                with pytest.raises(Gone, match=r"Docker engine stopped.*files are intact"):
+                    await running
+            for _ in range(2):
+                with pytest.raises(SandboxUnavailable, match="no Docker engine"):
+                    async with provider.acquire("t", folder):
+                        pass
+            assert await provider.reap(0) == []
+            await spare.start()
+            async with provider.acquire("t", folder) as fresh:
+                assert await output(fresh, "cat kept") == "kept\n"
+                assert await output(fresh, "grep -lsz 710[5] /proc/[0-9]*/cmdline; echo end") == "end\n"
+        await spare.stop()
+
+
+STOP = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; echo stopped; sleep 600"
+
+
+async def test_a_server_that_takes_nothing_any_more_is_replaced(
+    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    """It was stopped from inside while much was to be written to it: hanging up waits for nobody."""
+    async with provider.acquire("t", folder) as sandbox:
+        (old,) = await theirs(engine, tmp_path)
+        await sandbox.write(f"{WORKSPACE}/stop", STOP.encode())
+        running = asyncio.create_task(sandbox.run("bash stop; sleep 600"))
+        while "T (stopped)" not in await states(engine, old.id):
+            await asyncio.sleep(0.05)
+        writing = asyncio.create_task(sandbox.write(f"{WORKSPACE}/much", bytes(4 << 20)))
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(Gone):
+            await writing
+    async with asyncio.timeout(15), provider.acquire("t", folder) as fresh:
+        assert await output(fresh, "echo fresh") == "fresh\n"
+        (new,) = await theirs(engine, tmp_path)
+        assert new.id != old.id
+
+
+async def states(engine: Engine, container: str) -> str:
+    """What the processes of a container do, as seen from the host."""
+    listed = await engine.ask(lambda client: client.top(container, "-eo pid"))
+    pids = [row[0] for row in listed["Processes"]]
+    return "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids if Path(f"/proc/{pid}").exists())
+
+
+async def test_a_server_that_never_answers_leaves_no_container(
+    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+) -> None:
+    place = "/usr/bin/python3"
+    changes = f"RUN rm {place} && printf '#!/bin/sh\\nexec sleep 600\\n' > {place} && chmod 755 {place}"
+    async with built(engine, changes) as tag, docker_provider(replace(settings, image=tag)) as provider:
+        with pytest.raises(SandboxError, match="takes too long to start"):
+            async with asyncio.timeout(30), provider.acquire("t", folder):
+                pass
+        assert await theirs(engine, tmp_path) == []
+
+
+# ---------------------------------------------------------------- not more than so many
+
+
+async def test_the_one_used_least_recently_makes_room(settings: DockerSettings, tmp_path: Path) -> None:
+    async with docker_provider(replace(settings, live=2)) as provider:
+
+        async def use(name: str) -> Sandbox:
+            async with provider.acquire(name, tmp_path / name) as sandbox:
+                await sandbox.run("true")
+                return sandbox
+
+        a, b = await use("a"), await use("b")
+        assert await use("a") is a
+        async with provider.acquire("c", tmp_path / "c") as c:
+            assert (a.gone, b.gone) == (False, True)
+            async with provider.acquire("a", tmp_path / "a"):
+                waiting = asyncio.create_task(use("d"))
+                await asyncio.sleep(0.3)
+                assert not waiting.done()
+                assert await output(c, "echo c") == "c\n"
+            await waiting
+            assert (a.gone, c.gone) == (True, False)
+
+
+async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
+    async with pair() as (sandbox, _), pair() as (second, _):
+        sandboxes = iter([sandbox, second])
+
+        async def start(_key: str, _folder: Path) -> StreamSandbox:
+            return next(sandboxes)
+
+        async def stop(_key: str, sandbox: StreamSandbox | None) -> None:
+            assert sandbox
+            await sandbox.close()
+
+        pool = SandboxPool(start, stop, most=1, patience=0.05)
+        async with pool.acquire("a", tmp_path):
+            with pytest.raises(SandboxError, match="All 1 sandboxes are in use"):
+                async with pool.acquire("b", tmp_path):
+                    pass
+        async with pool.acquire("b", tmp_path):
+            assert sandbox.gone
+            assert pool.keys == {"b"}
+        await pool.close()
+
+
+async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) -> None:
+    async with pair() as (sandbox, _):
+        removed = asyncio.Event()
+
+        async def start(_key: str, _folder: Path) -> StreamSandbox:
+            assert removed.is_set()
+            return sandbox
+
+        async def stop(_key: str, _sandbox: StreamSandbox | None) -> None:
+            await asyncio.sleep(0.05)
+            removed.set()
+
+        async def use() -> StreamSandbox:
+            async with pool.acquire("a", tmp_path) as machine:
+                return machine
+
+        pool = SandboxPool(start, stop, most=2)
+        for _ in range(2):  # without a machine, and with one
+            removed.clear()
+            removal = asyncio.create_task(pool.drop("a"))
+            await asyncio.sleep(0)
+            assert await use() is sandbox
+            await removal
+        await pool.close()
+
+
+async def test_a_stop_that_never_ends_keeps_nobody_from_a_new_one(tmp_path: Path) -> None:
+    async with pair() as (sandbox, _):
+
+        async def start(_key: str, _folder: Path) -> StreamSandbox:
+            return sandbox
+
+        async def stop(_key: str, _sandbox: StreamSandbox | None) -> None:
+            await asyncio.Event().wait()
+
+        pool = SandboxPool(start, stop, most=2, stop_seconds=0.05)
+        async with pool.acquire("a", tmp_path):
+            pass
+        async with asyncio.timeout(5):
+            await pool.drop("a")
+            async with pool.acquire("a", tmp_path) as again:
+                assert again is sandbox
+            await pool.close()
+
+
+# ---------------------------------------------------------------- choosing
+
+
+@asynccontextmanager
+async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
+    """Name, sentence and whether commands run."""
+    provider, sentence = await choose(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
+    try:
+        yield provider.runs_commands, provider.name, sentence
+    finally:
+        await provider.reap(0)
+        await provider.close()
+
+
+async def test_auto_takes_docker_where_it_works(settings: DockerSettings) -> None:
+    async with chosen("auto", settings) as (commands, name, sentence):
+        assert commands
+        assert name == "docker"
+        assert (
+            sentence
+            == f"Sandbox: Docker, one isolated container of {IMAGE} per conversation, without network, {FILES}."
+        )
+
+
+async def test_auto_without_the_image_says_how_to_get_it(settings: DockerSettings) -> None:
+    need_bubblewrap()
+    lacking = replace(settings, image="fawn-sandbox:not-there")
+    async with chosen("auto", lacking) as (_, name, sentence):
+        assert name == "bubblewrap"
+        assert sentence.startswith(
+            f"Sandbox: bubblewrap, one isolated machine per conversation, without network, {FILES}. Docker"
+        )
+        assert sentence.endswith("The image fawn-sandbox:not-there is not there: `fawn sandbox build` makes it.")
+    with pytest.raises(SandboxUnavailable, match="fawn sandbox build"):
+        async with chosen("docker", lacking):
+            pass
+
+
+async def test_what_keeps_docker_from_working_is_said(settings: DockerSettings, tmp_path: Path) -> None:
+    deaf = tmp_path / "deaf.sock"
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(deaf))
+        for changed, words in (
+            (
+                replace(settings, host=f"unix://{tmp_path}/none.sock"),
+                "no Docker engine here: `sudo systemctl start docker`",
+            ),
+            (replace(settings, host=f"unix://{deaf}"), r"does not answer .*`sudo systemctl start docker`"),
+            (replace(settings, host="tcp://127.0.0.1:1"), r"does not answer .*refused"),
+            (replace(settings, host="ssh://there"), "unix:// or tcp://"),
+            (replace(settings, runtime="none-such"), "no runtime none-such"),
+        ):
+            with pytest.raises(SandboxUnavailable, match=words) as caught:
+                async with chosen("docker", changed):
+                    pass
+            assert str(tmp_path) not in str(caught.value)
+
+
+@asynccontextmanager
+async def built(engine: Engine, changes: str) -> AsyncIterator[str]:
+    """An image made of the tests' one with these lines; gone afterwards."""
+    tag = f"fawn-sandbox:changed-{abs(hash(changes))}"
+    await engine.build(context({"Dockerfile": f"FROM {IMAGE}\n{changes}\n".encode()}), tag, {}, lambda _: None)
+    try:
+        yield tag
+    finally:
+        await engine.ask(lambda client: client.remove_image(tag, force=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ("RUN rm -f /usr/bin/python3*", "lacks python3"),
+        ("RUN rm -f /usr/bin/bash", '"bash": executable file not found'),
+        ("RUN cp /usr/bin/true /usr/bin/bash", "stops at once"),
+    ],
+)
+async def test_an_image_that_cannot_do_is_told(
+    settings: DockerSettings, engine: Engine, changes: str, words: str
+) -> None:
+    async with built(engine, changes) as tag:
+        with pytest.raises(SandboxUnavailable, match=words):
+            async with chosen("docker", replace(settings, image=tag)):
+                pass
+
+
+async def test_an_image_of_somebody_else_will_do(settings: DockerSettings, engine: Engine, folder: Path) -> None:
+    """Whatever it wants to be started as; a volume that it wants is no way around the bound on the disk."""
+    changes = 'ENTRYPOINT ["false"]\nUSER 0\nVOLUME /data\nHEALTHCHECK CMD false\nEXPOSE 80'
+    async with (
+        built(engine, changes) as tag,
+        docker_provider(replace(settings, image=tag, tmp_mb=16)) as provider,
+        provider.acquire("t", folder) as sandbox,
+    ):
+        assert await output(sandbox, "whoami; grep -c '^tmpfs /data tmpfs' /proc/mounts") == "agent\n1\n"
+        assert "No space left" in await output(sandbox, "head -c 9M /dev/zero > /data/x")
+
+
+# ---------------------------------------------------------------- many
+
+
+async def test_120_sandboxes_at_once(settings: DockerSettings, tmp_path: Path) -> None:
+    """90 of bubblewrap, and 30 containers, more than the SDK pools connections. Each runs a command that ends only when
+    all of them run."""
+    need_bubblewrap()
+    local = Bubblewrap(Settings(settings.skills))
+    async with docker_provider(settings) as docker, AsyncExitStack() as stack:
+        stack.push_async_callback(local.close)
+        here = asyncio.Barrier(120)
+
+        async def use(number: int) -> str:
+            provider: SandboxProvider = local if number % 4 else docker
+            key = f"t{number}"
+            sandbox = await stack.enter_async_context(provider.acquire(key, tmp_path / key))
+            begun = asyncio.Event()
+
+            async def seen(_: str) -> None:
+                begun.set()
+
+            wait = f"mkfifo go; echo {number}; cat go; cat {OUTPUTS}/n"
+            running = asyncio.create_task(sandbox.run(wait, timeout=120, on_output=seen))
+            await begun.wait()
+            await here.wait()
+            await sandbox.run(f"echo {number} > {OUTPUTS}/n; echo {-number} > go", cwd=WORKSPACE, timeout=60)
+            return (await running).output
+
+        said = await asyncio.gather(*(use(i) for i in range(120)))
+        assert said == [f"{i}\n{-i}\n{i}\n" for i in range(120)]
+
+
+async def test_coming_back_while_it_is_reaped_gets_a_new_one(provider: Docker, folder: Path) -> None:
+    """The old one's name is taken until it is gone; nobody is given a machine that is about to end."""
+    for _ in range(3):
+        async with provider.acquire("t", folder) as first:
+            await first.run("true")
+        reaping = asyncio.create_task(provider.reap(0))
+        await asyncio.sleep(0.01)
+        async with provider.acquire("t", folder) as second:
+            assert second is not first
+            assert await output(second, "sleep 0.3; echo lives") == "lives\n"
+        await reaping

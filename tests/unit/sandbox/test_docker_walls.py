@@ -1,0 +1,194 @@
+"""A container from inside: every flag it was started with, and the attacks that no provider may fall for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import WORKSPACE, Gone, Sandbox
+from sandbox.docker.provider import Docker
+from sandbox.users import COUNT, FIRST
+from tests.support.engines import docker_provider, docker_settings
+
+# The same attacks, here on a container.
+from tests.unit.sandbox.test_attacks import (  # noqa: F401  collected here, with the provider below
+    out,
+    test_52_links_resolve_inside,
+    test_74_traps_in_outputs_are_not_followed_and_are_told,
+    test_75_an_output_that_changed_is_seen_even_if_it_hides_it,
+    test_a_file_is_bounded,
+    test_a_fork_bomb_ends_with_its_time_and_the_sandbox_works_on,
+    test_a_hostile_expression_is_given_up,
+    test_an_archive_has_nothing_of_the_host_while_names_are_swapped,
+    test_it_has_no_privileges,
+    test_it_writes_only_where_it_may,
+    test_names_that_are_no_text_are_shown_harmless,
+    test_no_root_stands_behind_it_when_the_service_is_root,
+    test_pipes_devices_and_folders_do_not_hang_the_file_tools,
+    test_scratch_space_is_bounded,
+    test_the_race_against_writes_never_leaves_the_folder,
+    test_the_swap_race_never_leaks,
+    test_the_three_folders_cannot_be_swapped,
+    test_there_is_no_network_but_its_own,
+    test_writes_from_the_host_do_not_follow_links,
+)
+
+
+@pytest.fixture
+async def provider(tmp_path: Path) -> AsyncIterator[Docker]:
+    settings = docker_settings(tmp_path, memory_mb=128, processes=64, file_mb=8, tmp_mb=16)
+    settings.skills.mkdir()
+    (settings.skills / "SKILL.md").write_text("# A skill\n")
+    async with docker_provider(settings) as made:
+        yield made
+
+
+async def test_every_flag_is_in_force(sandbox: Sandbox, folder: Path) -> None:
+    """One machine for all of them: each line is a flag of `sandbox.docker.spec`, seen from inside."""
+    status = dict(
+        line.split(":\t", 1) for line in (await out(sandbox, "cat /proc/self/status")).splitlines() if ":\t" in line
+    )
+    owner = (folder / "workspace").stat().st_uid
+    assert {*status["Uid"].split(), *status["Gid"].split(), *status["Groups"].split()} == {str(owner)}
+    assert owner == os.geteuid() or owner in range(FIRST, FIRST + COUNT)
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"  # ours: test_attacks looks at what it refuses
+    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert (await out(sandbox, "cat /proc/self/oom_score_adj")) == "500\n"
+    assert (await out(sandbox, "ulimit -Hf; ulimit -Hn; ulimit -Hc")) == f"{8 << 10}\n512\n0\n"
+    assert (await out(sandbox, "cat /etc/hostname; whoami; echo $HOME; pwd")).split() == [
+        "sandbox", "agent", "/home/agent", "/mnt/user-data/workspace",
+    ]  # fmt: skip
+    mounts = {
+        line.split()[1]: line.split()[3].split(",") for line in (await out(sandbox, "cat /proc/mounts")).splitlines()
+    }
+    for place in ("/", "/mnt/skills", "/run/fawn", "/etc/passwd", "/etc/group", "/proc/sys"):
+        assert "ro" in mounts[place], place
+    for place, size in (("/tmp", "16384k"), ("/home/agent", "4096k"), ("/dev/shm", "4096k")):
+        assert {"rw", "nosuid", "nodev", f"size={size}"} <= set(mounts[place]), (place, mounts[place])
+    assert {place for place in mounts if place.startswith("/mnt/")} == {
+        "/mnt/skills", "/mnt/user-data/workspace", "/mnt/user-data/uploads", "/mnt/user-data/outputs",
+    }  # fmt: skip
+    ours = await out(sandbox, "grep /mnt/ /proc/self/mountinfo")
+    assert not {"shared", "master"} & {word.partition(":")[0] for word in ours.split()}  # propagation is private
+    assert (await out(sandbox, "ls /sys/class/net")) == "lo\n"
+    for kind in ("ipc", "net", "pid", "mnt", "uts"):
+        assert (await out(sandbox, f"readlink /proc/self/ns/{kind}")).strip() != os.readlink(f"/proc/self/ns/{kind}")
+    assert (await out(sandbox, "find /dev -type b")) == ""  # who is privileged has the host's disks
+    assert (await out(sandbox, "cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null")) == "64\n"
+    limits = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null"
+    assert (await out(sandbox, limits)) == f"{128 << 20}\n"
+    swap = "cd /sys/fs/cgroup; cat memory.swap.max memory/memory.memsw.limit_in_bytes 2>/dev/null"
+    assert (await out(sandbox, swap)) in ("0\n", f"{128 << 20}\n", "")  # "": this kernel does not count swap
+    if os.geteuid() == 0:
+        sockets = "cat /sys/fs/cgroup/memory/memory.kmem.tcp.limit_in_bytes 2>/dev/null"
+        assert (await out(sandbox, sockets)) in (f"{32 << 20}\n", "")  # "": control groups of version 2 charge for them
+    share = "cd /sys/fs/cgroup; cat cpu.weight cpu/cpu.shares 2>/dev/null"
+    assert (await out(sandbox, share)) in ("10\n", "256\n")
+    quota = "cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us | xargs"
+    assert (await out(sandbox, quota)) == "100000 100000\n"
+
+
+async def test_it_sees_nothing_of_the_host(sandbox: Sandbox, folder: Path) -> None:
+    assert await out(sandbox, f"ls {folder} /root 2>/dev/null") == ""
+    assert await out(sandbox, "ls /var/run/docker.sock /run/docker.sock 2>/dev/null") == ""
+    assert await out(sandbox, "cat /etc/shadow 2>/dev/null") == ""
+    assert "root" not in await out(sandbox, "cat /etc/passwd")
+    assert not {"FAWN", "TOKEN", "KEY"} & {name.partition("_")[0] for name in (await out(sandbox, "env")).splitlines()}
+    assert int(await out(sandbox, "ls -d /proc/[0-9]* | wc -l")) < 10
+    for hidden in ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware/*"):
+        assert await out(sandbox, f"head -c1 {hidden} 2>/dev/null | wc -c") == "0\n", hidden
+    assert (await sandbox.run("dmesg; echo x > /proc/sysrq-trigger || exit 1")).exit_code != 0
+
+
+async def test_it_cannot_look_into_the_command_server(sandbox: Sandbox) -> None:
+    look = (
+        "for p in /proc/[0-9]*; do if grep -q need $p/cmdline; then echo found;"
+        " cat $p/environ $p/mem; ls $p/fd $p/root; fi; done 2>/dev/null"
+    )
+    assert await out(sandbox, look) == "found\n"
+
+
+async def test_pid_1_cannot_be_ended_from_inside(sandbox: Sandbox) -> None:
+    # Not `-1`: that would be everybody. `sleep` of PID 1 is one of them, and comes again.
+    await sandbox.run("kill -9 1; kill -TERM 1; kill -INT 1; pkill -9 -x sleep; setsid sleep 300 & disown")
+    assert await out(sandbox, "cat /proc/1/comm") == "bash\n"
+
+
+async def test_whoever_kills_everything_gets_a_new_sandbox(provider: Docker, folder: Path) -> None:
+    async with provider.acquire("t", folder) as first:
+        with pytest.raises(Gone, match="files are intact"):
+            await first.run("echo kept > kept; kill -9 -1; sleep 9")
+    async with provider.acquire("t", folder) as second:
+        assert await out(second, "cat kept") == "kept\n"
+
+
+async def test_more_memory_than_allowed_is_said(sandbox: Sandbox) -> None:
+    result = await sandbox.run("python3 -c 'x = bytearray(1 << 30)'")
+    assert result.exit_code == 137
+    assert result.output.endswith("[killed: out of memory (limit 128 MB for the whole sandbox)]\n")
+    hold = "import time; x = bytearray(60 << 20); time.sleep(1)"
+    many = await sandbox.run(f"for i in 1 2 3; do python3 -c '{hold}' & done; wait")
+    assert "out of memory" in many.output
+    # A kill that has another reason is not blamed on memory.
+    assert "memory" not in (await sandbox.run("kill -9 $$")).output
+
+
+async def test_more_processes_than_allowed_is_said(sandbox: Sandbox) -> None:
+    bomb = "import subprocess as s\nfor i in range(80): s.Popen(['sleep', '300'])"
+    result = await sandbox.run(f'python3 -c "{bomb}"')
+    assert result.output.endswith("[refused: the sandbox may have at most 64 processes at once]\n")
+    await sandbox.write(f"{WORKSPACE}/a", b"files still work")
+    # No more than a few can be started any more, so the shell does it alone.
+    everybody = 'read -rd "" name < $p/cmdline; [ "$name" = sleep ] && kill -9 ${p#/proc/}'
+    await sandbox.run(f"for p in /proc/[0-9]*; do {everybody}; done 2>/dev/null")
+    count = "n=$(ls -d /proc/[0-9]* 2>/dev/null | wc -l)"
+    assert (
+        int(await out(sandbox, f"for i in $(seq 50); do {count}; [ $n -lt 10 ] && break; sleep 0.1; done; echo $n"))
+        < 10
+    )
+
+
+async def test_what_was_left_to_fill_the_machine_goes_with_it(provider: Docker, folder: Path) -> None:
+    """Nothing can be started any more, by anybody: a new one is the only way out."""
+    async with provider.acquire("t", folder) as sandbox:
+        fill = "while True:\n try: os.fork() or time.sleep(500)\n except OSError: time.sleep(0.01); open('full', 'w')"
+        await sandbox.write(f"{WORKSPACE}/fill.py", f"import os, time\n{fill}".encode())
+        assert await out(sandbox, "python3 fill.py & until [ -e full ]; do :; done; echo left") == "left\n"
+
+        async def until_it_is_full() -> None:
+            while True:
+                await sandbox.run("true")
+
+        with pytest.raises(Gone, match=r"cannot start another process .* stopped with all that ran in it"):
+            await asyncio.wait_for(until_it_is_full(), 20)
+    async with provider.acquire("t", folder) as fresh:
+        assert await out(fresh, "ls -d /proc/[0-9]* | wc -l") != "64\n"
+
+
+async def test_other_limits_are_said(sandbox: Sandbox) -> None:
+    assert "[stopped: a file may have at most 8 MB]" in await out(sandbox, "head -c 20M /dev/zero > big")
+    assert "[full: /tmp holds 16 MB" in await out(
+        sandbox, "for i in 1 2 3; do head -c 7M /dev/zero > /tmp/$i || exit; done"
+    )
+    assert "[" not in await out(sandbox, "echo File too large")
+
+
+async def test_a_writer_that_stops_the_server_loses_the_sandbox(provider: Docker, folder: Path) -> None:
+    """The tenant may stop the server, which has his user. Then nothing answers, and a stop must still mean stop."""
+    async with provider.acquire("t", folder) as sandbox:
+        stop = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; exec sleep 600"
+        running = asyncio.create_task(sandbox.run(stop))
+        await asyncio.sleep(1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with asyncio.timeout(20):
+            while not sandbox.gone:
+                await asyncio.sleep(0.1)
+    async with provider.acquire("t", folder) as fresh:
+        assert await out(fresh, "echo fresh") == "fresh\n"

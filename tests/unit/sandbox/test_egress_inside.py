@@ -1,0 +1,274 @@
+"""The network as commands see it, on every provider that runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from sandbox.base import SandboxProvider
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.docker.provider import Docker
+from sandbox.network.rules import NetworkRules
+from sandbox.network.service import Egress
+from sandbox.settings import Settings
+from tests.support.engines import docker_provider, docker_settings, need_bubblewrap, need_docker
+from tests.support.outside_world import HOST, Names, Outside, hosts
+
+
+class Make(Protocol):
+    """Makes a provider with these rules; names lead to loopback."""
+
+    async def __call__(self, rules: NetworkRules) -> SandboxProvider: ...
+
+
+@pytest.fixture(params=["bubblewrap", "docker"])
+async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
+    async with AsyncExitStack() as stack:
+
+        async def made(rules: NetworkRules) -> SandboxProvider:
+            egress = Egress(rules, tmp_path / "egress", Names())
+            if request.param == "docker":
+                settings = docker_settings(tmp_path, network=rules)
+                return await stack.enter_async_context(docker_provider(settings, egress))
+            need_bubblewrap()
+            provider = Bubblewrap(Settings(tmp_path / "skills", network=rules), egress)
+            stack.push_async_callback(provider.close)
+            return provider
+
+        yield made
+
+
+@pytest.fixture
+async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
+    async with Outside(tmp_path) as made:
+        yield made
+
+
+ASK = """
+import sys, urllib.request, urllib.error
+for url in sys.argv[1:]:
+    try:
+        print(urllib.request.urlopen(url, timeout=20).read().decode().strip()[:300])
+    except urllib.error.HTTPError as error:
+        print(error.code, error.read().decode().strip())
+    except OSError as error:
+        print(error)
+"""
+
+
+def ask(*urls: str) -> str:
+    """A command that says what comes of each of the URLs, one line each."""
+    return f"python3 - {' '.join(urls)} <<'END'\n{ASK}\nEND"
+
+
+async def test_only_what_is_allowed_is_reached(make: Make, outside: Outside, tmp_path: Path) -> None:
+    provider = await make(NetworkRules("allowlist", hosts(outside.http, outside.https), ca_file=str(outside.authority)))
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        urls = [
+            f"http://{HOST}:{outside.http}/hello",
+            f"https://{HOST}:{outside.https}/hello",  # its authority is the operator's own
+            f"http://{HOST}/hello",
+            "https://evil.test/",
+            "http://169.254.169.254/latest/meta-data/",
+            "http://[fd00:ec2::254]/latest/meta-data/",
+            f"http://172.17.0.1:{outside.http}/hello",
+        ]
+        result = await sandbox.run(ask(*urls), timeout=60)
+        got = result.output.splitlines()
+        assert got[:2] == ["hello", "hello"]
+        assert got[2] == f"403 {HOST} is not allowed for the sandbox; an operator can add it to sandbox.network.hosts."
+        assert "403 evil.test is not allowed" in got[3]
+        assert all("403 " in line and "operator" in line for line in got[4:]), got
+        assert [path for path, _ in outside.seen] == ["/hello", "/hello"]
+
+
+REUSE = """
+import http.client, socket, sys
+port = sys.argv[1]
+client = http.client.HTTPConnection("127.0.0.1", 3128)
+for n in range(2):
+    client.request("GET", f"http://registry.test:{port}/hello?{n}")
+    print(client.getresponse().read().decode().strip())
+door = socket.create_connection(("127.0.0.1", 3128))
+line = f"GET http://registry.test:{port}/hello HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
+door.sendall((line + "GET /smuggled HTTP/1.1\\r\\nHost: inner.corp\\r\\n\\r\\n").encode())
+said = b""
+while piece := door.recv(1000):
+    said += piece
+print(said.count(b"HTTP/1.1"))
+"""
+
+
+async def test_a_connection_carries_one_request(make: Make, outside: Outside, tmp_path: Path) -> None:
+    """An ordinary client makes a new one for its next."""
+    provider = await make(NetworkRules("allowlist", hosts(outside.http)))
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        result = await sandbox.run(f"python3 - {outside.http} <<'END'\n{REUSE}\nEND", timeout=60)
+        assert result.output == "hello\nhello\n1\n"
+        assert [path for path, _ in outside.seen] == ["/hello?0", "/hello?1", "/hello"]
+        assert {headers["Host"] for _, headers in outside.seen} == {f"{HOST}:{outside.http}"}
+
+
+async def test_there_is_no_way_around_the_proxy(make: Make, outside: Outside, tmp_path: Path) -> None:
+    provider = await make(NetworkRules("on"))
+    with socket.create_server(("0.0.0.0", 0)) as server:  # noqa: S104  reachable on every address of this host
+        port = server.getsockname()[1]
+        attempts = (
+            "import socket\n"
+            "for host in ('127.0.0.1', '10.0.2.2', '172.17.0.1', '169.254.169.254', '1.1.1.1', 'example.com'):\n"
+            f"    for port in ({port}, 80):\n"
+            "        try: socket.create_connection((host, port), 1); print('REACHED', host)\n"
+            "        except OSError: pass\n"
+            "print([name for _, name in socket.if_nameindex() if name != 'lo'])"
+        )
+        async with provider.acquire("t", tmp_path / "t") as sandbox:
+            result = await sandbox.run(f'python3 -c "{attempts}"', timeout=60)
+    tunnels = re.findall(r"'(\w+)'", result.output)  # of the kernel's own making: they lead nowhere
+    assert set(tunnels) <= {"tunl0", "sit0", "ip6tnl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0"}
+    assert "REACHED" not in result.output
+
+
+async def test_the_door_is_the_threads_own_and_cannot_be_changed(make: Make, outside: Outside, tmp_path: Path) -> None:
+    provider = await make(NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority)))
+    async with provider.acquire("t", tmp_path / "t") as sandbox, provider.acquire("u", tmp_path / "u") as other:
+        result = await sandbox.run(
+            "ls /run/fawn; rm -f /run/fawn/egress.sock; mv /run/fawn/ca.pem /run/fawn/x; echo > /run/fawn/ca.pem; "
+            "ln -s /etc /run/fawn/link; echo ---; ls /run; ls /run/fawn"
+        )
+        assert result.output.split()[:2] == ["ca.pem", "egress.sock"]
+        assert result.output.split("---")[1].split() == ["fawn", "ca.pem", "egress.sock"]
+        url = f"http://{HOST}:{outside.http}/hello"
+        assert (await sandbox.run(ask(url))).output == "hello\n"
+        await provider.destroy("u")
+        assert (await sandbox.run(ask(url))).output == "hello\n"
+        assert other.gone
+    await provider.destroy("t")
+    assert list((tmp_path / "egress").iterdir()) == []
+
+
+async def test_many_and_big_transfers_leave_commands_quick(make: Make, outside: Outside, tmp_path: Path) -> None:
+    provider = await make(NetworkRules("allowlist", hosts(outside.http)))
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        payload = random.randbytes(8 << 20)
+        (tmp_path / "t" / "uploads" / "payload").write_bytes(payload)
+        (tmp_path / "t" / "uploads" / "payload").chmod(0o644)
+        echo = (
+            "import urllib.request, concurrent.futures as f\n"
+            "data = open('/mnt/user-data/uploads/payload', 'rb').read()\n"
+            f"ask = lambda n: urllib.request.urlopen('http://{HOST}:{outside.http}/echo', data).read() == data\n"
+            "print(all(f.ThreadPoolExecutor(8).map(ask, range(16))))"
+        )
+        transfers = asyncio.create_task(sandbox.run(f'python3 -c "{echo}"', timeout=120))
+        await asyncio.sleep(0.5)
+        assert (await sandbox.run("echo meanwhile")).output == "meanwhile\n"
+        assert (await transfers).output == "True\n"
+        for _ in range(100):  # the forwarders end with their connections
+            if int((await sandbox.run("ls -d /proc/[0-9]* | wc -l")).output) <= 8:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            pytest.fail("forwarders stay")
+
+
+async def test_without_a_network_the_refusal_says_what_to_switch_on(make: Make, tmp_path: Path) -> None:
+    provider = await make(NetworkRules())
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        result = await sandbox.run(ask("http://example.com/", "https://example.com/"))
+        assert result.output.count("The sandbox has no network (sandbox.network.mode is off); an operator can") == 2
+        assert "FAWN" not in (await sandbox.run("env")).output
+        serve = "python3 -m http.server -b 127.0.0.1 8000 >/dev/null 2>&1 & sleep 1"
+        await sandbox.run(serve)
+        said = await sandbox.run(ask("http://127.0.0.1:8000/", "http://localhost:8000/", "http://0.0.0.0:8000/"))
+        assert said.output.count("DOCTYPE HTML") == 3  # its own servers are asked directly
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "curl -sS http://example.com/",
+        "npm view left-pad version",
+        "pip install surely-not-there",
+        "pip download -q surely-not-there",
+    ],
+)
+async def test_the_words_arrive_in_the_programs_people_use(command: str, tmp_path: Path) -> None:
+    need_bubblewrap()
+    if not shutil.which(command.split()[0], path="/usr/bin") and "pip" not in command:
+        pytest.skip(f"needs {command.split()[0]} on this machine")
+    provider = Bubblewrap(Settings(tmp_path))
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        result = await sandbox.run(command, timeout=60)
+        assert "no network (sandbox.network.mode is off); an operator can allow" in result.output, result.output
+        assert result.seconds < 30
+    await provider.close()
+
+
+PRY = """
+import os, socket
+held = socket.create_connection(("127.0.0.1", 3128))
+held.send(b"CONNECT registry.test:%d HTTP/1.1\\r\\n\\r\\n")
+held.recv(100)
+seen = 0
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        line = open(f"/proc/{pid}/cmdline").read()
+    except OSError:
+        continue
+    if "-I\\0-S\\0-u" in line:
+        seen += 1
+        for what in ("fd", "environ", "mem", "maps", "root"):
+            try:
+                path = f"/proc/{pid}/{what}"
+                found = os.listdir(path) if what in ("fd", "root") else open(path, "rb").read(9)
+                print("LEAK", pid, what, found)
+            except OSError:
+                pass
+print("servers:", seen >= 2)
+for words in (b"DIAL ", b"DIAL 0123456789abcdef0123456789abcdef", b"DIAL ../x", b"\\0" * 50000):
+    door = socket.socket(socket.AF_UNIX)
+    door.connect("/run/fawn/egress.sock")
+    try:
+        door.sendall(words + b"\\r\\n\\r\\n")
+        print("door:", door.recv(100).split(b"\\r\\n")[0])
+    except OSError:
+        print("door: b'closed'")
+"""
+
+
+async def test_the_forwarder_and_the_door_give_nothing_away(make: Make, outside: Outside, tmp_path: Path) -> None:
+    """A forwarder is a child of the command server and holds its stream: nobody inside may look into it. Who comes to
+    the door with a ticket that nobody waits for is sent away."""
+    provider = await make(NetworkRules("allowlist", hosts(outside.http)))
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        await sandbox.write("/mnt/user-data/workspace/pry.py", (PRY % outside.http).encode())
+        said = (await sandbox.run("python3 pry.py", timeout=30)).output
+        assert "LEAK" not in said
+        assert "servers: True" in said
+        answers = [line for line in said.splitlines() if line.startswith("door:")]
+        assert len(answers) == 4
+        assert all("400" in line or line in ("door: b'closed'", "door: b''") for line in answers), answers
+        assert (await sandbox.run("echo works")).output == "works\n"
+
+
+async def test_after_a_restart_of_the_service_the_way_out_is_there_again(outside: Outside, tmp_path: Path) -> None:
+    """The folder of a conversation's way out gets a new socket, its next command server a new forwarder."""
+    need_docker()
+    rules = NetworkRules("allowlist", hosts(outside.http))
+    settings = docker_settings(tmp_path, network=rules)
+    look = ask(f"http://{HOST}:{outside.http}/hello")
+    first = Docker(settings, Egress(rules, tmp_path / "egress", Names()))
+    async with first.acquire("t", tmp_path / "t") as sandbox:
+        assert (await sandbox.run(look)).output == "hello\n"
+    await first.close()
+    again = Egress(rules, tmp_path / "egress", Names())
+    async with docker_provider(settings, again) as second, second.acquire("t", tmp_path / "t") as sandbox:
+        assert (await sandbox.run(look)).output == "hello\n"

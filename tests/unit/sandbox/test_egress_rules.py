@@ -1,0 +1,174 @@
+"""Which hosts and addresses the rules of the network allow."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import Path
+
+import pytest
+
+from bot.app import sandbox_settings
+from bot.config.loader import load
+from sandbox.base import SandboxUnavailable
+from sandbox.network.rules import Denied, Guard, NetworkRules, local, normal, plain, public, split
+
+WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "special.example:8443", "[fd00::7]:80")
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "port", "why"),
+    [
+        ("off", "example.com", 443, "off"),
+        ("allowlist", "example.com", 443, ""),
+        ("allowlist", "EXAMPLE.com.", 80, ""),
+        ("allowlist", "sub.example.com", 443, "host"),
+        ("allowlist", "example.com.evil.test", 443, "host"),
+        ("allowlist", "notexample.com", 443, "host"),
+        ("allowlist", "a.wide.example", 443, ""),
+        ("allowlist", "a.b.wide.example", 443, ""),
+        ("allowlist", "wide.example", 443, "host"),
+        ("allowlist", "evilwide.example", 443, "host"),
+        ("allowlist", "xn--bcher-kva.example", 443, ""),
+        ("allowlist", "BÜCHER.example", 443, ""),
+        ("allowlist", "10.1.2.3", 5000, ""),
+        ("allowlist", "10.1.2.3", 80, "host"),
+        ("allowlist", "::ffff:10.1.2.3", 5000, ""),
+        ("allowlist", "[fd00:0:0::7]", 80, ""),
+        ("allowlist", "special.example", 8443, ""),
+        ("allowlist", "special.example", 443, "host"),
+        ("allowlist", "example.com", 22, "port"),
+        ("on", "anything.test", 443, ""),
+        ("on", "anything.test", 25, "port"),
+        ("on", "special.example", 8443, ""),
+    ],
+)
+def test_who_may_be_asked_for(mode: str, host: str, port: int, why: str) -> None:
+    rules = NetworkRules(mode, WORLD)  # type: ignore[arg-type]  # a literal, from the table above
+    if not why:
+        Guard(rules).ask(normal(host), port, tunnel=False)
+        return
+    with pytest.raises(Denied, match="an operator can") as denied:
+        Guard(rules).ask(normal(host), port, tunnel=False)
+    assert denied.value.why == why
+    assert normal(host) in str(denied.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "port", "why"),
+    [
+        ("on", "anything.test", 443, ""),
+        ("on", "anything.test", 80, "port"),
+        ("on", "fd00::7", 80, ""),
+        ("on", "special.example", 8443, ""),
+        ("allowlist", "example.com", 443, ""),
+        ("allowlist", "example.com", 80, "port"),
+        ("allowlist", "a.wide.example", 80, "port"),
+        ("allowlist", "a.named.example", 80, ""),
+        ("allowlist", "evil.test", 80, "host"),
+        ("off", "example.com", 80, "off"),
+    ],
+)
+def test_a_tunnel_leads_to_tls_or_to_a_port_that_is_named(mode: str, host: str, port: int, why: str) -> None:
+    guard = Guard(NetworkRules(mode, (*WORLD, "*.named.example:80")))  # type: ignore[arg-type]  # from the table above
+    if not why:
+        guard.ask(host, port, tunnel=True)
+        return
+    with pytest.raises(Denied, match=re.escape(f"{host}:80") if why == "port" else "operator can") as denied:
+        guard.ask(host, port, tunnel=True)
+    assert denied.value.why == why
+
+
+INNER = [
+    "127.0.0.1", "127.9.9.9", "10.0.0.1", "172.17.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
+    "100.100.100.200", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "192.0.0.192", "198.18.0.1",
+    "168.63.129.16", "::1", "::", "fe80::1", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "::ffff:127.0.0.1",
+    "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::a9fe:a9fe", "64:ff9b::7f00:1", "64:ff9b:1::1",
+    "2002:7f00:1::1", "2002:a9fe:a9fe::", "2001:db8::1", "2001::1", "100::1", "5f00::1", "3fff::1", "2001:2::1",
+    "0.0.0.0",  # noqa: S104  nothing is bound
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", INNER)
+def test_what_is_not_public_is_not_reached(address: str) -> None:
+    assert not public(plain(ipaddress.ip_address(address)))
+    for rules in (NetworkRules("on"), NetworkRules("allowlist", ("*.wide.example",))):
+        with pytest.raises(Denied, match="not public"):
+            Guard(rules).reach("a.wide.example", 443, address)
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+)
+def test_what_is_public_is_reached(address: str) -> None:
+    Guard(NetworkRules("on")).reach("a.example", 443, address)
+
+
+def test_a_named_host_may_be_private_but_not_lead_to_this_machine_or_metadata() -> None:
+    guard = Guard(NetworkRules("allowlist", ("registry.corp", "169.254.7.7", "here.corp:5000", "127.0.0.1:5000")))
+    guard.reach("registry.corp", 443, "10.0.0.1")
+    guard.reach("169.254.7.7", 80, "169.254.7.7")
+    guard.reach("here.corp", 5000, "127.0.0.1")  # its address is named, too
+    for address in ("127.0.0.1", "::1", "169.254.169.254", "fe80::1%eth0", "224.0.0.1", "::", "::ffff:169.254.169.254"):
+        with pytest.raises(Denied, match=re.escape(str(plain(ipaddress.ip_address(address.partition("%")[0]))))):
+            guard.reach("registry.corp", 443, address)
+    with pytest.raises(Denied):  # named for the web's ports only
+        guard.reach("registry.corp", 8080, "10.0.0.1")
+
+
+def test_this_machine_is_known_by_its_addresses() -> None:
+    assert local(ipaddress.ip_address("127.0.0.1"))
+    assert not local(ipaddress.ip_address("192.0.2.1"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        ".",
+        "a b",
+        "a..b",
+        "-a.b",
+        "a/b",
+        "a@b",
+        "a\r\nb",
+        "ü" * 70,
+        "x" * 260,
+        "[::1",
+        "*",
+        "fe80::1%eth0",
+        "[2606:4700::1%a\nb]",
+    ],
+)
+def test_what_is_no_host_is_none(host: str) -> None:
+    with pytest.raises(ValueError, match=r"not a host name|idna"):
+        normal(host)
+
+
+@pytest.mark.parametrize("text", ["a:0", "a:65536", "a:x", "a:-1", "[::1]:x", "a:²"])
+def test_what_is_no_port_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="port"):
+        split(text)
+
+
+@pytest.mark.parametrize("entry", ["", "two words", "https://example.com", "*", "a:b", "*.*.example"])
+def test_a_rule_that_cannot_be_read_is_told(entry: str) -> None:
+    with pytest.raises(SandboxUnavailable, match=r"sandbox\.network\.hosts"):
+        Guard(NetworkRules("allowlist", (entry,)))
+
+
+def test_what_may_be_reached_is_told_with_the_registries() -> None:
+    rules = NetworkRules("allowlist", ("a.example",), "https://u:p@pip.example/simple", "http://npm.example:4873/")
+    assert rules.words().endswith(" now a.example, pip.example, npm.example:4873")
+
+
+@pytest.mark.parametrize("mode", ["off", "on", "allowlist", '"on"', "Off"])
+def test_the_rules_are_a_section_of_the_configuration(tmp_path: Path, mode: str) -> None:
+    file = tmp_path / "config.yaml"
+    network = f"{{mode: {mode}, hosts: [a.example, 10.0.0.7, 'b.example:8443']}}"
+    file.write_text(f"config_version: 1\nsandbox:\n  network: {network}\n  preview: {{enabled: true}}\n")
+    config = load(file, {})
+    assert config.sandbox.network.mode == mode.strip('"').lower()
+    assert config.sandbox.network.hosts == ("a.example", "10.0.0.7", "b.example:8443")
+    assert config.sandbox.preview.enabled
+    assert sandbox_settings(config).network == config.sandbox.network

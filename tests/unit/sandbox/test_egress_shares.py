@@ -1,0 +1,142 @@
+"""What one sandbox can take of the service through its proxy, while others work: descriptors and threads."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sandbox.network import proxy as egress_proxy
+from sandbox.network.rules import SOCKET, NetworkRules
+from sandbox.network.service import Egress
+from tests.fakes.server import until
+from tests.support.outside_world import HOST, Names, Outside, hosts
+from tests.unit.sandbox.test_egress import ask
+from tests.unit.sandbox.test_egress_inside import Make, make
+
+__all__ = ["make"]  # the fixture
+
+HOLD = """
+import socket, time
+held = []
+for _ in range(300):
+    door = socket.socket(socket.AF_UNIX)
+    door.settimeout(5)
+    try:
+        door.connect("/run/fawn/egress.sock")
+    except OSError:
+        break
+    held.append(door)
+print("held", len(held), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[None]:
+    """As many as most systems give a process that does not ask for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_descriptors")
+async def test_twelve_sandboxes_that_hold_every_connection_leave_others_their_descriptors(
+    make: Make, tmp_path: Path
+) -> None:
+    provider = await make(NetworkRules())
+    async with AsyncExitStack() as stack:
+
+        async def hold(key: str) -> None:
+            sandbox = await stack.enter_async_context(provider.acquire(key, tmp_path / key))
+            await sandbox.write("/mnt/user-data/workspace/hold.py", HOLD.encode())
+            said = await sandbox.run(
+                "touch held; python3 hold.py > held & until grep held held; do sleep 0.1; done", timeout=60
+            )
+            assert said.output.startswith("held")
+
+        await asyncio.gather(*(hold(f"greedy{n}") for n in range(12)))
+        for _ in range(200):
+            Path("/dev/null").open().close()
+        async with provider.acquire("other", tmp_path / "other") as sandbox:
+            await sandbox.write("/mnt/user-data/workspace/a", b"works\n")
+            assert (await sandbox.run("cat a")).output == "works\n"
+
+
+async def test_without_a_network_few_connections_are_kept(tmp_path: Path) -> None:
+    egress = Egress(NetworkRules("off"), tmp_path / "e", Names())
+    folder = await egress.open("t")
+    held = [await asyncio.open_unix_connection(folder / SOCKET) for _ in range(egress_proxy.REFUSALS)]
+    status, _, _ = await ask(folder, f"CONNECT {HOST}:443 HTTP/1.1")
+    assert status == "HTTP/1.1 503 more than 16 connections at once"
+    held += [await asyncio.open_unix_connection(folder / SOCKET) for _ in range(egress_proxy.REFUSALS)]
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+    assert await reader.read() == b""
+    for _, one in (*held, (reader, writer)):
+        one.close()
+    await egress.aclose()
+
+
+class Silent(Names):
+    """Answers for `slow…` only when told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = threading.Event()
+        self.waiting: list[str] = []
+
+    def __call__(self, host: str, port: int) -> list[str]:
+        if host.startswith("slow"):
+            self.waiting.append(host)
+            self.answer.wait()
+        return super().__call__(host, port)
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    names = Silent()
+    yield names
+    names.answer.set()
+
+
+async def test_names_that_nobody_answers_hold_up_nobody_else(silent: Silent) -> None:
+    with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        async with Outside(Path(folder)) as outside:
+            egress = Egress(NetworkRules("on", hosts(outside.http)), Path(folder) / "e", silent)
+            greedy = [await egress.open(f"greedy{n}") for n in range(10)]
+            other = await egress.open("other")
+            targets = [(place, n) for place in greedy for n in range(5)]
+            asking = [asyncio.create_task(ask(place, f"CONNECT slow{n}.test:443 HTTP/1.1")) for place, n in targets]
+            await until(lambda: len(silent.waiting) == len(greedy) * egress_proxy.LOOKUPS)
+            assert (await ask(other, f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"))[2] == b"hello\n"
+            assert len(silent.waiting) == len(greedy) * egress_proxy.LOOKUPS
+            silent.answer.set()
+            await egress.aclose()
+            await asyncio.wait(asking)
+
+
+async def test_a_lookup_counts_until_its_thread_has_ended(silent: Silent, tmp_path: Path) -> None:
+    """Also when its client has gone or its time is over: the thread is still there."""
+    egress = Egress(NetworkRules("on"), tmp_path / "e", silent)
+    await egress.open("t")
+    await egress.open("u")
+    proxy, other = egress._proxies["t"], egress._proxies["u"]
+    given_up = [asyncio.create_task(proxy._look_up(f"slow{n}", 443)) for n in range(egress_proxy.LOOKUPS)]
+    await until(lambda: len(silent.waiting) == egress_proxy.LOOKUPS)
+    for task in given_up:
+        task.cancel()
+    await asyncio.wait(given_up)
+    next_one = asyncio.create_task(proxy._look_up(HOST, 443))
+    with pytest.raises(OSError, match="not known"):
+        await other._look_up("unknown.test", 443)
+    assert silent.asked == ["unknown.test"]
+    silent.answer.set()
+    assert await next_one == ["127.0.0.1"]
+    await egress.aclose()

@@ -1,0 +1,132 @@
+"""pip and npm in a sandbox: what they install is the conversation's own and stays. With this machine's programs,
+through the proxy, from a registry on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import WORKSPACE
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.network.rules import NetworkRules
+from sandbox.network.service import Egress
+from sandbox.settings import Settings
+from tests.support.engines import need_bubblewrap
+from tests.support.outside_world import HOST, Names, Outside, hosts
+
+
+@pytest.fixture
+async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
+    async with Outside(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[Bubblewrap]:
+    need_bubblewrap()
+    registry = f"https://{HOST}:{outside.https}"
+    rules = NetworkRules(
+        "allowlist",
+        hosts(outside.https),
+        pip_index_url=f"{registry}/simple/",
+        npm_registry_url=registry,
+        ca_file=str(outside.authority),
+    )
+    egress = Egress(rules, tmp_path / "egress", Names())
+    made = Bubblewrap(Settings(tmp_path / "skills", network=rules), egress)
+    yield made
+    await made.close()
+
+
+async def run(provider: Bubblewrap, folder: Path, command: str) -> str:
+    """The output of a command that has to work, in the machine of that moment."""
+    async with provider.acquire("t", folder) as sandbox:
+        result = await sandbox.run(command, timeout=90)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def need(program: str) -> None:
+    if not shutil.which(program, path="/usr/local/bin:/usr/bin"):
+        pytest.skip(f"needs {program} on this machine: sudo apt install {program}")
+
+
+@pytest.mark.parametrize("pip", ["pip", "pip3", "python -m pip", "python3 -m pip"])
+async def test_pip_installs_into_the_workspace_and_stays(provider: Bubblewrap, tmp_path: Path, pip: str) -> None:
+    folder = tmp_path / "thread"
+    assert "a deer" in await run(provider, folder, f"{pip} install -q deer && deer")
+    assert (folder / "workspace/.venv/bin/deer").exists()
+    assert await run(provider, folder, "pip cache dir") == f"{WORKSPACE}/.cache/pip\n"
+    assert "/workspace/.venv/" in await run(provider, folder, "python3 -c 'import deer; print(deer.__file__)'")
+    await provider.destroy("t")
+    assert await run(provider, folder, "deer; pip freeze 2>/dev/null | grep deer") == "a deer\ndeer==1.0\n"
+
+
+@pytest.mark.parametrize("pip", ["pip install --user", "/usr/bin/python3 -m pip install"])
+async def test_what_is_installed_past_the_environment_stays_too(provider: Bubblewrap, tmp_path: Path, pip: str) -> None:
+    folder = tmp_path / "thread"
+    await run(provider, folder, f"{pip} -q deer")
+    await provider.destroy("t")
+    assert await run(provider, folder, "deer; python3 -c 'import deer; deer.main()'") == "a deer\na deer\n"
+
+
+async def test_two_who_are_first_at_once_get_one_environment(provider: Bubblewrap, tmp_path: Path) -> None:
+    folder = tmp_path / "thread"
+    async with provider.acquire("t", folder) as sandbox:
+        results = await asyncio.gather(*(sandbox.run("pip install -q deer && deer", timeout=90) for _ in range(3)))
+    assert [result.output.splitlines()[-1] for result in results] == ["a deer"] * 3
+
+
+async def test_an_environment_of_another_machine_is_made_anew(provider: Bubblewrap, tmp_path: Path) -> None:
+    folder = tmp_path / "thread"
+    await run(provider, folder, "pip install -q deer")
+    python = folder / "workspace/.venv/bin/python"
+    python.unlink()
+    python.symlink_to("/opt/elsewhere/python3.99")
+    assert "a deer" in await run(provider, folder, "pip install -q deer; deer")
+
+
+async def test_npm_installs_into_the_workspace_and_stays(provider: Bubblewrap, tmp_path: Path) -> None:
+    need("npm")
+    folder = tmp_path / "thread"
+    await run(provider, folder, "mkdir app; cd app; npm init -y; npm install fawn-greets")
+    await run(provider, folder, f"cd {WORKSPACE}; npm install -g fawn-greets")
+    await provider.destroy("t")
+    said = await run(provider, folder, 'fawn-greets; cd app; node -p \'require("fawn-greets")("again")\'')
+    assert said == "hello you\nhello again\n"
+    assert (folder / "workspace/.cache/npm").is_dir()
+
+
+APP = """
+const greet = require('fawn-greets');
+require('http').createServer((ask, answer) => answer.end(greet(ask.url.slice(1)) + '\\n')).listen(8123, '127.0.0.1');
+"""
+TRY = "curl -s --retry 20 --retry-connrefused --retry-delay 1 -w '%{http_code}' http://127.0.0.1:8123/"
+
+
+async def test_case_83_a_web_app_is_installed_runs_and_still_runs_in_the_next_turn(
+    provider: Bubblewrap, tmp_path: Path
+) -> None:
+    need("npm")
+    need("curl")
+    folder = tmp_path / "thread"
+    async with provider.acquire("t", folder) as sandbox:  # one turn …
+        await sandbox.write(f"{WORKSPACE}/app/server.js", APP.encode())
+        commands = ["cd app && npm init -y >/dev/null && npm install fawn-greets", "node server.js > log 2>&1 &"]
+        for command in commands:
+            result = await sandbox.run(command, timeout=90)
+            assert result.exit_code == 0, result.output
+        assert (await sandbox.run(TRY + "first")).output == "hello first\n200"
+    async with provider.acquire("t", folder) as sandbox:  # … and the next
+        assert (await sandbox.run(TRY + "second")).output == "hello second\n200"
+
+
+async def test_home_is_there_to_be_written(provider: Bubblewrap, tmp_path: Path) -> None:
+    said = await run(
+        provider, tmp_path / "thread", "echo x > ~/x; mkdir -p ~/.config/a; git config --global a.b c; cat ~/x"
+    )
+    assert said == "x\n"

@@ -1,0 +1,419 @@
+"""File systems of their own for conversations' folders: the bound, who mounts them when, and what may go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import OUTPUTS, WORKSPACE, FileFault, SandboxError, SandboxProvider, SandboxUnavailable
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.files_only import Folders
+from sandbox.disk.loop_images import Images
+from sandbox.disk.quota import Disk
+from sandbox.disk.safe_files import make_folders, write_file
+from sandbox.select import choose
+from sandbox.settings import Settings
+from tests.support.engines import docker_provider, docker_settings, need_docker, need_images, unmounted, unprivileged
+
+MB = 1 << 20
+
+
+@pytest.fixture
+async def threads(tmp_path: Path) -> AsyncIterator[Path]:
+    need_images()
+    with unmounted(tmp_path):
+        yield tmp_path / "threads"
+
+
+@pytest.fixture(params=["bubblewrap", "docker"])
+async def inner(request: pytest.FixtureRequest, threads: Path, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    async with AsyncExitStack() as stack:
+        if request.param == "docker":
+            yield await stack.enter_async_context(docker_provider(docker_settings(tmp_path)))
+        else:
+            provider = Bubblewrap(Settings(tmp_path / "skills"))
+            stack.push_async_callback(provider.close)
+            yield provider
+
+
+def on_disk(folder: Path) -> int:
+    """What its image takes."""
+    return folder.with_name(folder.name + ".img").stat().st_blocks * 512
+
+
+def devices(folder: Path) -> list[str]:
+    """Loop devices that its image is attached to."""
+    return run("losetup", "-nO", "NAME", "-j", f"{folder}.img").split()
+
+
+def run(*argv: str | Path) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+async def rest(images: Images, keep: Path = Path()) -> None:
+    """Let everything go that nobody uses. Sandboxes of other tests, which begin with a copy of all mounts, may hold it
+    for a moment."""
+    async with asyncio.timeout(60):
+        while images._uses.keys() - {keep}:
+            await images.release(0, keep={keep})
+            await asyncio.sleep(0.05)
+
+
+def leave(folder: Path, text: str = "kept") -> None:
+    """As an upload."""
+    make_folders(folder)
+    write_file(folder / "uploads", "note", text.encode())
+
+
+def left(folder: Path) -> str:
+    return (folder / "uploads" / "note").read_text()
+
+
+# ---------------------------------------------------------------- the bound
+
+
+async def test_what_does_not_fit_is_refused_in_words_and_others_go_on(inner: SandboxProvider, threads: Path) -> None:
+    disk = Disk(inner, Images(threads, 40, make=True))
+    watching = asyncio.create_task(disk.watch(), name="watch")
+    a, b = threads / "a", threads / "b"
+    async with disk.acquire("a", a) as one, disk.acquire("b", b) as two:
+        full = await one.run("head -c 100M /dev/zero > x; (head -c 100M /dev/zero > y) &>/dev/null & wait; false")
+        assert full.output.startswith("head: error writing 'standard output': No space left on device\n"), full.output
+        assert "[the conversation has room for 0 MB and" in full.output
+        assert "more (sandbox.disk_mb); delete what is not needed]" in full.output
+        assert (await two.run("head -c 20M /dev/zero > x && echo written")).output == "written\n"
+        with pytest.raises(FileFault, match=r"more: No space left on device: the conversation has room for 0 MB and"):
+            await one.write(f"{WORKSPACE}/more", b"x" * MB)
+        with pytest.raises(FileFault, match="No space left"):  # uploads share the bound
+            write_file(a / "uploads", "note", b"x" * MB)
+        assert (await one.run("rm x y; head -c 20M /dev/zero > z && echo again")).output == "again\n"
+        many = "import os\nfor i in range(100000):\n  os.close(os.open(f'f{i}', os.O_CREAT))\n"
+        none = await one.run(f'mkdir d; cd d; python3 -c "{many}"', timeout=60)
+        assert "MB and 0 files more (sandbox.disk_mb)" in none.output
+        assert (await one.run("rm -r /mnt/user-data/workspace/d; ls", cwd=WORKSPACE, timeout=60)).output == "z\n"
+        assert on_disk(a) >= 40 * MB
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert watching.cancelled()
+
+
+async def test_a_disk_is_mounted_with_its_machine_and_takes_little_at_rest(
+    inner: SandboxProvider, threads: Path
+) -> None:
+    images = Images(threads, 40, make=True)
+    disk = Disk(inner, images)
+    folder = threads / "a"
+    async with disk.acquire("a", folder) as one, disk.acquire("a", folder) as same:  # two who come at once
+        assert one.gone is same.gone is False
+        await one.run("echo kept > note")
+    assert len(devices(folder)) == 1
+    options = run("findmnt", "-no", "OPTIONS", folder)
+    assert "nosuid" in options
+    assert "nodev" in options
+    # Nobody uses it now, but its machine lives and may have servers in the background.
+    images._uses[folder].since = -1e9
+    await disk.reap(1000)
+    assert os.path.ismount(folder)
+    await disk.reap(0)
+    await rest(images)
+    assert not os.path.ismount(folder)
+    assert not devices(folder)
+    assert on_disk(folder) < 6 * MB
+    async with disk.acquire("a", folder) as again:
+        assert (await again.run("cat note")).output == "kept\n"
+
+
+async def test_one_machine_does_not_keep_the_disks_of_others(threads: Path, tmp_path: Path) -> None:
+    """Its namespace begins as a copy of all mounts."""
+    images = Images(threads, 16, make=True)
+    provider = Bubblewrap(Settings(tmp_path / "skills"))
+    disk = Disk(provider, images)
+    async with images.open(threads / "a with space"), disk.acquire("b", threads / "b") as sandbox:
+        await sandbox.run("true")
+    await rest(images, keep=threads / "b")
+    assert not devices(threads / "a with space")
+    assert devices(threads / "b")
+    await disk.close()
+    assert not os.path.ismount(threads / "b")
+
+
+# ---------------------------------------------------------------- without a machine
+
+
+async def test_racers_make_one_and_users_keep_it(threads: Path) -> None:
+    images, folder = Images(threads, 16, make=True), threads / "a"
+
+    async def use(number: int) -> None:
+        async with images.open(folder) as bound:
+            assert bound
+            await asyncio.to_thread(make_folders, folder)
+            (folder / "uploads" / str(number)).touch()
+            await images.release(0)  # not under them
+            assert os.path.ismount(folder)
+
+    await asyncio.gather(*(use(number) for number in range(6)))
+    assert len(os.listdir(folder / "uploads")) == 6
+    assert len(devices(folder)) == 1
+    assert sorted(path.name for path in threads.iterdir()) == ["a", "a.img"]
+    with (folder / "uploads" / "0").open():
+        await images.release(0)  # busy: somebody else looks into it
+        assert os.path.ismount(folder)
+    await rest(images)
+    assert not os.path.ismount(folder)
+
+
+async def test_mounting_does_not_hold_up_the_loop(threads: Path) -> None:
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            before = asyncio.get_running_loop().time()
+            await asyncio.sleep(0.001)
+            longest = max(longest, asyncio.get_running_loop().time() - before)
+
+    ticking = asyncio.create_task(tick())
+    images = Images(threads, 16, make=True)
+    run("true")  # what a program costs here
+    begun = asyncio.get_running_loop().time()
+    async with images.open(threads / "a"):
+        took = asyncio.get_running_loop().time() - begun
+    ticking.cancel()
+    assert longest < max(0.05, took / 3)
+    await rest(images)
+
+
+async def test_folders_that_were_there_stay_and_images_outlive_the_setting(threads: Path) -> None:
+    plain, image = threads / "plain", threads / "image"
+    on, off = Images(threads, 16, make=True), Images(threads, 16, make=False)
+    async with off.open(plain) as bound:
+        assert not bound
+        leave(plain)
+    async with on.open(plain) as bound:
+        assert not bound
+        assert left(plain) == "kept"
+    async with on.open(image):
+        leave(image)
+    await rest(on)
+    async with off.open(image) as bound:
+        assert bound
+        assert left(image) == "kept"
+    await rest(off)
+    assert not os.path.ismount(image)
+
+
+async def test_a_larger_limit_makes_room_and_a_smaller_one_is_measured(threads: Path) -> None:
+    folder = threads / "a"
+    for size, bound in ((16, True), (64, True), (32, False)):
+        images = Images(threads, size, make=True)
+        async with images.open(folder) as kept:
+            assert kept is bound
+            leave(folder) if size == 16 else None
+            assert left(folder) == "kept"
+            disk = os.statvfs(folder)
+            assert 0.6 * max(size, 64 * (size > 16)) * MB < disk.f_blocks * disk.f_frsize <= 64 * MB
+        await rest(images)
+
+
+async def test_what_a_killed_service_left_is_let_go_by_the_next(threads: Path) -> None:
+    mounted, unused = threads / "mounted", threads / "unused"
+    script = (
+        "import asyncio, pathlib, os, signal\n"
+        "from sandbox.disk.loop_images import Images\nfrom tests.unit.sandbox.test_loop_images import leave\n"
+        "async def main():\n"
+        f"  images = Images(pathlib.Path({str(threads)!r}), 16, make=True)\n"
+        f"  async with images.open(pathlib.Path({str(unused)!r})), images.open(pathlib.Path({str(mounted)!r})):\n"
+        f"    leave(pathlib.Path({str(mounted)!r}))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    killed = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], cwd=Path(__file__).parents[3])
+    assert killed.returncode == -signal.SIGKILL
+    assert os.path.ismount(mounted)
+    run("umount", unused)  # as a reboot would
+    (threads / "x.draft").write_bytes(b"of an image that was being made")
+    images = Images(threads, 16, make=True)
+    await images.adopt()
+    async with images.open(mounted):
+        assert left(mounted) == "kept"
+        assert len(devices(mounted)) == 1
+    await rest(images)
+    assert not os.path.ismount(mounted)
+    assert not devices(mounted)
+    assert max(on_disk(mounted), on_disk(unused)) < 6 * MB
+    assert not (threads / "x.draft").exists()
+
+
+async def test_a_container_that_a_killed_service_left_and_the_mount_share_one_disk(
+    threads: Path, tmp_path: Path
+) -> None:
+    """Two file systems on one image would ruin it."""
+    folder, settings = threads / "a", docker_settings(tmp_path)
+    async with docker_provider(settings) as killed, docker_provider(settings) as second:
+        left = Images(threads, 16, make=True)
+        disk = Disk(killed, left)
+        async with disk.acquire("a", folder) as one:
+            await one.run("echo kept > note; (while sleep 0.05; do date > beat; done) &>/dev/null &")
+        await left.release(0)  # the container stays, with what runs in it
+        assert not os.path.ismount(folder)
+        assert on_disk(folder) >= 16 * MB
+        images = Images(threads, 16, make=True)
+        disk = Disk(second, images)
+        async with disk.acquire("a", folder) as again:
+            assert len(devices(folder)) == 1
+            assert "needs_recovery" in run("dumpe2fs", "-h", f"{folder}.img")  # nobody repaired it under the container
+            assert (await again.run("cat note; pgrep sleep -c")).output == "kept\n1\n"  # that of its first process
+            assert (folder / "workspace" / "note").read_text() == "kept\n"
+        await second.reap(0)
+        await rest(images)
+    assert not devices(folder)
+    run("e2fsck", "-fn", f"{folder}.img")
+
+
+# ---------------------------------------------------------------- trouble
+
+
+async def test_a_damaged_image_is_repaired_or_left_as_it_is(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = threads / "a"
+    image = Path(f"{folder}.img")
+    images = Images(threads, 16, make=True)
+    async with images.open(folder):
+        leave(folder)
+    await rest(images)
+    run("debugfs", "-w", "-R", "set_super_value free_blocks_count 1", image)
+    run("debugfs", "-w", "-R", "set_super_value state 2", image)  # "has errors"
+    assert "with errors" in run("dumpe2fs", "-h", image)
+    async with images.open(folder):
+        assert left(folder) == "kept"
+        assert "with errors" not in run("dumpe2fs", "-h", image)
+    await rest(images)
+    whole = image.read_bytes()
+    image.write_bytes(bytes(64 << 10) + whole[64 << 10 :])
+    ruined = image.read_bytes()
+    with pytest.raises(SandboxError, match="Nothing was deleted; the operator sees in the log why") as caught:
+        async with images.open(folder):
+            pass
+    assert str(threads) not in str(caught.value)
+    assert "a.img" in caplog.text
+    assert "e2fsck" in caplog.text
+    assert image.read_bytes() == ruined
+    await rest(images)
+    image.write_bytes(whole)
+    async with images.open(folder):
+        assert left(folder) == "kept"
+    await rest(images)
+
+
+async def test_files_below_a_disk_are_not_hidden_by_it(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = threads / "a"
+    images = Images(threads, 16, make=True)
+    async with images.open(folder):
+        leave(folder, "inside")
+    await rest(images)
+    leave(folder, "outside")
+    with pytest.raises(SandboxError, match="cannot be used now"):
+        async with images.open(folder):
+            pass
+    assert "move them away" in caplog.text
+    assert left(folder) == "outside"
+
+
+async def test_a_machine_without_room_refuses_before_anything_is_lost(threads: Path, tmp_path: Path) -> None:
+    """The images lie on a disk of 60 MB: two of 24 MB do not fit at once, because some is the service's own."""
+    (tmp_path / "host").mkdir()
+    run("truncate", "-s", "60M", tmp_path / "host.img")
+    run("mkfs.ext4", "-q", "-m", "0", tmp_path / "host.img")
+    run("mount", "-o", "loop", tmp_path / "host.img", tmp_path / "host")
+    threads = tmp_path / "host" / "threads"
+    images, one, two = Images(threads, 24, make=True), threads / "one", threads / "two"
+    async with images.open(one):
+        leave(one)
+        with pytest.raises(SandboxError, match="no room for the 24 MB that this conversation may take"):
+            async with images.open(two):
+                pass
+        assert on_disk(two) < 6 * MB  # nothing stays set aside for it
+        async with images.open(two, writes=False):  # a backup can be made
+            assert os.path.ismount(two)
+        await images.let_go(two)
+        with pytest.raises(OSError, match="No space left"):
+            (one / "full").write_bytes(bytes(24 * MB))
+        run("sync", "-f", one)
+        assert left(one) == "kept"
+        (one / "full").unlink()
+    await rest(images)
+    async with images.open(two):
+        leave(two, "fits now")
+    await rest(images)
+    for folder in (one, two):
+        run("e2fsck", "-fn", f"{folder}.img")
+    run("umount", tmp_path / "host")
+
+
+async def test_a_conversation_is_deleted_with_its_disk(threads: Path) -> None:
+    images = Images(threads, 16, make=True)
+    for name in ("at rest", "mounted", "plain"):
+        folder = threads / name
+        async with (Images(threads, 16, make=False) if name == "plain" else images).open(folder):
+            leave(folder)
+        if name == "at rest":
+            await rest(images)
+    with (threads / "mounted" / "uploads" / "note").open():  # somebody looks
+        for name in ("mounted", "at rest", "plain"):
+            await images.remove(threads / name)
+        assert not list(threads.iterdir())
+    assert str(threads) not in run("losetup", "-nO", "BACK-FILE")
+
+
+# ---------------------------------------------------------------- what a machine allows
+
+
+async def test_without_root_it_is_said_at_the_start(tmp_path: Path) -> None:
+    with unprivileged(), pytest.raises(SandboxUnavailable, match=r"need root .* or set `sandbox: {disk: measured}`"):
+        await choose("none", docker_settings(tmp_path), Images(tmp_path, 16, make=True))
+
+
+async def test_the_sentence_says_how_the_bound_is_kept(threads: Path, tmp_path: Path) -> None:
+    for make, words in ((True, "64 MB of files each (in an image)."), (False, "64 MB of files each (measured).")):
+        provider, sentence = await choose("local", docker_settings(tmp_path), Images(threads, 64, make=make))
+        await provider.close()
+        assert sentence.endswith(words)
+    assert not list(threads.iterdir())  # what it was tried with is gone
+
+
+def test_an_engine_that_does_not_see_our_mounts_is_found_out(threads: Path, tmp_path: Path) -> None:
+    """As under systemd with a namespace of its own, or in a container."""
+    need_docker()
+    script = (
+        "import asyncio, pathlib\nfrom sandbox.disk.loop_images import Images\n"
+        "from sandbox.docker.provider import Docker\n"
+        "from tests.support.engines import docker_settings\n"
+        "async def main():\n"
+        f"  provider = Docker(docker_settings(pathlib.Path({str(tmp_path)!r})))\n"
+        f"  try: await Images(pathlib.Path({str(threads)!r}), 16, make=True).check(provider)\n"
+        "  finally: await provider.close()\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", script],
+        capture_output=True, text=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert "SandboxUnavailable: Images of disks do not work here" in done.stderr, done.stderr
+    assert "sandbox: {disk: measured}" in done.stderr
+
+
+async def test_files_only_have_disks_too(threads: Path, tmp_path: Path) -> None:
+    disk = Disk(Folders(tmp_path / "skills"), Images(threads, 16, make=True))
+    async with disk.acquire("a", threads / "a") as sandbox:
+        await sandbox.write(f"{OUTPUTS}/x", b"x")
+        with pytest.raises(FileFault, match="No space left"):
+            await sandbox.write(f"{OUTPUTS}/y", bytes(20 * MB))
+    await disk.close()
+    assert not os.path.ismount(threads / "a")

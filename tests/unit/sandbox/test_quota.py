@@ -1,0 +1,208 @@
+"""What conversations may hold on the disk, on every provider that runs commands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.base import OUTPUTS, WORKSPACE, SandboxError, SandboxProvider
+from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.disk.folders import PlainFolders
+from sandbox.disk.quota import Disk
+from sandbox.disk.usage import Usage, measure, reclaim
+from sandbox.settings import Settings
+from tests.support.engines import docker_provider, docker_settings, need_bubblewrap, unprivileged
+
+MB = 1 << 20
+
+
+@pytest.fixture(params=["bubblewrap", "docker"])
+async def inner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    async with AsyncExitStack() as stack:
+        if request.param == "docker":
+            yield await stack.enter_async_context(docker_provider(docker_settings(tmp_path)))
+        else:
+            need_bubblewrap()
+            provider = Bubblewrap(Settings(tmp_path / "skills"))
+            stack.push_async_callback(provider.close)
+            yield provider
+
+
+@asynccontextmanager
+async def watched(
+    inner: SandboxProvider, mb: int = 40, files: int = 10_000, root: Path = Path()
+) -> AsyncIterator[Disk]:
+    """A bound of 40 MB."""
+    disk = Disk(inner, PlainFolders(root, mb), files)
+    watching = asyncio.create_task(disk.watch(), name="watch")
+    yield disk
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert watching.cancelled()
+
+
+def grow(name: str, mb: int) -> str:
+    """Write `mb` MB, a piece at a time, about 50 MB a second."""
+    return f"for i in $(seq {mb}); do head -c 1M /dev/zero >> {name}; sleep 0.02; done; echo written"
+
+
+async def freed(folder: Path, mb: int) -> None:
+    """Until it holds less."""
+    async with asyncio.timeout(20):
+        while (await measure([folder])).size > mb * MB:
+            await asyncio.sleep(0.1)
+
+
+async def test_a_writer_over_the_bound_is_stopped_and_others_go_on(inner: SandboxProvider, tmp_path: Path) -> None:
+    async with watched(inner) as disk, disk.acquire("a", tmp_path / "a") as a, disk.acquire("b", tmp_path / "b") as b:
+        await a.write(f"{WORKSPACE}/mine", bytes(10 * MB))
+        await a.write(f"{WORKSPACE}/small", b"x" * 1000)
+        other = asyncio.create_task(b.run(grow("x", 30), timeout=60))
+        words = (
+            r"The sandbox was stopped, with all that ran in it: the files of this conversation take \d+ MB of the disk,"
+            r" and 40 MB are allowed .sandbox.disk_mb.. Removed, as they were made last: workspace/x .\d+.\d MB."
+        )
+        with pytest.raises(SandboxError, match=words):
+            await a.run(f"trap '' TERM; (setsid sh -c '{grow('x', 3000)}' &); {grow('x', 3000)}", timeout=60)
+        assert a.gone
+        assert (await measure([tmp_path / "a"])).size < 40 * MB
+        assert (await other).output == "written\n"
+        async with disk.acquire("a", tmp_path / "a") as again:
+            assert (await again.run("ls; " + grow("y", 5), timeout=60)).output == "mine\nsmall\nwritten\n"
+            assert not b.gone
+
+
+async def test_a_burst_before_anybody_looked_is_taken_back(inner: SandboxProvider, tmp_path: Path) -> None:
+    async with watched(inner) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
+        with pytest.raises(
+            SandboxError, match=r"Removed, as they were made last: outputs/x\d \(30.0 MB\), outputs/x\d"
+        ):
+            await sandbox.run("for i in 1 2 3; do fallocate -l 30M ../outputs/x$i; done; fallocate -l 1M y; sleep 20")
+        assert (await measure([tmp_path / "a"])).size < 40 * MB
+        assert (tmp_path / "a" / "workspace" / "y").exists()  # the largest went, and no more than had to
+
+
+async def test_who_writes_in_the_background_loses_the_machine(inner: SandboxProvider, tmp_path: Path) -> None:
+    async with watched(inner) as disk:
+        async with disk.acquire("a", tmp_path / "a") as sandbox:
+            await sandbox.run(
+                "(touch x; fallocate -n -l 1G x; sleep 100) >/dev/null 2>&1 &"
+            )  # its size is said to be 0
+            async with asyncio.timeout(15):
+                while not sandbox.gone:
+                    await asyncio.sleep(0.1)
+        await freed(tmp_path / "a", 40)
+        async with disk.acquire("a", tmp_path / "a") as again:
+            result = await again.run("ls; echo gone")
+            assert result.output.startswith("gone\n[The sandbox was stopped, with all that ran in it: the files of")
+            assert "workspace/x (1,024.0 MB)" in result.output
+            assert (await again.run("echo fine")).output == "fine\n"
+
+
+async def test_what_was_there_before_stays_and_may_be_deleted(inner: SandboxProvider, tmp_path: Path) -> None:
+    """As where the limit was lowered: larger than it, and older."""
+    work = tmp_path / "a" / "workspace"
+    work.mkdir(parents=True)
+    (work / "old").write_bytes(bytes(60 * MB))
+    async with watched(inner) as disk:
+        async with disk.acquire("a", tmp_path / "a") as sandbox:
+            assert (await sandbox.run("echo fine; sleep 1")).output == "fine\n"
+            with pytest.raises(SandboxError, match="workspace/new"):
+                await sandbox.run("fallocate -l 5M new; touch -d 2001-01-01 new; sleep 20")
+        assert (work / "old").exists()
+        async with disk.acquire("a", tmp_path / "a") as sandbox:
+            assert (await sandbox.run("rm old; fallocate -l 5M new; sleep 1; ls")).output == "new\n"
+
+
+async def test_a_million_empty_files_are_not_made(inner: SandboxProvider, tmp_path: Path) -> None:
+    async with watched(inner, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
+        many = "import os\nfor i in range(1000000):\n  os.close(os.open(f'f{i}', os.O_CREAT))\n"
+        with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
+            await sandbox.run(f'mkdir d; cd d; python3 -c "{many}"', timeout=120)
+        assert (await measure([tmp_path / "a"])).files <= 3004
+
+
+async def test_a_million_folders_are_not_made(inner: SandboxProvider, tmp_path: Path) -> None:
+    async with watched(inner, 10_000, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
+        deep = "import os\nwhile True:\n  os.mkdir('d')\n  os.chdir('d')\n"  # deeper than any path
+        with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
+            await sandbox.run(f'python3 -c "{deep}"', timeout=60)
+        assert (await measure([tmp_path / "a"])).files <= 3004
+
+
+async def test_a_large_file_among_many_names(inner: SandboxProvider, tmp_path: Path) -> None:
+    async with watched(inner) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
+        hide = "mkdir -p .h; chmod 700 .h; fallocate -l 60M .h/x; for i in $(seq 50); do ln .h/x l$i; done"
+        with pytest.raises(SandboxError, match=r"60\.0 MB"):
+            await sandbox.run(f"{hide}; chmod 0 .h; sleep 20", timeout=60)
+        assert (await measure([tmp_path / "a"])).size < MB
+
+
+# ---------------------------------------------------------------- without a machine
+
+
+async def test_the_newest_go_first_and_only_if_need_be_what_changed(tmp_path: Path) -> None:
+    (tmp_path / "workspace" / "d").mkdir(parents=True)
+    for name in ("uploads", "outputs"):
+        (tmp_path / name).mkdir()
+    old, new = tmp_path / "workspace" / "old", tmp_path / "workspace" / "d" / "new"
+    old.write_bytes(bytes(4 * MB))
+    await asyncio.sleep(0.1)  # the clock of files goes in steps
+    since = time.time() - 0.02
+    with old.open("ab") as file:
+        file.write(bytes(MB))
+    new.write_bytes(bytes(MB))
+    (tmp_path / "outputs" / "a\nb").write_bytes(bytes(2 * MB))
+    os.symlink("/usr", tmp_path / "workspace" / "link")
+    assert await reclaim(tmp_path, since, Usage()) == (Usage(), [])
+    assert await reclaim(tmp_path, since, Usage(MB, 0)) == (Usage(2 * MB, 1), [(2 * MB, "outputs/a\nb")])
+    assert (await reclaim(tmp_path, since, Usage(2 * MB, 0)))[0].size >= 6 * MB
+    assert not new.exists()
+    assert not old.exists()
+    assert Path("/usr/bin").exists()
+
+
+async def test_sparse_files_and_links_count_once_and_as_they_are(tmp_path: Path) -> None:
+    folder = tmp_path / "f"
+    folder.mkdir()
+    with (folder / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    (folder / "full").write_bytes(b"x" * MB)
+    os.link(folder / "full", folder / "again")
+    (folder / "out").symlink_to("/usr")
+    usage = await measure([folder])
+    assert MB <= usage.size < 1.2 * MB
+    assert usage.files == 4  # the folder itself, two files and a link
+
+
+async def test_what_nobody_uses_is_not_measured_again(inner: SandboxProvider, tmp_path: Path) -> None:
+    async with watched(inner, 1 << 20, 1 << 30) as disk:
+        async with disk.acquire("a", tmp_path / "a") as sandbox:
+            await sandbox.write(f"{OUTPUTS}/x", b"x")
+        (one,) = disk._known.values()
+        async with asyncio.timeout(10):
+            while one.mark is None or not one.now:
+                await asyncio.sleep(0.05)
+        first = one.now
+        await asyncio.sleep(1.5)
+        assert one.now is first
+        await disk.destroy("a")
+        assert not disk._known
+
+
+async def test_hidden_folders_are_measured() -> None:
+    with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        Path(folder).chmod(0o777)
+        with unprivileged():  # root sees everything
+            hidden = Path(folder) / "f" / "hidden"
+            hidden.mkdir(parents=True)
+            (hidden / "x").write_bytes(b"x" * MB)
+            hidden.chmod(0)
+            assert (await measure([Path(folder) / "f"])).size >= MB

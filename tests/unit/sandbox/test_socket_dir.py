@@ -1,0 +1,46 @@
+"""Short folders for sockets, and those that a killed process left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sandbox.bubblewrap.socket_dir import scratch
+from tests.support.folder_trees import dig, removed
+
+
+def test_what_a_killed_process_left_goes_with_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    left, other = tmp_path / f"fawn-{gone}-abc", tmp_path / "fawn-notes"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "x").write_text("x")
+    mine = scratch()
+    assert mine.name.startswith(f"fawn-{os.getpid()}-")
+    assert mine.stat().st_mode & 0o777 == 0o700
+    assert not left.exists()
+    assert other.exists()
+    assert scratch() != mine
+    assert mine.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else: run the tests as root")
+def test_what_somebody_else_planted_stays_and_ours_goes_however_deep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    ours, theirs = tmp_path / f"fawn-{gone}-ours", tmp_path / f"fawn-{gone}-theirs"
+    with removed(ours), removed(theirs):
+        for folder in (ours, theirs):
+            folder.mkdir()
+            dig(folder, 1_500)
+        os.chown(theirs, 65534, 65534)
+        scratch()
+        assert not ours.exists()
+        assert theirs.exists()

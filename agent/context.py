@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from agent.conversation import Message, Usage
-from sandbox.base import Machine
+from sandbox.base import SandboxHandle
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Database(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class UploadedFile:
     """A file that came with a message: where it is for the agent, or why it is not there."""
 
     name: str
@@ -37,11 +37,11 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class UserInput:
     """One message for the agent with the files it brought."""
 
     message: Message
-    uploads: tuple[Upload, ...] = ()
+    uploads: tuple[UploadedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Turn:
     """
 
     conversation: str
-    inputs: tuple[Input, ...]
+    inputs: tuple[UserInput, ...]
     model: str = ""  # "" = the configured lead model
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
@@ -71,16 +71,16 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class LedgerEntry:
     """What the ledger knows of a tool call that was started before: its `result`, or None when it never ended."""
 
     result: str | None
 
 
-class Ledger(Protocol):
+class ToolLedger(Protocol):
     """Effects happen once: keyed by conversation and tool call id, committed before and after the call."""
 
-    async def begin(self, call: str) -> Replay | None:
+    async def begin(self, call: str) -> LedgerEntry | None:
         """None: go ahead (and it is recorded as started). Else what is known of the earlier try."""
 
     async def end(self, call: str, result: str) -> None:
@@ -115,19 +115,19 @@ def _sum(one: Usage, other: Usage) -> Usage:
     return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
-class Steering(Protocol):
+class SteeringQueue(Protocol):
     """What people wrote into the conversation since the turn began."""
 
-    async def unread(self) -> tuple[Input, ...]:
+    async def take_unread(self) -> tuple[UserInput, ...]:
         """New messages, each given only once per turn. Cheap when there are none."""
 
 
 @dataclass(slots=True)
-class Desk:
+class TurnContext:
     """The surroundings of one turn; handed to LangGraph as its runtime context."""
 
-    machine: Machine
-    ledger: Ledger
-    steering: Steering
-    heard: list[Input] = field(default_factory=list)  # what steering took into this turn
+    machine: SandboxHandle
+    ledger: ToolLedger
+    steering: SteeringQueue
+    heard: list[UserInput] = field(default_factory=list)  # what steering took into this turn
     meter: Meter = field(default_factory=Meter)

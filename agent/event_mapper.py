@@ -9,21 +9,21 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.context import Desk
+from agent.context import TurnContext
 from agent.conversation import Ask, Block, File, Notice, Step, Text
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean
 
-ROOTS = ("/mnt/user-data/", "/mnt/")
-TELLING = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
-TITLE = 80
-HIDDEN = frozenset({"ask_clarification"})  # the question itself is shown
+PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
+TITLE_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
+MAX_TITLE_CHARS = 80
+HIDDEN_TOOLS = frozenset({"ask_clarification"})  # the question itself is shown
 
 
-class Flow:
+class EventMapper:
     """What one turn has shown so far, and what its next event adds."""
 
-    def __init__(self, desk: Desk, needs_sandbox: frozenset[str]) -> None:
+    def __init__(self, desk: TurnContext, needs_sandbox: frozenset[str]) -> None:
         self.asks: list[Ask] = []
         self._desk = desk
         self._needs_sandbox = needs_sandbox
@@ -32,26 +32,26 @@ class Flow:
         self._steps: dict[str, Step] = {}
         self._lines: dict[str, int] = {}
 
-    def take(self, mode: str, event: Any) -> Iterator[Block]:
+    def map_event(self, mode: str, event: Any) -> Iterator[Block]:
         """The blocks of one event of `astream(stream_mode=["messages", "updates", "custom"])`."""
         if mode == "messages":
             message, meta = event
             if isinstance(message, AIMessageChunk) and meta.get("langgraph_node") == "model":
-                yield from self._chunk(message)
+                yield from self._map_chunk(message)
         elif mode == "updates":
-            yield from self._update(event)
+            yield from self._map_update(event)
         else:
-            yield from self._custom(event)
+            yield from self._map_custom(event)
 
-    def begin(self, calls: Sequence[ToolCall]) -> Iterator[Step]:
+    def begin_calls(self, calls: Sequence[ToolCall]) -> Iterator[Step]:
         """Show tool calls as running."""
         for call in calls:
-            if call["name"] not in HIDDEN:
-                step = Step(str(call["id"]), title(call["name"], call["args"]))
+            if call["name"] not in HIDDEN_TOOLS:
+                step = Step(str(call["id"]), step_title(call["name"], call["args"]))
                 self._steps[step.id] = step
                 yield step
 
-    def _chunk(self, chunk: AIMessageChunk) -> Iterator[Block]:
+    def _map_chunk(self, chunk: AIMessageChunk) -> Iterator[Block]:
         for call in chunk.tool_call_chunks:
             if call["name"] in self._needs_sandbox:
                 self._desk.machine.warm()  # the name comes first; the machine starts while the arguments stream
@@ -60,40 +60,40 @@ class Flow:
             self._texts[self._part] = self._texts.get(self._part, "") + text
             yield Text(text, self._part)
 
-    def _update(self, event: Mapping[str, Any]) -> Iterator[Block]:
+    def _map_update(self, event: Mapping[str, Any]) -> Iterator[Block]:
         for node, update in event.items():
             if node == "__interrupt__":
-                yield from self.ask(update)
+                yield from self.open_questions(update)
                 continue
-            messages = [m for part in _parts(update) for m in part.get("messages") or ()]
+            messages = [m for part in _update_parts(update) for m in part.get("messages") or ()]
             if node == "model" and messages and isinstance(messages[-1], AIMessage):
-                yield from self._said(messages[-1])  # a rewritten conversation may stand before it
+                yield from self._map_message(messages[-1])  # a rewritten conversation may stand before it
             if node == "tools":
-                yield from self._ended(messages)
+                yield from self._map_tool_results(messages)
 
-    def _said(self, message: AIMessage) -> Iterator[Block]:
+    def _map_message(self, message: AIMessage) -> Iterator[Block]:
         part, text = message.id or "", message.text
         if text != self._texts.get(part, ""):
             yield Text(text, part, replace=part in self._texts)
             self._texts[part] = text
-        yield from self.begin(message.tool_calls)
+        yield from self.begin_calls(message.tool_calls)
 
-    def _ended(self, messages: Sequence[Any]) -> Iterator[Block]:
+    def _map_tool_results(self, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented(messages)
         for message in messages:
-            if isinstance(message, ToolMessage) and message.name not in HIDDEN:
+            if isinstance(message, ToolMessage) and message.name not in HIDDEN_TOOLS:
                 known = self._steps.get(message.tool_call_id)
                 name = known.title if known else str(message.name)
                 yield Step(message.tool_call_id, name, "failed" if message.status == "error" else "done")
 
-    def ask(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
+    def open_questions(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
         """The questions that are open."""
         for interrupt in interrupts:
             ask = question(interrupt)
             self.asks.append(ask)
             yield ask
 
-    def _custom(self, event: object) -> Iterator[Block]:
+    def _map_custom(self, event: object) -> Iterator[Block]:
         match event:
             case Notice():
                 yield event
@@ -101,9 +101,9 @@ class Flow:
                 if self._texts.pop(self._part, ""):
                     yield Text("", self._part, replace=True)
             case {"type": "output", "call": str(call), "text": str(text)}:
-                yield from self._output(call, text)
+                yield from self._map_output(call, text)
 
-    def _output(self, call: str, text: str) -> Iterator[Step]:
+    def _map_output(self, call: str, text: str) -> Iterator[Step]:
         """That a running tool prints something, not what: tool results never reach a chat, where others read along."""
         step = self._steps.get(call)
         if step:
@@ -125,21 +125,21 @@ def question(interrupt: Interrupt) -> Ask:
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
 
 
-def title(name: str, args: Mapping[str, Any]) -> str:
+def step_title(name: str, args: Mapping[str, Any]) -> str:
     """One short line: "bash: pip list"."""
-    told = next((args[key] for key in TELLING if args.get(key)), None)
+    told = next((args[key] for key in TITLE_ARGUMENTS if args.get(key)), None)
     if told is None:
         told = next((value for value in args.values() if isinstance(value, str) and value.strip()), "")
     if isinstance(told, Sequence) and not isinstance(told, str):
         told = ", ".join(str(item.get("path", item) if isinstance(item, dict) else item) for item in told)
     line = " ".join(str(told).split())
-    for root in ROOTS:
+    for root in PATH_PREFIXES:
         line = line.replace(root, "")
-    line = line if len(line) <= TITLE else f"{line[: TITLE - 1]}…"
+    line = line if len(line) <= MAX_TITLE_CHARS else f"{line[: MAX_TITLE_CHARS - 1]}…"
     return f"{name}: {line}" if line else name
 
 
-def _parts(update: Any) -> Iterator[Mapping[str, Any]]:
+def _update_parts(update: Any) -> Iterator[Mapping[str, Any]]:
     for part in update if isinstance(update, list) else [update]:
         if isinstance(part, dict):
             yield part

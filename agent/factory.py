@@ -20,29 +20,29 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_openai import ChatOpenAI
 from langsmith import set_runtime_overrides
 
-from agent.checkpointer import Checkpoints
-from agent.context import Database, Desk
+from agent.checkpointer import LatestCheckpointer
+from agent.context import Database, TurnContext
 from agent.models.loader import load_model
-from agent.models.settings import DEMO, AgentFault, ModelSettings
+from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.policies.base import Policies
-from agent.policies.call_limit import Limit
+from agent.policies.call_limit import CallLimit
 from agent.policies.cleaning import Cleaning
-from agent.policies.empty_response import Silence
+from agent.policies.empty_response import EmptyResponse
 from agent.policies.ledger import LedgerPolicy
-from agent.policies.loop_detection import Loops
-from agent.policies.retry import Retry
-from agent.policies.steering import Steering
-from agent.policies.summarization import Bounds, Summary
-from agent.policies.tool_errors import Faults
-from agent.policies.truncation import Outputs
-from agent.policies.usage import Accounting
+from agent.policies.loop_detection import LoopDetection
+from agent.policies.retry import RetryPolicy
+from agent.policies.steering import SteeringPolicy
+from agent.policies.summarization import ContextBounds, Summarization
+from agent.policies.tool_errors import ToolErrors
+from agent.policies.truncation import Truncation
+from agent.policies.usage import UsageAccounting
 from agent.resume import Graph, State
-from agent.title import Titles
+from agent.title import TitleMaker
 from agent.turn import Agent
-from agent.user_message import Humans
+from agent.user_message import MessageFormatter
 
 Show = Callable[[object, int], Awaitable[str]]  # a sandbox and a port of it become a link
-CALLS = 500  # model calls in one turn
+MAX_MODEL_CALLS = 500  # model calls in one turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Toolbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AgentSettings:
     """What the operator may set about the agent, apart from the models. "" means the default: the first model leads
     and summarizes its own conversations, titles are the first words."""
 
@@ -69,13 +69,13 @@ class Plan:
     trigger_messages: int = 160
     keep_messages: int = 40
     output_chars: int = 12_000
-    calls: int = CALLS
+    calls: int = MAX_MODEL_CALLS
     retry_seconds: float = 1.0  # the first wait after a model error; it doubles
 
 
 async def build_agent(
     models: Sequence[ModelSettings],
-    plan: Plan,
+    plan: AgentSettings,
     database: Database,
     toolbox: Toolbox | None = None,
     *,
@@ -84,29 +84,31 @@ async def build_agent(
 ) -> Agent:
     """The agent for these settings; without a model the built-in demo answers. `commands` says whether the sandbox
     runs any, `show` makes links to servers in it. Raises AgentFault with what is wrong in the configuration."""
-    checkpoints = Checkpoints(database)
-    await checkpoints.setup()
-    entries = tuple(models) or (ModelSettings("demo", DEMO, display_name="Built-in demo"),)
-    return await asyncio.to_thread(_join, entries, plan, checkpoints, toolbox or _toolbox(commands, show))
+    checkpoints = LatestCheckpointer(database)
+    await checkpoints.create_tables()
+    entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name="Built-in demo"),)
+    return await asyncio.to_thread(_build_graphs, entries, plan, checkpoints, toolbox or _make_toolbox(commands, show))
 
 
-async def _inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return context.run(function, *args, **kwargs)
 
 
-def _join(entries: Sequence[ModelSettings], plan: Plan, checkpoints: Checkpoints, toolbox: Toolbox) -> Agent:
+def _build_graphs(
+    entries: Sequence[ModelSettings], plan: AgentSettings, checkpoints: LatestCheckpointer, toolbox: Toolbox
+) -> Agent:
     # LangSmith's bookkeeping around every middleware takes two thread hops and a task per call, also when it is off.
-    set_runtime_overrides(aio_to_thread=_inline)
+    set_runtime_overrides(aio_to_thread=_run_inline)
     chat = {settings.name: load_model(settings) for settings in entries}
     lead = plan.lead or entries[0].name
     for role, name in (("lead", lead), ("title", plan.title), ("summary", plan.summary)):
         if name and name not in chat:
-            raise AgentFault(f"roles: {role}: there is no model {name!r}; configured are {', '.join(chat)}")
+            raise AgentConfigError(f"roles: {role}: there is no model {name!r}; configured are {', '.join(chat)}")
     prompt = read_prompt(plan.prompt_file, plan.prompt_extend)
-    humans = Humans(plan.zone)
+    humans = MessageFormatter(plan.zone)
     summary = chat.get(plan.summary)
     graphs = {
-        settings.name: _graph(chat[settings.name], settings, plan, prompt, toolbox, humans, summary, checkpoints)
+        settings.name: _build_graph(chat[settings.name], settings, plan, prompt, toolbox, humans, summary, checkpoints)
         for settings in entries
     }
     return Agent(
@@ -115,39 +117,39 @@ def _join(entries: Sequence[ModelSettings], plan: Plan, checkpoints: Checkpoints
         checkpoints,
         humans,
         toolbox.needs_sandbox,
-        Titles(chat.get(plan.title)),
-        [close for model in chat.values() if (close := _closer(model))],
+        TitleMaker(chat.get(plan.title)),
+        [close for model in chat.values() if (close := _close_model(model))],
     )
 
 
-def _graph(
+def _build_graph(
     model: BaseChatModel,
     settings: ModelSettings,
-    plan: Plan,
+    plan: AgentSettings,
     prompt: str,
     toolbox: Toolbox,
-    humans: Humans,
+    humans: MessageFormatter,
     summary: BaseChatModel | None,
-    checkpoints: Checkpoints,
+    checkpoints: LatestCheckpointer,
 ) -> Graph:
-    loops = Loops()
-    bounds = Bounds(plan.trigger_tokens, plan.trigger_messages, plan.keep_messages)
+    loops = LoopDetection()
+    bounds = ContextBounds(plan.trigger_tokens, plan.trigger_messages, plan.keep_messages)
     policies = Policies(  # the first is outermost
         model=(
-            Steering(humans),  # what is new is seen by all below, and added to the state once
+            SteeringPolicy(humans),  # what is new is seen by all below, and added to the state once
             loops,
-            Limit(plan.calls),
-            Summary(summary, bounds),  # shortens before the call, and again when Retry reports an overflow
-            Silence(),  # repeats a call that worked but said nothing
-            Retry(settings.retries, first=plan.retry_seconds),
-            Accounting(settings.name),  # every try counts
+            CallLimit(plan.calls),
+            Summarization(summary, bounds),  # shortens before the call, and again when Retry reports an overflow
+            EmptyResponse(),  # repeats a call that worked but said nothing
+            RetryPolicy(settings.retries, first=plan.retry_seconds),
+            UsageAccounting(settings.name),  # every try counts
             Cleaning(),  # innermost: all others see a clean answer
         ),
         tool=(
             LedgerPolicy(toolbox.idempotent),  # keeps what the model got
-            Outputs(plan.output_chars),
+            Truncation(plan.output_chars),
             loops,  # compares whole outputs
-            Faults(),
+            ToolErrors(),
         ),
         schemas=[convert_to_openai_tool(tool) for tool in toolbox.tools] if isinstance(model, ChatOpenAI) else (),
     )
@@ -157,18 +159,18 @@ def _graph(
         system_prompt=prompt,
         middleware=[policies],
         state_schema=State,
-        context_schema=Desk,
+        context_schema=TurnContext,
         checkpointer=checkpoints,
     )
 
 
-def _toolbox(commands: bool, show: Show | None) -> Toolbox:
-    from agent.tools import NEEDS_SANDBOX, idempotent, tools
+def _make_toolbox(commands: bool, show: Show | None) -> Toolbox:
+    from agent.tools import SANDBOX_TOOLS, is_idempotent, make_tools
 
-    return Toolbox(tools(commands, show), frozenset(NEEDS_SANDBOX), idempotent)
+    return Toolbox(make_tools(commands, show), frozenset(SANDBOX_TOOLS), is_idempotent)
 
 
-def _closer(model: BaseChatModel) -> Callable[[], Awaitable[None]] | None:
+def _close_model(model: BaseChatModel) -> Callable[[], Awaitable[None]] | None:
     return getattr(getattr(model, "root_async_client", None), "close", None)
 
 
@@ -179,7 +181,7 @@ def read_prompt(file: str = "", extend: str = "") -> str:
             text = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise AgentFault(f"prompt: file: {file!r} cannot be read: {reason}") from error
+            raise AgentConfigError(f"prompt: file: {file!r} cannot be read: {reason}") from error
     else:
         text = (resources.files("agent") / "prompt.md").read_text(encoding="utf-8")
     return "\n\n".join(part for part in (text.strip(), extend.strip()) if part)

@@ -17,28 +17,30 @@ from langgraph.types import StateSnapshot
 if TYPE_CHECKING:
     from agent.resume import Graph
 
-CUT = "[interrupted here]"
-MARK = "cut"
-UNANSWERED = "The person did not answer this question; they wrote something else or stopped the work."
-UNKNOWN = "This call was interrupted; its outcome is unknown."
+CUT_NOTE = "[interrupted here]"
+CUT_MARK = "cut"
+UNANSWERED_RESULT = "The person did not answer this question; they wrote something else or stopped the work."
+UNKNOWN_RESULT = "This call was interrupted; its outcome is unknown."
 
 
-async def repair(graph: Graph, config: RunnableConfig, partial: str = "", heard: Sequence[HumanMessage] = ()) -> None:
+async def repair_state(
+    graph: Graph, config: RunnableConfig, partial: str = "", heard: Sequence[HumanMessage] = ()
+) -> None:
     """End the interrupted turn in the state of `config`'s thread; `heard` are messages that may not have got into it.
     Does nothing when none is under way."""
     state = await graph.aget_state(config)
     if not state.tasks:
         return
-    results = _results(state)
+    results = _missing_results(state)
     if results:
         await graph.aupdate_state(config, {"messages": results}, as_node="tools")
-    said = AIMessage(f"{partial.rstrip()}\n\n{CUT}".lstrip(), additional_kwargs={MARK: True})
+    said = AIMessage(f"{partial.rstrip()}\n\n{CUT_NOTE}".lstrip(), additional_kwargs={CUT_MARK: True})
     known = {message.id for message in state.values.get("messages", [])}
     missing = [message for message in heard if message.id not in known]
     await graph.aupdate_state(config, {"messages": [*missing, said]}, as_node="model")
 
 
-def _results(state: StateSnapshot) -> list[ToolMessage]:
+def _missing_results(state: StateSnapshot) -> list[ToolMessage]:
     """One result for each call of the last answer: the kept ones, and a word for the others."""
     messages: list[AnyMessage] = state.values.get("messages", [])
     kept = {message.tool_call_id: message for message in messages if isinstance(message, ToolMessage)}
@@ -50,7 +52,7 @@ def _results(state: StateSnapshot) -> list[ToolMessage]:
     last = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
     if last is None or not last.tool_calls or not any(task.name == "tools" for task in state.tasks):
         return []
-    text = UNANSWERED if state.interrupts else UNKNOWN
+    text = UNANSWERED_RESULT if state.interrupts else UNKNOWN_RESULT
     return [
         kept.get(str(call["id"])) or ToolMessage(text, tool_call_id=call["id"], name=call["name"], status="error")
         for call in last.tool_calls

@@ -16,30 +16,30 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
-from agent.context import Answer, Desk, Turn
+from agent.context import Answer, Turn, TurnContext
 from agent.conversation import File
 from agent.event_mapper import presented, question
-from agent.repair import MARK, repair
-from agent.user_message import Humans, body
+from agent.repair import CUT_MARK, repair_state
+from agent.user_message import MessageFormatter, format_body
 
-Graph = CompiledStateGraph[Any, Desk, Any, Any]
-
-
-REMEMBERED = 16  # answers; more are never open at once
+Graph = CompiledStateGraph[Any, TurnContext, Any, Any]
 
 
-def _latest(old: list[str], new: list[str]) -> list[str]:
-    return list(dict.fromkeys([*old, *new]))[-REMEMBERED:]
+MAX_REMEMBERED_KEYS = 16  # answers; more are never open at once
+
+
+def _keep_latest(old: list[str], new: list[str]) -> list[str]:
+    return list(dict.fromkeys([*old, *new]))[-MAX_REMEMBERED_KEYS:]
 
 
 class State(AgentState[Any]):
     """The agent's state, and the keys of the latest messages that were answers to questions."""
 
-    answered: NotRequired[Annotated[list[str], _latest]]
+    answered: NotRequired[Annotated[list[str], _keep_latest]]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class GraphInput:
     """Run the graph with this input (None: go on where it stopped). `calls` are the tool calls that are under way,
     `files` were handed over before, `answered` tells which questions were answered while others stay open."""
 
@@ -50,7 +50,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class AlreadyFinished:
     """There is nothing to do: this turn was over before, with this answer and these files."""
 
     answer: AIMessage
@@ -58,41 +58,43 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class QuestionClosed:
     """The answer is to a question that is no longer open, while these are."""
 
     open: Sequence[Interrupt]
 
 
-Entry = Work | Finished | Stale
+Entry = GraphInput | AlreadyFinished | QuestionClosed
 
 
-async def enter(graph: Graph, config: RunnableConfig, turn: Turn, humans: Humans) -> Entry:
+async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, humans: MessageFormatter) -> Entry:
     """What is to be done for this turn, given what the checkpoint holds."""
     if turn.fresh and not turn.answers:
-        return Work({"messages": [humans.message(item) for item in turn.inputs]})
+        return GraphInput({"messages": [humans.message(item) for item in turn.inputs]})
     state = await graph.aget_state(config)
     messages: list[AnyMessage] = state.values.get("messages", [])
     keys = {item.message.key for item in turn.inputs}
     begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
-    if begin >= 0 and (answer := _answer(messages[begin:])):
-        return _over(messages, answer)
+    if begin >= 0 and (answer := _final_answer(messages[begin:])):
+        return _already_over(messages, answer)
     if state.interrupts and begin < 0 and (given := _given(state, turn)):
         update = {"answered": [*keys]} if keys else None
-        return Work(Command(resume=given, update=update), _calls(messages), answered=_answered(state, given))
+        return GraphInput(
+            Command(resume=given, update=update), _open_tool_calls(messages), answered=_answered(state, given)
+        )
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # never state.next: it leaves out tasks whose writes are saved
-        return Work(None, _calls(messages), _files(messages[max(begin, 0) :]))
-    if answered and (answer := _answer(messages[-1:])):
-        return _over(messages, answer)
+        return GraphInput(None, _open_tool_calls(messages), _files(messages[max(begin, 0) :]))
+    if answered and (answer := _final_answer(messages[-1:])):
+        return _already_over(messages, answer)
     if state.interrupts and turn.answers:
-        return Stale(state.interrupts)
+        return QuestionClosed(state.interrupts)
     if state.tasks:
-        await repair(graph, config)
-    return Work({"messages": _new(turn, humans)})
+        await repair_state(graph, config)
+    return GraphInput({"messages": _begin_new(turn, humans)})
 
 
-def _new(turn: Turn, humans: Humans) -> list[HumanMessage]:
+def _begin_new(turn: Turn, humans: MessageFormatter) -> list[HumanMessage]:
     if not turn.inputs:  # clicks that answer nothing any more, and bring no message
         return [HumanMessage(answer.text, id=f"answer:{answer.id}") for answer in turn.answers]
     return [humans.message(item) for item in turn.inputs]
@@ -107,10 +109,10 @@ def _given(state: StateSnapshot, turn: Turn) -> dict[str, str]:
     for answer in turn.answers or (Answer(open_[0], "", ""),):
         item = inputs.pop(answer.key, None)
         if answer.id in open_:
-            said = body(replace(item, message=replace(item.message, text=answer.text))) if item else answer.text
+            said = format_body(replace(item, message=replace(item.message, text=answer.text))) if item else answer.text
             given[answer.id] = [said]
     if given:
-        given[next(reversed(given))] += [body(item) for item in inputs.values()]
+        given[next(reversed(given))] += [format_body(item) for item in inputs.values()]
     return {name: "\n\n".join(filter(None, said)) for name, said in given.items()}
 
 
@@ -124,24 +126,24 @@ def _answered(state: StateSnapshot, given: Mapping[str, str]) -> str:
 
 def _files(messages: Sequence[AnyMessage]) -> list[File]:
     """What the latest turn in these messages handed over."""
-    earlier = [number for number, message in enumerate(messages[:-1], 1) if _answer([message])]
+    earlier = [number for number, message in enumerate(messages[:-1], 1) if _final_answer([message])]
     return list(presented(messages[earlier[-1] if earlier else 0 :]))
 
 
-def _over(messages: Sequence[AnyMessage], answer: AIMessage) -> Entry:
+def _already_over(messages: Sequence[AnyMessage], answer: AIMessage) -> Entry:
     """The turn was over, only its record was lost: what people wrote since is the next turn's. An answer that was cut
     off is worth a new try."""
-    if answer is messages[-1] and answer.additional_kwargs.get(MARK):
-        return Work({"messages": [RemoveMessage(id=str(answer.id))]})
-    return Finished(answer, _files(messages[: messages.index(answer) + 1]))
+    if answer is messages[-1] and answer.additional_kwargs.get(CUT_MARK):
+        return GraphInput({"messages": [RemoveMessage(id=str(answer.id))]})
+    return AlreadyFinished(answer, _files(messages[: messages.index(answer) + 1]))
 
 
-def _answer(messages: Sequence[AnyMessage]) -> AIMessage | None:
+def _final_answer(messages: Sequence[AnyMessage]) -> AIMessage | None:
     """The first message that ends a turn."""
     return next((m for m in messages if isinstance(m, AIMessage) and not m.tool_calls), None)
 
 
-def _calls(messages: Sequence[AnyMessage]) -> list[ToolCall]:
+def _open_tool_calls(messages: Sequence[AnyMessage]) -> list[ToolCall]:
     """Tool calls of the last answer that have no result in the state yet."""
     answered = set()
     for message in reversed(messages):

@@ -9,20 +9,20 @@ from contextlib import aclosing
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
-from agent.checkpointer import Checkpoints
-from agent.context import Desk, Input, Meter, Turn
+from agent.checkpointer import LatestCheckpointer
+from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.conversation import Block, Done, Failed, Notice, Text
-from agent.event_mapper import Flow
+from agent.event_mapper import EventMapper
 from agent.models.errors import ModelFailure
-from agent.models.openai_stream import WINDOW
-from agent.repair import repair
-from agent.resume import Finished, Graph, Stale, Work, enter
-from agent.title import Titles
-from agent.user_message import Humans
+from agent.models.openai_stream import MERGE_WINDOW_SECONDS
+from agent.repair import repair_state
+from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn
+from agent.title import TitleMaker
+from agent.user_message import MessageFormatter
 
 log = logging.getLogger(__name__)
 
-RECURSION = 10_000  # supersteps; the cap on model calls and the loop policy end a turn long before
+RECURSION_LIMIT = 10_000  # supersteps; the cap on model calls and the loop policy end a turn long before
 
 
 class Agent:
@@ -32,10 +32,10 @@ class Agent:
         self,
         graphs: Mapping[str, Graph],
         lead: str,
-        checkpoints: Checkpoints,
-        humans: Humans,
+        checkpoints: LatestCheckpointer,
+        humans: MessageFormatter,
         needs_sandbox: frozenset[str],
-        titles: Titles,
+        titles: TitleMaker,
         closers: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:
         self.lead = lead
@@ -46,17 +46,17 @@ class Agent:
         self._titles = titles
         self._closers = closers
 
-    async def run(self, turn: Turn, desk: Desk) -> AsyncGenerator[Block, None]:
+    async def run(self, turn: Turn, desk: TurnContext) -> AsyncGenerator[Block, None]:
         """Do the turn. Ends with exactly one Done (done, waiting or failed); a failure is a Failed before it.
 
         Cancelling the task that iterates, or closing the iterator, stops the model and the tools at once; `repair`
         must follow. Each turn belongs into a task of its own.
         """
-        WINDOW.set(turn.window)
-        flow = Flow(desk, self._needs_sandbox)
+        MERGE_WINDOW_SECONDS.set(turn.window)
+        flow = EventMapper(desk, self._needs_sandbox)
         failed: Failed | None = None
         try:
-            async with aclosing(self._work(turn, desk, flow)) as blocks:
+            async with aclosing(self._run_graph(turn, desk, flow)) as blocks:
                 async for block in blocks:
                     yield block
             if flow.asks:  # the bot forgets the ledger now: what finished beside the question must be on the disk
@@ -75,27 +75,27 @@ class Agent:
             yield failed
         yield Done("failed" if failed else "waiting" if flow.asks else "done", desk.meter.total)
 
-    async def _work(self, turn: Turn, desk: Desk, flow: Flow) -> AsyncGenerator[Block, None]:
+    async def _run_graph(self, turn: Turn, desk: TurnContext, flow: EventMapper) -> AsyncGenerator[Block, None]:
         graph = self._graphs.get(turn.model or self.lead)
         if graph is None:
             yield Notice("model", f"The model {turn.model} is no longer configured; {self.lead} answers instead.")
             graph = self._graphs[self.lead]
-        config = _config(turn.conversation)
-        match await enter(graph, config, turn, self._humans):
-            case Finished(answer, files):
+        config = _graph_config(turn.conversation)
+        match await enter_turn(graph, config, turn, self._humans):
+            case AlreadyFinished(answer, files):
                 for file in files:
                     yield file
                 yield Text(answer.text, answer.id or "")
-            case Stale(open_):
+            case QuestionClosed(open_):
                 yield Notice("stale", "That question is answered already; this one is still open.")
-                for ask in flow.ask(open_):
+                for ask in flow.open_questions(open_):
                     yield ask
-            case Work(given, calls, files, answered):
+            case GraphInput(given, calls, files, answered):
                 for file in files:
                     yield file
                 if answered:
                     yield Text(answered, "answered")
-                for step in flow.begin(calls):
+                for step in flow.begin_calls(calls):
                     yield step
                 events = graph.astream(
                     given,
@@ -106,14 +106,14 @@ class Agent:
                 )
                 async with aclosing(events):  # type: ignore[type-var]  # an async generator behind the type AsyncIterator
                     async for mode, event in events:
-                        for block in flow.take(mode, event):
+                        for block in flow.map_event(mode, event):
                             yield block
 
-    async def repair(self, conversation: str, partial: str = "", heard: Sequence[Input] = ()) -> None:
+    async def repair(self, conversation: str, partial: str = "", heard: Sequence[UserInput] = ()) -> None:
         """After a stop: finished tool results are kept, the other calls answered, what was `heard` during the turn kept
         and `partial` text kept and marked."""
         messages = [self._humans.message(item) for item in heard]
-        await repair(self._graphs[self.lead], _config(conversation), partial, messages)
+        await repair_state(self._graphs[self.lead], _graph_config(conversation), partial, messages)
 
     async def forget(self, conversation: str) -> None:
         """Delete what the agent remembers of a conversation."""
@@ -126,7 +126,7 @@ class Agent:
 
     async def title(self, text: str, meter: Meter) -> str:
         """The title that a model makes."""
-        return await self._titles.title(text, meter)
+        return await self._titles.make_title(text, meter)
 
     async def close(self) -> None:
         """Close the connections to the models."""
@@ -134,5 +134,5 @@ class Agent:
             await close()
 
 
-def _config(conversation: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": conversation}, "recursion_limit": RECURSION}
+def _graph_config(conversation: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": conversation}, "recursion_limit": RECURSION_LIMIT}

@@ -17,15 +17,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.storage.database import Store, StoreError
+from bot.storage.database import Database, StorageError
 from bot.storage.disk_reserve import set_aside
 from sandbox.base import SandboxError, SandboxProvider
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.folders import PlainFolders
-from sandbox.disk.quota import Disk
-from sandbox.docker.provider import Docker
+from sandbox.disk.quota import QuotaProvider
+from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
-from sandbox.settings import Settings
+from sandbox.settings import SandboxSettings
 
 SPACE = "for i in $(seq 5000); do fallocate -l 50M x$i || fallocate -l 64K y$i; done; sleep 60"
 ATTACKS = {
@@ -76,14 +76,14 @@ class Floor:
             last = now
 
 
-async def attack(provider: SandboxProvider, store: Store, place: Path, command: str) -> None:
+async def attack(provider: SandboxProvider, store: Database, place: Path, command: str) -> None:
     """Print what a neighbour and the service meet meanwhile."""
     writes, files, floor = Seen(), Seen(), Floor(place)
 
     async def write() -> bool:
         try:
             await store.run(lambda execute: execute("INSERT INTO t VALUES (randomblob(2000))", {}))
-        except StoreError:
+        except StorageError:
             return False
         return True
 
@@ -127,14 +127,14 @@ async def main(kind: str, image: str, megabytes: int) -> None:
         subprocess.run(["mkfs.ext4", "-q", "-m", "0", disk], check=True)
         subprocess.run(["mount", "-o", "loop", disk, place], check=True)
         inner: SandboxProvider = (
-            Docker(DockerSettings(Path("skills"), state=Path(scratch) / "state", image=image))
+            DockerProvider(DockerSettings(Path("skills"), state=Path(scratch) / "state", image=image))
             if kind == "docker"
-            else Bubblewrap(Settings(Path("skills")))
+            else BubblewrapProvider(SandboxSettings(Path("skills")))
         )
-        provider = Disk(inner, PlainFolders(place / "threads", 4096))
+        provider = QuotaProvider(inner, PlainFolders(place / "threads", 4096))
         watching = asyncio.create_task(provider.watch())
         try:
-            async with Store(place / "fawn.db") as store:
+            async with Database(place / "fawn.db") as store:
                 await store.run(lambda execute: execute("CREATE TABLE t(x)", {}))
                 await set_aside({place / "fawn.db": store})
                 for name, command in ATTACKS.items():

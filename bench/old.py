@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bench.harness import Job, Row, World, median, ms, new_chats, show
 from bench.latency import FAST
-from bot.storage.migrate import migrate
+from bot.storage.migrate import migrate_database
 from tests.fakes.telegram import TOKEN
 
 ROWS = 1_000_000  # of a quarter each: messages, runs, replies, posts
@@ -50,7 +50,7 @@ _TABLES = (
 def age(data: Path) -> None:
     """Make a data folder that was in use for a long time."""
     data.mkdir()
-    migrate(data / "fawn.db")
+    migrate_database(data / "fawn.db")
     connection = sqlite3.connect(data / "fawn.db")
     account, turns = f"telegram:{TOKEN.partition(':')[0]}:", ROWS // 4
     values = {"turns": turns, "chats": CHATS, "account": account, "then": time.time() - turns - 3600}

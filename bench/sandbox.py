@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.loop_images import conversation_folders
-from sandbox.disk.quota import Disk
+from sandbox.disk.quota import QuotaProvider
 from sandbox.disk.safe_files import read_file, write_file
-from sandbox.docker.client import Engine
-from sandbox.docker.provider import Docker
+from sandbox.docker.client import DockerEngine
+from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
-from sandbox.settings import Settings
+from sandbox.settings import SandboxSettings
 
 ONE_SHOT = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin"]
 ONE_SHOT += ["--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev"]
@@ -43,7 +43,7 @@ async def process(*argv: str) -> None:
     assert await started.wait() == 0
 
 
-async def execute(engine: Engine, container: str) -> None:
+async def execute(engine: DockerEngine, container: str) -> None:
     """A `docker exec` as the SDK does it: create, start, read to the end, exit code."""
 
     def work(client: Any) -> None:  # docker.APIClient
@@ -51,12 +51,12 @@ async def execute(engine: Engine, container: str) -> None:
         client.exec_start(made)
         assert client.exec_inspect(made)["ExitCode"] == 0
 
-    await engine.ask(work)
+    await engine.run_sdk(work)
 
 
-async def container_with(engine: Engine, folder: Path) -> str:
+async def container_with(engine: DockerEngine, folder: Path) -> str:
     """The container that has something of this folder mounted."""
-    for one in await engine.labelled("fawn.instance"):
+    for one in await engine.list_labelled("fawn.instance"):
         if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id)):
             return one.id
     raise LookupError(folder)
@@ -91,7 +91,7 @@ async def starts(provider: SandboxProvider, scratch: Path, rounds: int = 10) -> 
     return times
 
 
-async def single(provider: SandboxProvider, scratch: Path, rounds: int, engine: Engine | None) -> None:
+async def single(provider: SandboxProvider, scratch: Path, rounds: int, engine: DockerEngine | None) -> None:
     """One sandbox, one thing at a time."""
     first = await starts(provider, scratch)
     async with provider.acquire("one", scratch / "one") as sandbox:
@@ -150,13 +150,13 @@ async def main(kind: str, image: str, disk: str, rounds: int, many: int) -> None
     """Print the table."""
     with tempfile.TemporaryDirectory(prefix="fawn-bench-") as place:
         scratch = Path(place)
-        engine = Engine(HOST) if kind == "docker" else None
+        engine = DockerEngine(HOST) if kind == "docker" else None
         inner: SandboxProvider = (
-            Docker(DockerSettings(Path("skills"), state=scratch / "state", image=image, live=many + 10))
+            DockerProvider(DockerSettings(Path("skills"), state=scratch / "state", image=image, live=many + 10))
             if engine
-            else Bubblewrap(Settings(Path("skills"), live=many + 10))
+            else BubblewrapProvider(SandboxSettings(Path("skills"), live=many + 10))
         )
-        provider = Disk(inner, conversation_folders(scratch, 64, images=disk == "images"))
+        provider = QuotaProvider(inner, conversation_folders(scratch, 64, images=disk == "images"))
         try:
             await provider.check()
             await single(provider, scratch, rounds, engine)

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.models.settings import AgentFault
-from bot.config.loader import ConfigError, load, secrets
+from agent.models.settings import AgentConfigError
+from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.schema import Config
 from bot.version import VERSION
 from sandbox.base import SandboxUnavailable
@@ -25,11 +25,11 @@ UNLIMITED_DESCRIPTORS = 65_536  # asked for where the system has no limit of its
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit code (0 well, 1 not well, 2 configuration, 3 data_dir taken, 4 not running)."""
-    arguments = parser().parse_args(argv)
+    arguments = command_line_parser().parse_args(argv)
     if arguments.do is None:  # asked for before there is anything to configure
-        return _manifest()
+        return _print_slack_manifest()
     try:
-        config = load(Path(arguments.config) if arguments.config else None)
+        config = load_config(Path(arguments.config) if arguments.config else None)
         code: int = arguments.do(arguments, config)
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
-def parser() -> argparse.ArgumentParser:
+def command_line_parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
     top.add_argument("--version", action="version", version=f"fawn {VERSION}")
@@ -51,19 +51,21 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(do=do, **more)
         return command
 
-    add("run", "the service: every configured channel, and the console on a terminal", _serve, alone=False)
-    add("chat", "the console alone", _serve, alone=True)
-    add("check", "look at configuration, tokens, models and sandbox; each fault with its fix", _check)
-    add("status", "how the running service is", _status)
-    dead = add("dead", "replies that were refused and events that could not be read", _operate, group="dead")
+    add("run", "the service: every configured channel, and the console on a terminal", _run_service, alone=False)
+    add("chat", "the console alone", _run_service, alone=True)
+    add("check", "look at configuration, tokens, models and sandbox; each fault with its fix", _run_check)
+    add("status", "how the running service is", _print_status)
+    dead = add("dead", "replies that were refused and events that could not be read", _run_operation, group="dead")
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="which one, as `list` names it")
-    pair = add("pair", "who may talk to the bot by pairing", _operate, group="pair")
+    pair = add("pair", "who may talk to the bot by pairing", _run_operation, group="pair")
     pair.add_argument("action", choices=("list", "accept", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whom to revoke")
-    backup = add("backup", "write databases and threads' folders into a .tar.gz", _operate, group="", action="backup")
+    backup = add(
+        "backup", "write databases and threads' folders into a .tar.gz", _run_operation, group="", action="backup"
+    )
     backup.add_argument("words", nargs=1, metavar="FILE")
-    box = add("sandbox", "make the image that Docker sandboxes run", _build)
+    box = add("sandbox", "make the image that Docker sandboxes run", _build_sandbox_image)
     box.add_argument("action", choices=("build",))
     box.add_argument("--base", metavar="IMAGE", default="", help="instead of python:3.12-slim; Debian, with Python")
     box.add_argument("--libreoffice", action="store_true", help="with LibreOffice, 500 MB more")
@@ -76,24 +78,24 @@ def parser() -> argparse.ArgumentParser:
 # ------------------------------------------------------------ the service
 
 
-def _serve(arguments: argparse.Namespace, config: Config) -> int:
+def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     from bot import log
     from bot.data_dir import close_to_others
-    from bot.storage.database import DataLock, Locked
+    from bot.storage.database import DataDirLocked, DataLock
 
-    connects = _connects(config, alone=arguments.alone)
+    connects = _channel_connectors(config, alone=arguments.alone)
     quiet = "console" in connects
     with ExitStack() as stack:
         try:
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(DataLock(config.data_dir))
-        except Locked as error:
+        except DataDirLocked as error:
             print(f"fawn: {config.data_dir}: {error}", file=sys.stderr)
             return TAKEN
         except OSError as error:
             print(f"fawn: data_dir cannot be used: {error}", file=sys.stderr)
             return FAULT
-        log.setup(config.log, secrets(config), config.data_dir / "fawn.log" if quiet else None)
+        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if quiet else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()
         return _guarded(config, connects, banner=quiet)
@@ -104,8 +106,8 @@ def _guarded(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
     from bot.storage.migrate import DatabaseFault
 
     try:
-        return _run(config, connects, banner=banner)
-    except (AgentFault, SandboxUnavailable) as error:
+        return _run_app(config, connects, banner=banner)
+    except (AgentConfigError, SandboxUnavailable) as error:
         print(f"fawn: {error}", file=sys.stderr)
         return CONFIG
     except DatabaseFault as error:
@@ -122,31 +124,31 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _run(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
+def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
     import uvloop
 
     from bot.app import App
-    from bot.model_discovery import named
+    from bot.model_discovery import name_models
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         if not all(model.model for model in config.models):  # a local server needs no more than its URL
-            config = replace(config, models=runner.run(named(config.models)))
+            config = replace(config, models=runner.run(name_models(config.models)))
         if banner:
-            print(runner.run(_banner(config)), flush=True)
+            print(runner.run(_print_banner(config)), flush=True)
         return runner.run(App(config, connects).run())
 
 
-async def _banner(config: Config) -> str:
+async def _print_banner(config: Config) -> str:
     """The first lines on a terminal: who answers, and with what sandbox. Raises SandboxUnavailable."""
-    from bot.app import folders, models, sandbox_settings
-    from sandbox.select import choose
+    from bot.app import folders, model_labels, sandbox_settings
+    from sandbox.select import select_provider
 
-    provider, sandbox = await choose(config.sandbox.provider, sandbox_settings(config), folders(config))
+    provider, sandbox = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
-    return f"Fawn {VERSION} · model: {next(iter(models(config).values()))} · {config.source}\n{sandbox}"
+    return f"Fawn {VERSION} · model: {next(iter(model_labels(config).values()))} · {config.source}\n{sandbox}"
 
 
-def _connects(config: Config, *, alone: bool) -> dict[str, Any]:
+def _channel_connectors(config: Config, *, alone: bool) -> dict[str, Any]:
     """Channel name → what connects it. The console joins on a terminal, and when there is no other channel."""
     connects: dict[str, Any] = {}
     for entry in () if alone else config.channels:
@@ -154,7 +156,9 @@ def _connects(config: Config, *, alone: bool) -> dict[str, Any]:
     if "console" not in connects and (not connects or (sys.stdin and sys.stdin.isatty())):
         from channels import console
 
-        given = next((entry.settings for entry in config.channels if entry.name == "console"), console.Settings())
+        given = next(
+            (entry.settings for entry in config.channels if entry.name == "console"), console.ConsoleSettings()
+        )
         connects["console"] = partial(console.connect, given)
     return connects
 
@@ -162,23 +166,23 @@ def _connects(config: Config, *, alone: bool) -> dict[str, Any]:
 # ------------------------------------------------------------ the rest
 
 
-def _check(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin.doctor import check, render
+def _run_check(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.admin.doctor import render_findings, run_checks
 
-    findings = asyncio.run(check(config))
-    print(render(findings))
+    findings = asyncio.run(run_checks(config))
+    print(render_findings(findings))
     return OK if all(finding.ok for finding in findings) else CONFIG
 
 
-def _status(arguments: argparse.Namespace, config: Config) -> int:
+def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import operations
 
     try:
-        report = asyncio.run(operations.call(config.data_dir, "status", {}))
+        report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         print(error, file=sys.stderr)
         return NOT_RUNNING
-    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {_state(report)}")
+    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {_status_exit_code(report)}")
     print(f"model: {report['model']}\n{report['sandbox']}")
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
@@ -187,25 +191,25 @@ def _status(arguments: argparse.Namespace, config: Config) -> int:
     return OK if report["healthy"] else FAULT
 
 
-def _state(report: dict[str, Any]) -> str:
+def _status_exit_code(report: dict[str, Any]) -> str:
     if not report["ready"]:
         return "starting, the agent is being loaded"
     return "well" if report["healthy"] else "NOT WELL"
 
 
-def _manifest() -> int:
-    from channels.slack import manifest
+def _print_slack_manifest() -> int:
+    from channels.slack import app_manifest
 
-    print(manifest())
+    print(app_manifest())
     return OK
 
 
-def _build(arguments: argparse.Namespace, config: Config) -> int:
+def _build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
     from sandbox.base import SandboxError
-    from sandbox.docker.image_build import build
+    from sandbox.docker.image_build import build_image
 
     try:
-        built = build(
+        built = build_image(
             config.sandbox.docker_host, config.sandbox.image, arguments.base, libreoffice=arguments.libreoffice
         )
         asyncio.run(built)
@@ -216,13 +220,13 @@ def _build(arguments: argparse.Namespace, config: Config) -> int:
     return OK
 
 
-def _operate(arguments: argparse.Namespace, config: Config) -> int:
+def _run_operation(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import cli
 
     words = arguments.words
     if arguments.action == "backup":  # the service has another working directory
         words = [str(Path(words[0]).absolute())]
-    return asyncio.run(cli.run(config.data_dir, arguments.group, arguments.action, words))
+    return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
 
 
 if __name__ == "__main__":

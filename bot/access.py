@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.conversation import Message
-from bot.config.schema import Access
+from bot.config.schema import AccessConfig
 from bot.storage.database import Execute, Row
 
-CODE_SECONDS = 3600.0
-_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I
+PAIRING_CODE_SECONDS = 3600.0
+_CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedPerson:
     """The person behind an accepted code, and where they asked."""
 
     channel: str
@@ -24,25 +24,25 @@ class Paired:
     thread: str
 
 
-class Doors:
+class AccessPolicy:
     """The access rules of every channel, and the people that pairing let in."""
 
-    def __init__(self, rules: Mapping[str, Access]) -> None:
+    def __init__(self, rules: Mapping[str, AccessConfig]) -> None:
         self._rules = rules
 
-    def rule(self, channel: str) -> Access:
+    def rules_for(self, channel: str) -> AccessConfig:
         """The rules of one channel; the strictest where none are configured."""
-        return self._rules.get(channel, Access(pairing=False))
+        return self._rules.get(channel, AccessConfig(pairing=False))
 
-    def operator(self, channel: str, person: str) -> bool:
+    def is_operator(self, channel: str, person: str) -> bool:
         """May this person act for others (stop their turns, …)?"""
-        return person in self.rule(channel).operators
+        return person in self.rules_for(channel).operators
 
     def may_talk(self, execute: Execute, message: Message) -> bool:
         """May this person talk to the bot in this chat? `allow` names people, chats or workspaces; somebody from
         outside the team must be named themselves, or the chat; a bot must be named itself."""
         channel, author, place = message.thread.channel, message.author, message.thread
-        rule = self.rule(channel)
+        rule = self.rules_for(channel)
         if author.id in {*rule.allow, *rule.operators}:
             return True
         if author.bot:
@@ -61,7 +61,7 @@ class Doors:
         One code a person and an hour: who writes again before it runs out is not told again.
         """
         channel, author = message.thread.channel, message.author
-        if not message.private or not self.rule(channel).pairing or author.bot:
+        if not message.private or not self.rules_for(channel).pairing or author.bot:
             return ""
         rows = execute(
             "SELECT until FROM people WHERE channel=:channel AND person=:person AND until>:now",
@@ -69,7 +69,7 @@ class Doors:
         )
         if rows:
             return ""
-        code = "".join(secrets.choice(_LETTERS) for _ in range(8))
+        code = "".join(secrets.choice(_CODE_LETTERS) for _ in range(8))
         execute(
             "INSERT INTO people(channel, person, name, code, until, thread)"
             " VALUES (:channel, :person, :name, :code, :until, :thread)"
@@ -80,7 +80,7 @@ class Doors:
                 "person": author.id,
                 "name": author.name,
                 "code": code,
-                "until": now + CODE_SECONDS,
+                "until": now + PAIRING_CODE_SECONDS,
                 "thread": str(message.thread),
             },
         )
@@ -90,14 +90,14 @@ class Doors:
         )
 
 
-def accept(execute: Execute, code: str, now: float) -> Paired | None:
+def accept_pairing(execute: Execute, code: str, now: float) -> PairedPerson | None:
     """Let the person with this code in; None when the code is unknown, used or too old."""
     rows = execute(
         "UPDATE people SET allowed=1, code='', until=0 WHERE code=:code AND code<>'' AND until>:now"
         " RETURNING channel, person, name, thread",
         {"code": code.strip().upper(), "now": now},
     )
-    return Paired(**dict(rows[0])) if rows else None
+    return PairedPerson(**dict(rows[0])) if rows else None
 
 
 def notify_after(execute: Execute, channel: str, person: str, default: float) -> float | None:
@@ -110,7 +110,7 @@ def notify_after(execute: Execute, channel: str, person: str, default: float) ->
     return seconds if seconds > 0 else None
 
 
-def revoke(execute: Execute, channel: str, person: str) -> bool:
+def revoke_pairing(execute: Execute, channel: str, person: str) -> bool:
     """Take the permission or the code that pairing gave; False when there was none."""
     rows = execute(
         "DELETE FROM people WHERE channel=:channel AND person=:person AND (allowed=1 OR code<>'') RETURNING person",
@@ -119,7 +119,7 @@ def revoke(execute: Execute, channel: str, person: str) -> bool:
     return bool(rows)
 
 
-def known(execute: Execute, now: float) -> list[Row]:
+def list_paired(execute: Execute, now: float) -> list[Row]:
     """Everybody that pairing knows: allowed people, and codes that still wait."""
     return list(
         execute(

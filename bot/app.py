@@ -21,31 +21,31 @@ from typing import TYPE_CHECKING, Any
 
 from agent.conversation import Kind
 from bot import commands, inbox
-from bot.access import Doors
+from bot.access import AccessPolicy
 from bot.admin import operations
-from bot.admin.status import Status
+from bot.admin.status import ServiceStatus
 from bot.background import run_forever
-from bot.commands import Commands
-from bot.config.schema import Access, Config
+from bot.commands import CommandRunner
+from bot.config.schema import AccessConfig, Config
 from bot.inbox import Arrived, Inbox
 from bot.outbox import Outbox
 from bot.retention import Retention
-from bot.scheduler import Threads
+from bot.scheduler import Scheduler
 from bot.storage import runs
-from bot.storage.database import Execute, Store, StoreError
+from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare
-from bot.storage.watermarks import StoredPast
-from bot.turn_runner import Turns
+from bot.storage.watermarks import StoredCatchUp
+from bot.turn_runner import TurnRunner
 from channels.base import Channel, ChannelError
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.loop_images import conversation_folders
-from sandbox.disk.quota import Disk
+from sandbox.disk.quota import QuotaProvider
 from sandbox.docker.spec import DockerSettings
-from sandbox.network.preview import Preview
-from sandbox.select import choose
-from sandbox.settings import Settings
+from sandbox.network.preview import PreviewServer
+from sandbox.select import select_provider
+from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
     from agent.factory import Show
@@ -72,13 +72,13 @@ class App:
         self._deaf = asyncio.Event()  # channels take nothing new
         self._released = asyncio.Event()  # channels may disconnect
         self._working = asyncio.Event()  # the agent is there, turns are taken
-        self._threads: Threads | None = None
-        self._commands: Commands
+        self._threads: Scheduler | None = None
+        self._commands: CommandRunner
         self._outbox: Outbox
-        self._status: Status
-        self._past: StoredPast
+        self._status: ServiceStatus
+        self._past: StoredCatchUp
         self._folders = folders(config)
-        self.models = models(config)
+        self.models = model_labels(config)
 
     async def run(self) -> int:
         """Serve until SIGTERM, SIGINT or the end of the console. Returns the exit code.
@@ -91,26 +91,26 @@ class App:
         data_dir = self._config.data_dir
         async with AsyncExitStack() as stack:
             store, checkpoints = await _open(data_dir, stack)
-            doors = Doors(
-                {"console": Access(open=True)} | {entry.name: entry.access for entry in self._config.channels}
+            doors = AccessPolicy(
+                {"console": AccessConfig(open=True)} | {entry.name: entry.access for entry in self._config.channels}
             )
             self._outbox = Outbox(store, self._channels.get, self._config.limits)
-            self._status = Status(store, self._channels, tuple(self._connects), self.models)
-            self._commands = Commands(store, doors, self, self._outbox.wake)
-            self._past = StoredPast(store, self._config.catch_up)
+            self._status = ServiceStatus(store, self._channels, tuple(self._connects), self.models)
+            self._commands = CommandRunner(store, doors, self, self._outbox.wake)
+            self._past = StoredCatchUp(store, self._config.catch_up)
             entrance = Inbox(store, doors, self._config.limits, self)
             table = {
                 **operations.Operations(store, data_dir, self._folders, self.wake).table(),
                 "status": self._status.report,
             }
-            await stack.enter_async_context(operations.door(data_dir, table))
+            await stack.enter_async_context(operations.serve_control_socket(data_dir, table))
             try:
-                await self._serve(store, checkpoints, entrance)
+                await self._run_tasks(store, checkpoints, entrance)
             except ExceptionGroup as group:  # one fault of the configuration is told as itself
-                raise _alone(group) from None
+                raise _single_error(group) from None
         return 0
 
-    async def _serve(self, store: Store, checkpoints: Store, entrance: Inbox) -> None:
+    async def _run_tasks(self, store: Database, checkpoints: Database, entrance: Inbox) -> None:
         data_dir = self._config.data_dir
         databases = {data_dir / "fawn.db": store, data_dir / "checkpoints.db": checkpoints}
         async with asyncio.TaskGroup() as group:
@@ -119,7 +119,7 @@ class App:
             side = [
                 group.create_task(self._outbox.serve(), name="outbox"),
                 group.create_task(self._commands.serve(), name="commands"),
-                group.create_task(self._work(store, checkpoints), name="work"),
+                group.create_task(self._run_turns(store, checkpoints), name="work"),
                 group.create_task(set_aside(databases), name="reserve"),
             ]
             await self._stop.wait()
@@ -129,7 +129,7 @@ class App:
                 await self._threads.close(self._config.limits.grace_seconds)
             try:
                 async with asyncio.timeout(DELIVER):
-                    await self._outbox.idle()
+                    await self._outbox.wait_until_idle()
             except TimeoutError:
                 log.warning("app.undelivered — a restart delivers the rest")
             self._released.set()
@@ -137,25 +137,26 @@ class App:
                 task.cancel()
         log.info("app.stopped")
 
-    async def _work(self, store: Store, checkpoints: Store) -> None:
+    async def _run_turns(self, store: Database, checkpoints: Database) -> None:
         """Build the agent (its import takes a second and a half, while channels listen already), then take turns."""
         config = self._config
         (engine, self._status.sandbox), _ = await asyncio.gather(
-            choose(config.sandbox.provider, sandbox_settings(config), self._folders), asyncio.to_thread(_import_agent)
+            select_provider(config.sandbox.provider, sandbox_settings(config), self._folders),
+            asyncio.to_thread(_import_agent),
         )
         log.info(self._status.sandbox)
-        provider = Disk(engine, self._folders)
-        await self._folders.adopt()
+        provider = QuotaProvider(engine, self._folders)
+        await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            show = await self._show(stack)
-            agent = await self._build(checkpoints, commands=provider.runs_commands, show=show)
+            show = await self._start_preview(stack)
+            agent = await self._build_agent(checkpoints, commands=provider.runs_commands, show=show)
             _settle_memory()
             log.info("app.ready models=%s", ",".join(self.models))
-            turns = Turns(
+            turns = TurnRunner(
                 store, agent, provider, self._folders, self._outbox, self._channels.get, config.data_dir, config.limits
             )
-            self._threads = self._status.threads = Threads(store, turns, config.limits)
+            self._threads = self._status.threads = Scheduler(store, turns, config.limits)
             self._working.set()
             stack.push_async_callback(agent.close)
             stack.push_async_callback(turns.titles.close)
@@ -164,20 +165,20 @@ class App:
                 group.create_task(self._threads.serve(), name="threads")
                 group.create_task(retention.serve(), name="retention")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
-                reap = partial(_reap, provider, config.sandbox.idle_minutes * 60)
+                reap = partial(_reap_sandboxes, provider, config.sandbox.idle_minutes * 60)
                 group.create_task(run_forever("reaper", reap), name="reaper")
 
-    async def _show(self, stack: AsyncExitStack) -> Show | None:
+    async def _start_preview(self, stack: AsyncExitStack) -> Show | None:
         """Serve links to what runs in sandboxes, if the operator wants that."""
         if not self._config.sandbox.preview.enabled:
             return None
-        return (await stack.enter_async_context(Preview(self._config.sandbox.preview))).show
+        return (await stack.enter_async_context(PreviewServer(self._config.sandbox.preview))).make_link
 
-    async def _build(self, checkpoints: Store, *, commands: bool, show: Show | None) -> Agent:
-        from agent.factory import Plan, build_agent
+    async def _build_agent(self, checkpoints: Database, *, commands: bool, show: Show | None) -> Agent:
+        from agent.factory import AgentSettings, build_agent
 
         config = self._config
-        plan = Plan(
+        plan = AgentSettings(
             lead=config.roles.lead,
             title=config.roles.title,
             summary=config.roles.summary,
@@ -201,7 +202,7 @@ class App:
             try:
                 async with connect() as channel:
                     self._channels[name] = channel
-                    if await self._listen(channel, entrance):
+                    if await self._listen_until_stop(channel, entrance):
                         return
             except Exception as error:  # the boundary of one channel
                 level = logging.WARNING if isinstance(error, (ChannelError, OSError)) else logging.ERROR
@@ -213,7 +214,7 @@ class App:
                 async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 — jitter
                     await self._deaf.wait()
 
-    async def _listen(self, channel: Channel, entrance: Inbox) -> bool:
+    async def _listen_until_stop(self, channel: Channel, entrance: Inbox) -> bool:
         """Listen until the stop, then stay connected until the last reply is out. False: start the channel again."""
         listening = asyncio.create_task(channel.listen(entrance.receive, self._past), name=f"listen {channel.name}")
         announcing = asyncio.create_task(self._announce(channel), name=f"announce {channel.name}")
@@ -235,7 +236,7 @@ class App:
 
     async def _announce(self, channel: Channel) -> None:
         try:
-            await channel.announce(commands.listed())
+            await channel.announce(commands.listed_commands())
         except ChannelError as error:  # a list of commands is a comfort; the channel works without
             log.warning("channel.announce name=%s reason=%s", channel.name, error)
 
@@ -244,8 +245,8 @@ class App:
         if not sys.stdin.isatty():
             await self._working.wait()
             if self._threads:
-                await self._threads.idle()
-            await self._outbox.idle()
+                await self._threads.wait_until_idle()
+            await self._outbox.wait_until_idle()
         self._stop.set()
 
     # ------------------------------------------------------------ what commands may ask (`bot.commands.Service`)
@@ -257,12 +258,12 @@ class App:
 
     def status(self) -> str:
         """A few lines about the service."""
-        return self._status.words()
+        return self._status.describe()
 
     def stop(self, run: int, by: str) -> None:
         """Cancel a run's work."""
         if self._threads:
-            self._threads.stop(run, by)
+            self._threads.stop_run(run, by)
 
     def wake(self) -> None:
         """The store was changed from outside a channel."""
@@ -280,26 +281,26 @@ class App:
             self._commands.wake()
         if arrived.said:
             self._outbox.wake()
-        if self._threads and kinds & set(inbox.WORK):
+        if self._threads and kinds & set(inbox.TURN_KINDS):
             self._threads.arrived(arrived.accepted)
 
 
-async def _open(data_dir: Path, stack: AsyncExitStack) -> tuple[Store, Store]:
+async def _open(data_dir: Path, stack: AsyncExitStack) -> tuple[Database, Database]:
     """Both databases, at this version's schema. Raises DatabaseFault."""
     if backup := await asyncio.to_thread(prepare, data_dir):
         log.info("store.migrated backup=%s", backup.name)
     try:
-        store = await stack.enter_async_context(Store(data_dir / "fawn.db"))
-        checkpoints = await stack.enter_async_context(Store(data_dir / "checkpoints.db"))
-        await store.run(_begin)
-    except (sqlite3.Error, StoreError) as error:
+        store = await stack.enter_async_context(Database(data_dir / "fawn.db"))
+        checkpoints = await stack.enter_async_context(Database(data_dir / "checkpoints.db"))
+        await store.run(_release_previous_process)
+    except (sqlite3.Error, StorageError) as error:
         raise DatabaseFault.of(error) from error
     return store, checkpoints
 
 
-def _begin(execute: Execute) -> None:
-    runs.take_over(execute)
-    inbox.regather(execute, time.time())
+def _release_previous_process(execute: Execute) -> None:
+    runs.release_all(execute)
+    inbox.extend_bundle_wait(execute, time.time())
 
 
 def _import_agent() -> None:
@@ -318,13 +319,13 @@ def _settle_memory() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-async def _reap(provider: SandboxProvider, idle: float) -> None:
+async def _reap_sandboxes(provider: SandboxProvider, idle: float) -> None:
     await asyncio.sleep(REAP_EVERY)
     if keys := await provider.reap(idle):
         log.info("sandbox.reaped count=%d", len(keys))
 
 
-def models(config: Config) -> dict[str, str]:
+def model_labels(config: Config) -> dict[str, str]:
     """Name → label of every model that can be chosen, the lead first; the demo when none is configured."""
     named = {settings.name: settings.label for settings in config.models} or {"demo": "Built-in demo"}
     lead = config.roles.lead
@@ -340,7 +341,7 @@ def folders(config: Config) -> ConversationFolders:
 def sandbox_settings(config: Config) -> DockerSettings:
     """What the sandbox providers need of the configuration."""
     sandbox = config.sandbox
-    same: dict[str, Any] = {each.name: getattr(sandbox, each.name) for each in fields(Settings)}
+    same: dict[str, Any] = {each.name: getattr(sandbox, each.name) for each in fields(SandboxSettings)}
     return DockerSettings(
         **{**same, "skills": Path(sandbox.skills)},
         state=config.data_dir / "sandbox",
@@ -350,6 +351,6 @@ def sandbox_settings(config: Config) -> DockerSettings:
     )
 
 
-def _alone(group: ExceptionGroup[Exception]) -> Exception:
+def _single_error(group: ExceptionGroup[Exception]) -> Exception:
     only = group.exceptions[0] if len(group.exceptions) == 1 else group
-    return _alone(only) if isinstance(only, ExceptionGroup) and only is not group else only
+    return _single_error(only) if isinstance(only, ExceptionGroup) and only is not group else only

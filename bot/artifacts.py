@@ -11,44 +11,44 @@ from urllib.parse import quote
 
 from agent.conversation import File
 from bot.storage.database import Execute, Row
-from channels.base import OutFile
+from channels.base import OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
-from sandbox.disk.file_threads import file_work
+from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
-from sandbox.inside.search import Bounds
+from sandbox.inside.search import WalkBounds
 
-MOST, MOST_BYTES = 20, 100 << 20  # of one turn's files; the rest stays in outputs/ and is named
+MAX_FILES_PER_TURN, MOST_BYTES = 20, 100 << 20  # of one turn's files; the rest stays in outputs/ and is named
 NOTES = 3  # lines about what cannot be sent
 LATER = "later "  # before the stamp of a file that was named, not sent: it goes out when it is presented
-BOUNDS = Bounds(entries=10_000, path_bytes=1_000, seconds=2.0)
+BOUNDS = WalkBounds(entries=10_000, path_bytes=1_000, seconds=2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class Artifacts:
     """Files to hand over (private copies), the stamps to remember, and sentences about what cannot be sent."""
 
     stamps: Mapping[str, str]
-    files: tuple[OutFile, ...] = ()
+    files: tuple[OutgoingFile, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-async def collect(
+async def collect_artifacts(
     folder: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int
-) -> Collected:
+) -> Artifacts:
     """Copy what is new below `folder`/outputs into `spool`.
 
     `seen` maps path to the stamp that was handed over already; `presented` comes first, in its order, with captions;
     `limit` is the largest file (bytes) the channel takes.
     """
-    return await file_work(_collect, folder / "outputs", spool, seen, presented, limit)
+    return await run_file_work(_collect, folder / "outputs", spool, seen, presented, limit)
 
 
-def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Collected:
+def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Artifacts:
     remove_tree(spool)  # what an interrupted try of this run copied
     refused = _Refused()
-    found = safe_files.snapshot(outputs, BOUNDS, refused.skip)
-    stamps = {path: _stamp(stamp) for path, stamp in found.items() if not stamp.problem}
+    found = safe_files.list_files(outputs, BOUNDS, refused.skip)
+    stamps = {path: _format_stamp(stamp) for path, stamp in found.items() if not stamp.problem}
     unsendable = {_key(path): f"!{stamp.problem}" for path, stamp in found.items() if stamp.problem}
     for path, stamp in found.items():
         if stamp.problem and seen.get(_key(path)) != unsendable[_key(path)]:
@@ -57,12 +57,12 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
     waiting = {path for path, stamp in stamps.items() if seen.get(path) == f"{LATER}{stamp}"} - captions.keys()
     new = [path for path in captions if path in stamps and seen.get(path) != stamps[path]]
     new += sorted(path for path in stamps.keys() - captions.keys() - waiting if seen.get(path) != stamps[path])
-    out: list[OutFile] = []
+    out: list[OutgoingFile] = []
     later: list[str] = []
     room = MOST_BYTES
     for path in new:
         size = found[path].size
-        if len(out) == MOST or (out and limit >= size > room):
+        if len(out) == MAX_FILES_PER_TURN or (out and limit >= size > room):
             later.append(path)
             continue
         target = spool / f"{len(out)}"
@@ -70,17 +70,17 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
             spool.mkdir(mode=0o700, parents=True, exist_ok=True)
             size = safe_files.copy_out(outputs, path, target, min(limit, room) if out else limit)
         except (base.SandboxError, OSError) as error:
-            refused.add(path, _reason(error, size, limit))
+            refused.add(path, _refusal_reason(error, size, limit))
             target.unlink(missing_ok=True)
             continue
         room -= size
-        out.append(OutFile(target, Path(path).name, size, captions.get(path, "")))
+        out.append(OutgoingFile(target, Path(path).name, size, captions.get(path, "")))
     stamps |= {path: f"{LATER}{stamps[path]}" for path in [*later, *waiting]}
     notes = refused.notes(seen)
     if later:
-        most = f"at most {MOST} files and {MOST_BYTES >> 20} MB go out with one answer"
+        most = f"at most {MAX_FILES_PER_TURN} files and {MOST_BYTES >> 20} MB go out with one answer"
         notes.append(f"{len(later)} more files are in outputs/ ({most}); ask for them by name.")
-    return Collected(refused.complete(stamps | unsendable, seen), tuple(out), tuple(notes))
+    return Artifacts(refused.complete(stamps | unsendable, seen), tuple(out), tuple(notes))
 
 
 class _Refused:
@@ -91,10 +91,10 @@ class _Refused:
         self._skipped: list[str] = []
 
     def add(self, path: str, why: str) -> None:
-        self._lines.append(f"Not sent: {_shown(path)} ({why}).")
+        self._lines.append(f"Not sent: {_shown_path(path)} ({why}).")
 
     def skip(self, path: str, why: str) -> None:
-        self._skipped.append(f"Not sent: {_shown(path)} ({why}).")
+        self._skipped.append(f"Not sent: {_shown_path(path)} ({why}).")
 
     def _said(self) -> str:
         return f"!{hashlib.sha256(repr(self._skipped).encode()).hexdigest()}" if self._skipped else ""
@@ -123,21 +123,21 @@ def _key(path: str) -> str:
     return path
 
 
-def _stamp(stamp: safe_files.Stamp) -> str:
+def _format_stamp(stamp: safe_files.Stamp) -> str:
     return f"{stamp.mtime_ns} {stamp.ctime_ns} {stamp.size} {stamp.ino}"
 
 
-def _reason(error: Exception, size: int, limit: int) -> str:
+def _refusal_reason(error: Exception, size: int, limit: int) -> str:
     if size > limit:
         return f"{size / (1 << 20):.0f} MB, over this chat's limit of {limit >> 20} MB"
     return str(error) if isinstance(error, base.SandboxError) else "could not be read"
 
 
-def _shown(path: str) -> str:
-    return f"`{safe_files.shown(path).replace('`', '�')}`"
+def _shown_path(path: str) -> str:
+    return f"`{safe_files.shown_path(path).replace('`', '�')}`"
 
 
-def seen(execute: Execute, conversation: str) -> dict[str, str]:
+def known_stamps(execute: Execute, conversation: str) -> dict[str, str]:
     """What was handed over of this conversation's outputs."""
     rows: Sequence[Row] = execute(
         "SELECT path, stamp FROM outputs WHERE conversation=:conversation", {"conversation": conversation}
@@ -145,7 +145,7 @@ def seen(execute: Execute, conversation: str) -> dict[str, str]:
     return {row["path"]: row["stamp"] for row in rows}
 
 
-def record(execute: Execute, conversation: str, collected: Collected, before: Mapping[str, str]) -> None:
+def record_stamps(execute: Execute, conversation: str, collected: Artifacts, before: Mapping[str, str]) -> None:
     """Remember the stamps, in the transaction that writes the files' outbox rows."""
     for path, stamp in collected.stamps.items():
         if before.get(path) != stamp:

@@ -15,22 +15,22 @@ from typing import BinaryIO, cast
 
 import orjson
 
-from agent.context import Input, Upload
+from agent.context import UploadedFile, UserInput
 from agent.conversation import Attachment, Message
-from bot.config.schema import Limits
+from bot.config.schema import ServiceLimits
 from bot.storage import conversations
-from bot.storage.database import Execute, Store
+from bot.storage.database import Database, Execute
 from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base
 from sandbox.disk import safe_files
-from sandbox.disk.file_threads import file_work
+from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
-TRIES = 4
+MAX_TRIES = 4
 PIECE = 1 << 18  # bytes in memory before they are written
-ENRICH = 5.0  # seconds that a platform gets to tell more about a message
+ENRICH_TIMEOUT_SECONDS = 5.0  # seconds that a platform gets to tell more about a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class Patience:
     piece: float = 30.0
 
 
-class Uploads:
+class Attachments:
     """The uploads of one conversation, below its `folder`; what was stored is remembered until the run ends."""
 
     def __init__(
         self,
-        store: Store,
+        store: Database,
         folders: ConversationFolders,
         conversation: str,
         folder: Path,
-        limits: Limits,
+        limits: ServiceLimits,
         patience: Patience = Patience(),
     ) -> None:
         self._store = store
@@ -61,22 +61,22 @@ class Uploads:
         self._too_big = Refused(f"exceeds the {limits.upload_mb} MB upload limit")
         self._patience = patience
 
-    async def input(self, channel: Channel | None, message: Message, earlier: int = 0) -> Input:
+    async def make_input(self, channel: Channel | None, message: Message, earlier: int = 0) -> UserInput:
         """The message with names, forwarded texts and up to `earlier` messages before it, and its files stored."""
         if channel is not None:
             try:
-                async with asyncio.timeout(ENRICH):
+                async with asyncio.timeout(ENRICH_TIMEOUT_SECONDS):
                     message = await channel.enrich(message, earlier)
             except (ChannelError, TimeoutError) as error:  # it can be answered without
                 log.warning("enrich.failed key=%s reason=%s", message.key, error or "no answer in time")
-        return Input(message, await self.take(channel, message))
+        return UserInput(message, await self.store_attachments(channel, message))
 
-    async def take(self, channel: Channel | None, message: Message) -> tuple[Upload, ...]:
+    async def store_attachments(self, channel: Channel | None, message: Message) -> tuple[UploadedFile, ...]:
         """Fetch and store the message's attachments; a refused one says why, here and in the chat. Never raises for a
         single file."""
         uploads = tuple(
             [
-                await self._one(channel, attachment, f"upload:{message.key}:{index}")
+                await self._store_one(channel, attachment, f"upload:{message.key}:{index}")
                 for index, attachment in enumerate(message.attachments)
             ]
         )
@@ -84,45 +84,47 @@ class Uploads:
             words = "I could not take " + "; ".join(refused) + "."
             key, now = f"upload:{message.key}", time.time()
             await self._store.run(
-                lambda execute: conversations.say(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+                lambda execute: conversations.enqueue_notice(
+                    execute, message.thread, words, key=key, now=now, reply_to=message.id
+                )
             )
         return uploads
 
-    async def _one(self, channel: Channel | None, attachment: Attachment, call: str) -> Upload:
+    async def _store_one(self, channel: Channel | None, attachment: Attachment, call: str) -> UploadedFile:
         if earlier := await self._store.run(lambda execute: _known(execute, self._conversation, call)):
             return earlier
         try:
             upload = await self._get(channel, attachment)
         except Refused as error:
-            upload = Upload(attachment.name, refused=str(error))
+            upload = UploadedFile(attachment.name, refused=str(error))
         except ChannelError as error:
             log.warning("upload.failed name=%s reason=%s", attachment.name, error)
-            upload = Upload(attachment.name, refused="could not be fetched from the chat; please send it again")
+            upload = UploadedFile(attachment.name, refused="could not be fetched from the chat; please send it again")
         except (base.SandboxError, OSError) as error:
             log.warning("upload.failed name=%s reason=%s", attachment.name, error)
             reason = error.strerror if isinstance(error, OSError) else error
-            upload = Upload(attachment.name, refused=f"could not be stored: {reason}")
+            upload = UploadedFile(attachment.name, refused=f"could not be stored: {reason}")
         await self._store.run(lambda execute: _remember(execute, self._conversation, call, upload))
         return upload
 
-    async def _get(self, channel: Channel | None, attachment: Attachment) -> Upload:
+    async def _get(self, channel: Channel | None, attachment: Attachment) -> UploadedFile:
         """From the chat into a file of ours without a name, which nobody need clean up, and from there to the agent."""
         if attachment.size is not None and attachment.size > self._limit:
             raise self._too_big
-        file = await file_work(_draft, self._folder.parent)
+        file = await run_file_work(_draft, self._folder.parent)
         try:
             async with asyncio.timeout(self._patience.whole):
                 await self._fetch(channel, attachment, file)
             async with self._folders.open(self._folder):
-                return await file_work(_save, self._folder, attachment.name, file)
+                return await run_file_work(_save, self._folder, attachment.name, file)
         except TimeoutError:
             minutes = f"{self._patience.whole / 60:.0f} minutes"
             raise Refused(f"did not arrive within {minutes}; please send it again") from None
         finally:
-            await file_work(file.close)
+            await run_file_work(file.close)
 
     async def _fetch(self, channel: Channel | None, attachment: Attachment, file: BinaryIO) -> None:
-        for attempt in range(TRIES):
+        for attempt in range(MAX_TRIES):
             try:
                 if channel is None:
                     raise TryLater("the channel is not connected", 1.0)
@@ -131,7 +133,7 @@ class Uploads:
             except Refused:
                 raise
             except ChannelError as error:
-                if attempt == TRIES - 1:
+                if attempt == MAX_TRIES - 1:
                     raise
                 await asyncio.sleep(min(10.0, error.after if isinstance(error, TryLater) else 0.5 * 2**attempt))
         raise AssertionError("unreachable")
@@ -139,7 +141,7 @@ class Uploads:
     async def _write(self, chunks: AsyncIterator[bytes], file: BinaryIO) -> None:
         """A piece at a time, each of which must come before patience ends: also a trickle comes to an end."""
         size, piece, loop = 0, bytearray(), asyncio.get_running_loop()
-        await file_work(_empty, file)
+        await run_file_work(_empty, file)
         try:
             async with asyncio.timeout(self._patience.piece) as patience:
                 async for chunk in chunks:
@@ -148,12 +150,12 @@ class Uploads:
                         raise self._too_big
                     piece += chunk
                     if len(piece) >= PIECE:
-                        await file_work(file.write, bytes(piece))
+                        await run_file_work(file.write, bytes(piece))
                         piece.clear()
                         patience.reschedule(loop.time() + self._patience.piece)
         except TimeoutError:
             raise TryLater(f"no {PIECE >> 10} KB in {self._patience.piece:.0f} s") from None
-        await file_work(file.write, bytes(piece))
+        await run_file_work(file.write, bytes(piece))
 
 
 def _draft(folder: Path) -> BinaryIO:
@@ -166,23 +168,23 @@ def _empty(file: BinaryIO) -> None:
     file.truncate()
 
 
-def _save(folder: Path, name: str, file: BinaryIO) -> Upload:
+def _save(folder: Path, name: str, file: BinaryIO) -> UploadedFile:
     safe_files.make_folders(folder)
     uploads = folder / "uploads"
     free = safe_files.free_name(uploads, safe_files.safe_name(name))
     file.seek(0)
-    return Upload(free, f"{base.UPLOADS}/{free}", safe_files.copy_in(uploads, free, file))
+    return UploadedFile(free, f"{base.UPLOADS}/{free}", safe_files.copy_in(uploads, free, file))
 
 
-def _known(execute: Execute, conversation: str, call: str) -> Upload | None:
+def _known(execute: Execute, conversation: str, call: str) -> UploadedFile | None:
     rows = execute(
         "SELECT result FROM ledger WHERE conversation=:conversation AND call=:call",
         {"conversation": conversation, "call": call},
     )
-    return Upload(**orjson.loads(rows[0]["result"])) if rows else None
+    return UploadedFile(**orjson.loads(rows[0]["result"])) if rows else None
 
 
-def _remember(execute: Execute, conversation: str, call: str, upload: Upload) -> None:
+def _remember(execute: Execute, conversation: str, call: str, upload: UploadedFile) -> None:
     execute(
         "INSERT INTO ledger(conversation, call, result) VALUES (:conversation, :call, :result)"
         " ON CONFLICT(conversation, call) DO UPDATE SET result=excluded.result",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn
 
-from bot.storage.database import StoreError
+from bot.storage.database import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ async def run_forever(name: str, step: Callable[[], Awaitable[None]]) -> NoRetur
         began = time.monotonic()
         try:
             await step()
-        except StoreError as error:
+        except StorageError as error:
             log.error("task.store name=%s reason=%s", name, error)  # noqa: TRY400 — the reason is enough
             await asyncio.sleep(MIN_BACKOFF_SECONDS)
         except Exception:  # the boundary of one background task

@@ -17,10 +17,10 @@ from typing import Protocol
 from agent.conversation import Message, Thread
 from agent.stored import Damaged
 from bot import access
-from bot.access import Doors
+from bot.access import AccessPolicy
 from bot.background import run_forever
 from bot.storage import conversations
-from bot.storage.database import Execute, Row, Store, StoreError
+from bot.storage.database import Database, Execute, Row, StorageError
 from channels.base import CommandInfo
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 BATCH = 20  # commands taken in one look
 
 
-class Service(Protocol):
+class CommandService(Protocol):
     """What commands may ask of the running service."""
 
     @property
@@ -50,15 +50,15 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CommandCall:
     """One use of a command."""
 
     execute: Execute
     message: Message
     conversation: str
     words: str  # what follows the command's name
-    doors: Doors
-    service: Service
+    doors: AccessPolicy
+    service: CommandService
     after: list[Callable[[], None]]  # to do once the transaction is committed
     now: float
 
@@ -73,11 +73,11 @@ class Command:
 
     name: str
     help: str
-    run: Callable[[Call], str]
+    run: Callable[[CommandCall], str]
     words: str = ""
 
 
-def _help(call: Call) -> str:
+def _help_command(call: CommandCall) -> str:
     lines = [f"`/{command.name}` {command.help}" for command in COMMANDS]
     return (
         "Write to me and I work on it in this conversation's own sandbox; files you send arrive there, files I leave"
@@ -85,12 +85,12 @@ def _help(call: Call) -> str:
     )
 
 
-def _new(call: Call) -> str:
-    conversations.begin(call.execute, call.thread, call.now)
+def _new_command(call: CommandCall) -> str:
+    conversations.begin_conversation(call.execute, call.thread, call.now)
     return "New conversation. The old one keeps its files and history."
 
 
-def _stop(call: Call) -> str:
+def _stop_command(call: CommandCall) -> str:
     """Everything at this address that this person may stop."""
     runs = call.execute(
         "SELECT r.id, r.requester FROM runs r JOIN conversations c ON c.key=r.conversation"
@@ -104,10 +104,10 @@ def _stop(call: Call) -> str:
         {"key": call.conversation, "author": f"{call.thread.channel}:{person.id}"},
     )
     if withdrawn:
-        conversations.recount(call.execute, call.conversation)
+        conversations.refresh_pending(call.execute, call.conversation)
     if not runs:  # who only put a ❌ on an old reply wants no answer
         return "Stopped." if withdrawn else "Nothing is running here." if call.message.addressed else ""
-    allowed = call.doors.operator(call.thread.channel, person.id)
+    allowed = call.doors.is_operator(call.thread.channel, person.id)
     mine = [int(run["id"]) for run in runs if allowed or run["requester"] == person.id]
     if not mine:
         return "Only the person who asked, or an operator, can stop this."
@@ -117,7 +117,7 @@ def _stop(call: Call) -> str:
     return "Stopped."
 
 
-def _retry(call: Call) -> str:
+def _retry_command(call: CommandCall) -> str:
     """Offer the messages of the last run once more."""
     runs = call.execute(
         "SELECT id, state FROM runs WHERE conversation=:key ORDER BY id DESC LIMIT 1", {"key": call.conversation}
@@ -147,12 +147,12 @@ def _retry(call: Call) -> str:
         )
     if not rows:
         return "There is nothing to try again yet."
-    conversations.recount(call.execute, call.conversation)
+    conversations.refresh_pending(call.execute, call.conversation)
     call.after.append(call.service.wake)
     return "Trying again."
 
 
-def _status(call: Call) -> str:
+def _status_command(call: CommandCall) -> str:
     rows = call.execute(
         "SELECT c.title, c.model, (SELECT count(*) FROM runs WHERE conversation=c.key) AS turns,"
         " (SELECT started FROM runs WHERE conversation=c.key AND state='running'"
@@ -168,27 +168,27 @@ def _status(call: Call) -> str:
     )
 
 
-def _model(call: Call) -> str:
+def _model_command(call: CommandCall) -> str:
     models = call.service.models
-    chosen = _chosen(call)
+    chosen = _chosen_model(call)
     if not call.words:
         return f"This conversation is answered by `{chosen}` ({models.get(chosen, 'not configured any more')})."
     wanted = call.words.split()[0]
     if wanted not in models:
-        return f"There is no model `{wanted}`. " + _models(call)
+        return f"There is no model `{wanted}`. " + _models_command(call)
     call.execute("UPDATE conversations SET model=:model WHERE key=:key", {"model": wanted, "key": call.conversation})
     return f"From the next turn on this conversation is answered by `{wanted}` ({models[wanted]})."
 
 
-def _models(call: Call) -> str:
-    chosen = _chosen(call)
+def _models_command(call: CommandCall) -> str:
+    chosen = _chosen_model(call)
     lines = [
         f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.service.models.items()
     ]
     return "Models:\n" + "\n".join(lines) + "\n`/model NAME` chooses one for this conversation."
 
 
-def _notify(call: Call) -> str:
+def _notify_command(call: CommandCall) -> str:
     """When the end of a turn pings this person; kept for them on this channel, in every chat."""
     word = call.words.lower()
     person = {"channel": call.thread.channel, "person": call.message.author.id}
@@ -210,33 +210,35 @@ def _notify(call: Call) -> str:
     return f"I ping you when something took longer than {after:g} s. `/notify off` or `/notify 120` changes that."
 
 
-def _chosen(call: Call) -> str:
+def _chosen_model(call: CommandCall) -> str:
     rows = call.execute("SELECT model FROM conversations WHERE key=:key", {"key": call.conversation})
     return str(rows[0]["model"]) or next(iter(call.service.models))
 
 
 COMMANDS = (
-    Command("help", "what I can do", _help),
-    Command("new", "begin a new conversation here", _new),
-    Command("stop", "stop what I am doing here", _stop),
-    Command("retry", "try the last request again", _retry),
-    Command("status", "how I am, and what this conversation does", _status),
-    Command("model", "show or choose the model of this conversation", _model, "NAME"),
-    Command("models", "list the models", _models),
-    Command("notify", "whether and when I ping you at the end of long work", _notify, "on | off | SECONDS"),
+    Command("help", "what I can do", _help_command),
+    Command("new", "begin a new conversation here", _new_command),
+    Command("stop", "stop what I am doing here", _stop_command),
+    Command("retry", "try the last request again", _retry_command),
+    Command("status", "how I am, and what this conversation does", _status_command),
+    Command("model", "show or choose the model of this conversation", _model_command, "NAME"),
+    Command("models", "list the models", _models_command),
+    Command("notify", "whether and when I ping you at the end of long work", _notify_command, "on | off | SECONDS"),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 
 
-def listed() -> list[CommandInfo]:
+def listed_commands() -> list[CommandInfo]:
     """For platforms that show commands natively."""
     return [CommandInfo(command.name, command.help, command.words) for command in COMMANDS]
 
 
-class Commands:
+class CommandRunner:
     """Takes commands from the inbox and answers them."""
 
-    def __init__(self, store: Store, doors: Doors, service: Service, answered: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Database, doors: AccessPolicy, service: CommandService, answered: Callable[[], None]
+    ) -> None:
         self._store = store
         self._doors = doors
         self._service = service
@@ -249,9 +251,9 @@ class Commands:
 
     async def serve(self) -> None:
         """Answer commands until cancelled."""
-        await run_forever("commands", self._round)
+        await run_forever("commands", self._answer_waiting)
 
-    async def _round(self) -> None:
+    async def _answer_waiting(self) -> None:
         self._wake.clear()
         rows = await self._store.run(
             lambda execute: execute(
@@ -259,17 +261,17 @@ class Commands:
             )
         )
         for row in rows:
-            await self._answer(row)
+            await self._answer_command(row)
         if len(rows) < BATCH:
             await self._wake.wait()
 
-    async def _answer(self, row: Row) -> None:
+    async def _answer_command(self, row: Row) -> None:
         """One command, in a transaction of its own: what it did before it failed is undone."""
         after: list[Callable[[], None]] = []
         try:
             message = Message.load(row["payload"])
             await self._store.run(lambda execute: self._run(execute, row, message, after))
-        except StoreError:
+        except StorageError:
             raise
         except Damaged as error:
             await self._store.run(partial(conversations.bury, rows=[row], error=error, now=time.time()))
@@ -287,7 +289,7 @@ class Commands:
         log.info("command name=%s key=%s", name, message.key)
         if command := REGISTRY.get(name):
             answer = command.run(
-                Call(
+                CommandCall(
                     execute, message, row["conversation"], words.strip(), self._doors, self._service, after, time.time()
                 )
             )
@@ -300,4 +302,6 @@ def _done(execute: Execute, row: Row, message: Message, words: str) -> None:
     """The command has its answer, in the transaction of what it did."""
     execute("UPDATE inbox SET state=1 WHERE id=:id", {"id": row["id"]})
     if words:
-        conversations.say(execute, message.thread, words, key=f"in:{row['id']}", now=time.time(), reply_to=message.id)
+        conversations.enqueue_notice(
+            execute, message.thread, words, key=f"in:{row['id']}", now=time.time(), reply_to=message.id
+        )

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.conversation import ANYWHERE, Kind, Message, Thread, Unreadable
-from bot.access import Doors
+from bot.access import AccessPolicy
 from bot.commands import REGISTRY
-from bot.config.schema import Limits
+from bot.config.schema import ServiceLimits
 from bot.storage import conversations, runs, watermarks
-from bot.storage.database import Execute, Store, StoreError
+from bot.storage.database import Database, Execute, StorageError
 from channels.base import NotStored, Receipt
 
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 1.0  # how long pieces wait for the next one: clients send them within a few hundred milliseconds
 UNSUPPORTED = "I can't read {what} yet. Text, photos, documents, voice messages and videos work."
-WORK = (Kind.CHAT, Kind.CLICK)  # what a turn takes; the rest is answered by the bot itself
+TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # what a turn takes; the rest is answered by the bot itself
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Next(Protocol):
 class Inbox:
     """Where channels offer their events."""
 
-    def __init__(self, store: Store, doors: Doors, limits: Limits, next: Next) -> None:
+    def __init__(self, store: Database, doors: AccessPolicy, limits: ServiceLimits, next: Next) -> None:
         self._store = store
         self._doors = doors
         self._limits = limits
@@ -64,11 +64,11 @@ class Inbox:
         arrived = Arrived()
 
         def work(execute: Execute) -> list[Receipt]:
-            return [self._put_safely(execute, event, now, arrived) for event in events]
+            return [self._store_event_safely(execute, event, now, arrived) for event in events]
 
         try:
             receipts = await self._store.run(work)
-        except StoreError as error:
+        except StorageError as error:
             log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
             raise NotStored(str(error)) from error
         for event, receipt in zip(events, receipts, strict=True):
@@ -78,49 +78,51 @@ class Inbox:
 
     # Everything below runs inside the transaction, on the database's thread.
 
-    def _put_safely(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
+    def _store_event_safely(
+        self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived
+    ) -> Receipt:
         """One event that cannot be kept as it is must not block those that come with it and after it."""
         try:
-            return self._put(execute, event, now, arrived)
+            return self._store_event(execute, event, now, arrived)
         except sqlite3.OperationalError:
             raise  # the store's fault: all of them are offered again
         except Exception as error:  # the boundary of one event; it becomes a dead letter
             log.exception("inbox.unreadable key=%s", event.key)
             channel = event.channel if isinstance(event, Unreadable) else event.thread.channel
             raw = repr(event).encode("utf-8", "backslashreplace")
-            return self._put_unreadable(execute, Unreadable(channel, event.key, raw, repr(error)), now)
+            return self._store_unreadable(execute, Unreadable(channel, event.key, raw, repr(error)), now)
 
-    def _put(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
+    def _store_event(self, execute: Execute, event: Message | Unreadable, now: float, arrived: Arrived) -> Receipt:
         if isinstance(event, Unreadable):
-            return self._put_unreadable(execute, event, now)
-        watermarks.note(execute, event)
+            return self._store_unreadable(execute, event, now)
+        watermarks.advance_watermark(execute, event)
         if ANYWHERE in (event.thread.chat, event.thread.topic):
-            if (located := _located(execute, event)) is None:
+            if (located := _resolve_thread(execute, event)) is None:
                 return Receipt.IGNORED
             event = located
         if event.kind is Kind.MOVED:
-            conversations.move(execute, event.thread, replace(event.thread, chat=event.text))
+            conversations.move_thread(execute, event.thread, replace(event.thread, chat=event.text))
             return Receipt.IGNORED
         if event.kind in (Kind.EDIT, Kind.DELETE):
-            return self._amend(execute, event)
-        if self._passed(execute, event):
+            return self._apply_edit(execute, event)
+        if self._was_ignored(execute, event):
             return Receipt.IGNORED
-        if not self._meant(execute, event):
-            return self._pass(execute, event, "not meant", now)
+        if not self._is_addressed(execute, event):
+            return self._mark_ignored(execute, event, "not meant", now)
         if not self._doors.may_talk(execute, event):
             if words := self._doors.ask_pairing(execute, event, now):
-                conversations.say(execute, event.thread, words, key=f"pair:{event.key}", now=now)
+                conversations.enqueue_notice(execute, event.thread, words, key=f"pair:{event.key}", now=now)
                 arrived.said = True
-            return self._pass(execute, event, "stranger", now)
-        conversation = self._conversation(execute, event, now)
-        if event.kind is Kind.CLICK and not runs.open_question(execute, conversation, event.target, now):
+            return self._mark_ignored(execute, event, "stranger", now)
+        conversation = self._conversation_of(execute, event, now)
+        if event.kind is Kind.CLICK and not runs.is_open_question(execute, conversation, event.target, now):
             return Receipt.DUPLICATE
-        receipt = self._put_message(execute, event, conversation, now, arrived)
+        receipt = self._store_message(execute, event, conversation, now, arrived)
         if receipt is Receipt.ACCEPTED:
             arrived.accepted.append((conversation, event))
         return receipt
 
-    def _pass(self, execute: Execute, event: Message, why: str, now: float) -> Receipt:
+    def _mark_ignored(self, execute: Execute, event: Message, why: str, now: float) -> Receipt:
         """It is not for us, and stays so when a channel reads its history again: by then the bot may take part in that
         thread, or know that person."""
         if event.follow_up or event.addressed:
@@ -131,7 +133,7 @@ class Inbox:
             )
         return Receipt.IGNORED
 
-    def _passed(self, execute: Execute, event: Message) -> bool:
+    def _was_ignored(self, execute: Execute, event: Message) -> bool:
         """Whether it was passed before; a mention that came into it since makes it ours."""
         rows = execute("SELECT id, error FROM inbox WHERE key=:key AND kind='passed'", {"key": event.key})
         if rows and event.addressed and rows[0]["error"] == "not meant":
@@ -139,7 +141,7 @@ class Inbox:
             return False
         return bool(rows)
 
-    def _put_unreadable(self, execute: Execute, event: Unreadable, now: float) -> Receipt:
+    def _store_unreadable(self, execute: Execute, event: Unreadable, now: float) -> Receipt:
         rows = execute(
             "INSERT INTO inbox(key, conversation, kind, author, payload, state, ready, received, error)"
             " VALUES (:key, '', 'unreadable', '', :raw, 3, 0, :now, :error) ON CONFLICT(key) DO NOTHING RETURNING id",
@@ -147,7 +149,7 @@ class Inbox:
         )
         return Receipt.IGNORED if rows else Receipt.DUPLICATE
 
-    def _amend(self, execute: Execute, event: Message) -> Receipt:
+    def _apply_edit(self, execute: Execute, event: Message) -> Receipt:
         """An edit or a deletion counts until a turn has begun with the message; one that is in line has not."""
         rows = execute(
             "SELECT i.id, i.conversation, i.payload, i.run FROM inbox i LEFT JOIN runs r ON r.id=i.run"
@@ -165,16 +167,16 @@ class Inbox:
             old = Message.load(row["payload"])
             changed = replace(old, text=event.text, quotes=event.quotes or old.quotes)
             execute("UPDATE inbox SET payload=:payload WHERE id=:id", {"payload": changed.dump(), "id": row["id"]})
-        conversations.recount(execute, row["conversation"])
+        conversations.refresh_pending(execute, row["conversation"])
         return Receipt.IGNORED
 
-    def _meant(self, execute: Execute, message: Message) -> bool:
+    def _is_addressed(self, execute: Execute, message: Message) -> bool:
         """Addressed to the bot, in a thread that it takes part in, or a later piece of something that was."""
         if message.addressed:
             return True
         if message.kind is Kind.COMMAND:  # "!important" is none, "/roll" is another bot's
             return message.text.partition(" ")[0] in REGISTRY
-        if message.follow_up and conversations.takes_part(execute, message.thread):
+        if message.follow_up and conversations.has_conversation(execute, message.thread):
             return True
         return message.kind is Kind.CHAT and bool(self._open_bundle(execute, message))
 
@@ -184,16 +186,20 @@ class Inbox:
         rows = execute(
             "SELECT i.bundle FROM inbox i JOIN addresses a ON a.conversation=i.conversation"
             " WHERE a.thread=:thread AND i.state=0 AND i.bundle IN (:album, :paste) ORDER BY i.id DESC LIMIT 1",
-            {"thread": thread, "album": _album(message) or "-", "paste": _paste(message)},
+            {"thread": thread, "album": _album_bundle(message) or "-", "paste": _paste_bundle(message)},
         )
         return str(rows[0]["bundle"]) if rows else ""
 
-    def _put_message(
+    def _store_message(
         self, execute: Execute, message: Message, conversation: str, now: float, arrived: Arrived
     ) -> Receipt:
         bundle = ""
         if message.kind is Kind.CHAT:
-            bundle = _album(message) or self._open_bundle(execute, message) or (_paste(message) if message.long else "")
+            bundle = (
+                _album_bundle(message)
+                or self._open_bundle(execute, message)
+                or (_paste_bundle(message) if message.long else "")
+            )
         ready = now + GATHER_SECONDS if bundle else now
         rows = execute(
             "INSERT INTO inbox(key, conversation, kind, author, payload, ready, received, bundle)"
@@ -214,7 +220,7 @@ class Inbox:
             return Receipt.DUPLICATE
         row = int(rows[0]["id"])
         if message.kind is Kind.UNSUPPORTED:
-            conversations.say(
+            conversations.enqueue_notice(
                 execute,
                 message.thread,
                 UNSUPPORTED.format(what=message.text),
@@ -224,7 +230,7 @@ class Inbox:
             )
             execute("UPDATE inbox SET state=1 WHERE id=:row", {"row": row})
             arrived.said = True
-        elif message.kind in WORK:
+        elif message.kind in TURN_KINDS:
             if bundle:  # every piece waits for the last one
                 execute(
                     "UPDATE inbox SET ready=:ready WHERE conversation=:conversation AND bundle=:bundle AND state=0",
@@ -232,10 +238,10 @@ class Inbox:
                 )
             if self._limit_flood(execute, message, row, now):
                 arrived.said = True
-            conversations.recount(execute, conversation)
+            conversations.refresh_pending(execute, conversation)
         return Receipt.ACCEPTED
 
-    def _conversation(self, execute: Execute, message: Message, now: float) -> str:
+    def _conversation_of(self, execute: Execute, message: Message, now: float) -> str:
         """The conversation of the bot's message that this one answers, else the address's current one."""
         if message.kind is Kind.CLICK or (message.reply_to and message.to_bot):
             rows = execute(
@@ -244,7 +250,7 @@ class Inbox:
             )
             if rows:
                 return str(rows[0]["conversation"])
-        return conversations.conversation(execute, message.thread, now)
+        return conversations.current_conversation(execute, message.thread, now)
 
     def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> bool:
         """Beyond so many messages in so many seconds a person's messages wait. True when they are told, once."""
@@ -265,27 +271,29 @@ class Inbox:
                 f"That is a lot at once: more than {allowed} messages in {window:g} seconds."
                 f" I keep the rest and go on with it in {window:g} seconds."
             )
-            conversations.say(execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id)
+            conversations.enqueue_notice(
+                execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id
+            )
         execute("UPDATE inbox SET ready=:ready WHERE id=:row", {"ready": until, "row": row})
         return told
 
 
-def longest_wait(limits: Limits) -> float:
+def longest_wait(limits: ServiceLimits) -> float:
     """The longest time (seconds) that a message may have to wait until it is ready."""
     return max(2 * GATHER_SECONDS, limits.flood_seconds)
 
 
-def regather(execute: Execute, now: float) -> None:
+def extend_bundle_wait(execute: Execute, now: float) -> None:
     """After a start: pieces that wait get a little longer, their rest may still be on its way to us."""
     rows = execute(
         "UPDATE inbox SET ready=:ready WHERE state=0 AND run IS NULL AND bundle<>'' RETURNING conversation",
         {"ready": now + 2 * GATHER_SECONDS},
     )
     for conversation in {str(row["conversation"]) for row in rows}:
-        conversations.recount(execute, conversation)
+        conversations.refresh_pending(execute, conversation)
 
 
-def _located(execute: Execute, event: Message) -> Message | None:
+def _resolve_thread(execute: Execute, event: Message) -> Message | None:
     """An event that names only a message of the bot, with the thread where that stands; None when it is not ours."""
     rows = execute("SELECT thread FROM posts WHERE message_id=:id AND sent=1", {"id": event.reply_to or event.target})
     for row in rows:
@@ -296,9 +304,9 @@ def _located(execute: Execute, event: Message) -> Message | None:
     return None
 
 
-def _album(message: Message) -> str:
+def _album_bundle(message: Message) -> str:
     return f"album:{message.group}" if message.group else ""
 
 
-def _paste(message: Message) -> str:
+def _paste_bundle(message: Message) -> str:
     return f"paste:{message.author.id}"

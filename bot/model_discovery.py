@@ -16,15 +16,15 @@ from bot.config.loader import OPENAI
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 5.0  # seconds: a start waits for it
+_TIMEOUT_SECONDS = 5.0  # seconds: a start waits for it
 
 
-async def offered(settings: ModelSettings) -> list[str]:
+async def offered_models(settings: ModelSettings) -> list[str]:
     """The ids of `GET {base_url}/models`, in the server's order. Raises OSError, TimeoutError, aiohttp.ClientError or
     ValueError when the server cannot be asked or does not know the question."""
     verify = await asyncio.to_thread(ssl.create_default_context, cafile=settings.ca_file or None)
     key = settings.api_key.reveal() if settings.api_key else "none"
-    timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
     async with (
         aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=verify)) as session,
         session.get(
@@ -40,17 +40,17 @@ async def offered(settings: ModelSettings) -> list[str]:
             raise ValueError("the answer is no list of models") from error
 
 
-async def named(models: Sequence[ModelSettings]) -> tuple[ModelSettings, ...]:
+async def name_models(models: Sequence[ModelSettings]) -> tuple[ModelSettings, ...]:
     """`models`, those without a name of the provider's with the first that their server offers. One that cannot be
     asked stays as it is: the first turn will say what is wrong."""
-    return tuple([await _named(settings) for settings in models])
+    return tuple([await _name_model(settings) for settings in models])
 
 
-async def _named(settings: ModelSettings) -> ModelSettings:
+async def _name_model(settings: ModelSettings) -> ModelSettings:
     if settings.model or not settings.base_url or settings.use != OPENAI:
         return settings
     try:
-        ids = await offered(settings)
+        ids = await offered_models(settings)
     except (OSError, TimeoutError, aiohttp.ClientError, ValueError) as error:
         log.warning("model.unnamed name=%s reason=%s", settings.name, error or type(error).__name__)
         return settings

@@ -6,7 +6,7 @@ from agent.conversation import Block, Final
 from channels.base import TryLater
 
 
-class Silent:
+class NullReply:
     """`channels.base.Reply` without a place to show anything."""
 
     def show(self, block: Block) -> None:

@@ -21,22 +21,32 @@ import orjson
 
 from agent.conversation import Final, Thread
 from bot.background import BackgroundTasks, run_forever
-from bot.config.schema import Limits
+from bot.config.schema import ServiceLimits
 from bot.storage import conversations, sent_messages
-from bot.storage.database import Execute, Row, Store, StoreError
-from bot.storage.runs import Job
-from channels.base import Channel, ChannelError, Gone, OutFile, Refused, Reply, TryLater, Unconfirmed, Unknown
+from bot.storage.database import Database, Execute, Row, StorageError
+from bot.storage.runs import ClaimedRun
+from channels.base import (
+    Channel,
+    ChannelError,
+    ChatGone,
+    OutcomeUnknown,
+    OutgoingFile,
+    Refused,
+    Reply,
+    TryLater,
+    Unconfirmed,
+)
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 60.0  # the longest wait between two tries, unless the platform asks for more
+MAX_BACKOFF_SECONDS = 60.0  # the longest wait between two tries, unless the platform asks for more
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
-BATCH = 500  # rows taken in one look
-ACT = 2.0  # seconds between looks for rows that came without a wake-up
+CLAIM_BATCH = 500  # rows taken in one look
+LOOK_SECONDS = 2.0  # seconds between looks for rows that came without a wake-up
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class OutboxItem:
     """A row of the outbox on its way."""
 
     id: int
@@ -51,7 +61,7 @@ class Item:
     created: float
 
     @classmethod
-    def of(cls, row: Row) -> Item:
+    def from_row(cls, row: Row) -> OutboxItem:
         names = ("id", "kind", "conversation", "run", "reply_to", "person", "payload", "attempts", "created")
         return cls(thread=Thread.parse(row["thread"]), **{name: row[name] for name in names})
 
@@ -68,7 +78,7 @@ class Away(TryLater):
 class Pending:
     """A row in its lane. Times are monotonic."""
 
-    item: Item
+    item: OutboxItem
     attempts: int  # in all processes
     failures: int = 0
     failed: float = 0.0  # for the first time
@@ -89,7 +99,7 @@ class Outbox:
     OVERTAKE_SECONDS = 60.0  # a row that fails for longer holds back no other
     UNKNOWN_SECONDS = 5.0  # before a post of unknown outcome is repeated: few repeats are allowed
 
-    def __init__(self, store: Store, channel: Callable[[str], Channel | None], limits: Limits) -> None:
+    def __init__(self, store: Database, channel: Callable[[str], Channel | None], limits: ServiceLimits) -> None:
         self._store = store
         self._channel = channel
         self._limits = limits
@@ -103,16 +113,16 @@ class Outbox:
         """There may be new rows."""
         self._wake.set()
 
-    def adopt(self, run: int, reply: Reply) -> None:
+    def adopt_reply(self, run: int, reply: Reply) -> None:
         """The end of `run` is delivered through this reply."""
         self._live[run] = reply
 
-    def offer(self, items: Sequence[Item]) -> None:
+    def offer(self, items: Sequence[OutboxItem]) -> None:
         """Rows that were just committed as claimed: into their lanes, without another look at the store."""
         for item in items:
             self._offer(item)
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until every row that can be delivered now is."""
         self._wake.set()
         while self._wake.is_set() or self._claiming or self._lanes:  # noqa: ASYNC110 — at the end of the process only
@@ -129,24 +139,24 @@ class Outbox:
         self._claiming = True
         self._wake.clear()  # before the look: what is written during it is looked at again
         try:
-            self.offer(items := await self._store.run(_claim))
+            self.offer(items := await self._store.run(_claim_rows))
         finally:
             self._claiming = False
-        if len(items) == BATCH:
+        if len(items) == CLAIM_BATCH:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ACT):
+            async with asyncio.timeout(LOOK_SECONDS):
                 await self._wake.wait()
 
-    def _offer(self, item: Item) -> None:
+    def _offer(self, item: OutboxItem) -> None:
         lane = self._lanes.get(item.thread)
         if lane is None:
             lane = self._lanes[item.thread] = Lane()
-            self._tasks.start(self._run(item.thread, lane), name=f"lane {item.thread}")
+            self._tasks.start(self._run_lane(item.thread, lane), name=f"lane {item.thread}")
         lane.rows.append(Pending(item, item.attempts))
         lane.more.set()
 
-    async def _run(self, thread: Thread, lane: Lane) -> None:
+    async def _run_lane(self, thread: Thread, lane: Lane) -> None:
         """Deliver a lane's rows in order; the lane ends in the same step that finds it empty."""
         try:
             while lane.rows:
@@ -181,57 +191,57 @@ class Outbox:
             return await self._deliver(row)
         except Exception as error:  # the boundary of one row, also of its burial
             log.exception("outbox.fault row=%d", row.item.id)
-            await self._end(row.item, 3, repr(error))
+            await self._end_item(row.item, 3, repr(error))
             return True
 
     async def _deliver(self, row: Pending) -> bool:
         item = row.item
         try:
-            await self._show(item)
+            await self._show_item(item)
         except Refused as error:
-            await self._bury(item, error)
-        except (ChannelError, StoreError) as error:
+            await self._bury_item(item, error)
+        except (ChannelError, StorageError) as error:
             await self._drop_live(item)
             return await self._put_off(row, error)
         except Exception as error:  # the boundary of one row: a fault of ours must not stop the lane
             log.exception("outbox.fault row=%d", item.id)
-            await self._bury(item, error)
+            await self._bury_item(item, error)
         else:
             await self._drop_live(item)
-            await self._end(item, 2, "")
+            await self._end_item(item, 2, "")
         return True
 
-    async def _show(self, item: Item) -> None:
+    async def _show_item(self, item: OutboxItem) -> None:
         channel = self._channel(item.thread.channel)
         if channel is None:
             raise Away("the channel is not connected", 0.5)
         if item.kind == "file":
-            file = _file(item)
-            await channel.send_file(item.thread, file, await self._posts(item))
+            file = _outgoing_file(item)
+            await channel.send_file(item.thread, file, await self._sent_messages(item))
             return
         reply = self._live.get(item.run) if item.run is not None and item.kind == "reply" else None
         if reply is None:
             to = item.reply_to
             if item.kind == "ping":
-                to = await self._store.run(lambda execute: _answer_of(execute, item))
-            reply = channel.reply(item.thread, await self._posts(item), to=to, asker=item.person)
+                to = await self._store.run(lambda execute: _answer_message_id(execute, item))
+            reply = channel.reply(item.thread, await self._sent_messages(item), to=to, asker=item.person)
             if item.run is not None and item.kind == "reply":
                 self._live[item.run] = reply
         final = Final.load(item.payload)
-        await reply.finish(final if item.kind == "ping" else self._dated(final, item))
+        await reply.finish(final if item.kind == "ping" else self._with_age_note(final, item))
 
-    async def _posts(self, item: Item) -> sent_messages.StoredPosts:
-        known = await self._store.run(lambda execute: sent_messages.known(execute, item.posts_key))
-        return sent_messages.StoredPosts(self._store, item.posts_key, item.thread, item.conversation, known)
+    async def _sent_messages(self, item: OutboxItem) -> sent_messages.StoredSentMessages:
+        known = await self._store.run(lambda execute: sent_messages.known_messages(execute, item.posts_key))
+        return sent_messages.StoredSentMessages(self._store, item.posts_key, item.thread, item.conversation, known)
 
-    def _dated(self, final: Final, item: Item) -> Final:
+    def _with_age_note(self, final: Final, item: OutboxItem) -> Final:
         """A late reply says that it is late."""
         age = time.time() - item.created
         if age < self._limits.reply_hours * 3600:
             return final
         return replace(final, text=f"_(I could not deliver this for {age / 3600:.0f} hours.)_\n\n{final.text}")
 
-    async def _drop_live(self, item: Item) -> None:
+    async def _drop_live(self, item: OutboxItem) -> None:
         if item.kind == "reply" and item.run is not None and (reply := self._live.pop(item.run, None)):
             await reply.close()
 
@@ -241,15 +251,15 @@ class Outbox:
         if isinstance(error, ChannelError) and not isinstance(error, Away):
             row.attempts += 1
             if row.attempts >= RETRY_LIMIT and time.time() - item.created >= RETRY_LIMIT_SECONDS:
-                await self._bury(item, error)
+                await self._bury_item(item, error)
                 return True
             await self._count(row, error)
         row.failed = row.failed if row.failures else now
         row.failures += 1
-        wait = min(PATIENCE, 0.5 * 2 ** min(row.failures, 10)) * random.uniform(0.8, 1.2)  # noqa: S311 — jitter
+        wait = min(MAX_BACKOFF_SECONDS, 0.5 * 2 ** min(row.failures, 10)) * random.uniform(0.8, 1.2)  # noqa: S311 — jitter
         if isinstance(error, TryLater):
             wait = max(error.after, min(wait, 5.0) if error.after else wait)
-        if isinstance(error, Unknown):
+        if isinstance(error, OutcomeUnknown):
             wait = max(wait, self.UNKNOWN_SECONDS)
         row.due = now + wait
         log.warning("outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, error)
@@ -260,19 +270,19 @@ class Outbox:
         sql = "UPDATE outbox SET attempts=:attempts, error=:error WHERE id=:id"
         try:
             await self._store.run(lambda execute: execute(sql, values))
-        except StoreError as fault:  # then it is counted with the next try, unless the process ends before
+        except StorageError as fault:  # then it is counted with the next try, unless the process ends before
             log.error("outbox.uncounted row=%d reason=%s", row.item.id, fault)  # noqa: TRY400 — the reason is enough
 
-    async def _bury(self, item: Item, error: Exception) -> None:
+    async def _bury_item(self, item: OutboxItem, error: Exception) -> None:
         """It will not be delivered: the row is a dead letter; the chat is told once, unless it is gone."""
         await self._drop_live(item)
         log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
-        gone = isinstance(error, Gone)
-        await self._end(
+        gone = isinstance(error, ChatGone)
+        await self._end_item(
             item, 4 if gone else 3, str(error) or type(error).__name__, "" if gone else _notice(item, error)
         )
 
-    async def _end(self, item: Item, state: int, error: str, words: str = "") -> None:
+    async def _end_item(self, item: OutboxItem, state: int, error: str, words: str = "") -> None:
         now = time.time()
 
         def work(execute: Execute) -> None:
@@ -281,42 +291,44 @@ class Outbox:
                 {"state": state, "error": error, "id": item.id},
             )
             if words:
-                conversations.say(execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to)
+                conversations.enqueue_notice(
+                    execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
+                )
 
         for attempt in itertools.count(1):
             try:
                 await self._store.run(work)
                 break
-            except StoreError as fault:  # shown already: if this cannot be recorded it would be shown again
+            except StorageError as fault:  # shown already: if this cannot be recorded it would be shown again
                 log.error("outbox.unrecorded row=%d attempt=%d wait=1.0 reason=%s", item.id, attempt, fault)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         if words:
             self.wake()
         if state != 3 and item.kind == "file":
-            await asyncio.to_thread(_discard, _file(item).path)
+            await asyncio.to_thread(_discard_copy, _outgoing_file(item).path)
 
 
-def _claim(execute: Execute) -> list[Item]:
+def _claim_rows(execute: Execute) -> list[OutboxItem]:
     rows = execute(
         "UPDATE outbox SET state=1 WHERE state=0 AND id IN"
         " (SELECT id FROM outbox WHERE state=0 ORDER BY id LIMIT :most) RETURNING *",
-        {"most": BATCH},
+        {"most": CLAIM_BATCH},
     )
     items = []
     for row in sorted(rows, key=lambda row: int(row["id"])):
         try:
-            items.append(Item.of(row))
+            items.append(OutboxItem.from_row(row))
         except (ValueError, TypeError, AttributeError) as error:
             log.error("outbox.damaged row=%d reason=%r", row["id"], error)  # noqa: TRY400 — the reason is enough
             execute("UPDATE outbox SET state=3, error=:error WHERE id=:id", {"error": repr(error), "id": row["id"]})
     return items
 
 
-def _notice(item: Item, error: Exception) -> str:
+def _notice(item: OutboxItem, error: Exception) -> str:
     """What the chat is told of a dead letter; nothing of the bot's own lines."""
     if item.kind not in ("reply", "file"):
         return ""
-    what = _file(item).name if item.kind == "file" else "my answer"
+    what = _outgoing_file(item).name if item.kind == "file" else "my answer"
     if isinstance(error, Unconfirmed):
         return f"I sent {what}, but got no confirmation that it arrived. If you cannot see it, ask me for it again."
     if item.kind == "file":
@@ -338,13 +350,13 @@ def requeue(execute: Execute, row: int) -> bool:
     return bool(rows)
 
 
-def _answer_of(execute: Execute, item: Item) -> str:
+def _answer_message_id(execute: Execute, item: OutboxItem) -> str:
     """The message with the end of the run's answer: what a ping refers to."""
-    shown = [post.id for post in sent_messages.known(execute, f"r{item.run}") if post.id]
+    shown = [post.id for post in sent_messages.known_messages(execute, f"r{item.run}") if post.id]
     return shown[-1] if shown else item.reply_to
 
 
-def enqueue(execute: Execute, job: Job, kind: str, key: str, payload: bytes, now: float) -> list[Item]:
+def enqueue(execute: Execute, job: ClaimedRun, kind: str, key: str, payload: bytes, now: float) -> list[OutboxItem]:
     """Write a row of a run's end, claimed by this process already: `Outbox.offer` it after the commit.
 
     The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
@@ -364,10 +376,10 @@ def enqueue(execute: Execute, job: Job, kind: str, key: str, payload: bytes, now
             "now": now,
         },
     )
-    return [Item.of(row) for row in rows]
+    return [OutboxItem.from_row(row) for row in rows]
 
 
-def _discard(copy: Path) -> None:
+def _discard_copy(copy: Path) -> None:
     """Remove a file's private copy, and its folder with the last one. What stays, retention removes."""
     try:
         copy.unlink(missing_ok=True)
@@ -377,11 +389,11 @@ def _discard(copy: Path) -> None:
         copy.parent.rmdir()
 
 
-def _file(item: Item) -> OutFile:
+def _outgoing_file(item: OutboxItem) -> OutgoingFile:
     raw = orjson.loads(item.payload)
-    return OutFile(Path(raw["path"]), raw["name"], raw["size"], raw["caption"])
+    return OutgoingFile(Path(raw["path"]), raw["name"], raw["size"], raw["caption"])
 
 
-def file_payload(file: OutFile) -> bytes:
+def file_payload(file: OutgoingFile) -> bytes:
     """What the outbox keeps of a file: where its private copy is."""
     return orjson.dumps({"path": str(file.path), "name": file.name, "size": file.size, "caption": file.caption})

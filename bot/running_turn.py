@@ -7,35 +7,35 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.context import Input, Meter, Replay, T
+from agent.context import LedgerEntry, Meter, T, UserInput
 from agent.conversation import Message, Step
 from bot import inbox
-from bot.attachments import Uploads
-from bot.config.schema import Limits
+from bot.attachments import Attachments
+from bot.config.schema import ServiceLimits
 from bot.storage import runs
-from bot.storage.database import Execute, Store
-from bot.storage.runs import Job
+from bot.storage.database import Database, Execute
+from bot.storage.runs import ClaimedRun
 from channels.base import Channel, Reply
 
 
 @dataclass(slots=True)
-class Live:
+class RunningTurn:
     """A turn that is going on. `stopped_by` and `parking` say why its work was cancelled."""
 
-    job: Job
+    job: ClaimedRun
     reply: Reply
     started: float = field(default_factory=time.monotonic)
     work: asyncio.Task[None] | None = None
     working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
-    mail: bool = False  # something was written into it that it has not read
+    has_unread: bool = False  # something was written into it that it has not read
     more: bool = True  # the conversation may have further messages when this turn is over
     stopped_by: str = ""
     parking: bool = False
 
-    def heard(self, message: Message) -> None:
+    def message_arrived(self, message: Message) -> None:
         """Somebody wrote while it works: they see at once that it was heard."""
-        self.mail = True
-        self.reply.show(_noted(message, taken=False))
+        self.has_unread = True
+        self.reply.show(_noted_step(message, taken=False))
 
     def stop(self, by: str) -> None:
         """Somebody stopped it: cancel its work; what it has so far stays."""
@@ -43,7 +43,7 @@ class Live:
             self.stopped_by = by
             self._cancel()
 
-    def park(self) -> None:
+    def suspend(self) -> None:
         """The service stops: cancel its work, a later process goes on with it."""
         if not self.stopped_by and not self.parking:
             self.parking = True
@@ -57,7 +57,7 @@ class Live:
 class Account:
     """The store as a running turn uses it: what its model calls cost is recorded with whatever it commits next."""
 
-    def __init__(self, store: Store, run: int) -> None:
+    def __init__(self, store: Database, run: int) -> None:
         self._store = store
         self._run = run
         self.meter = Meter()
@@ -77,38 +77,40 @@ class Account:
             raise
 
 
-class Mail:
+class StoredSteering:
     """`agent.context.Steering` of one turn."""
 
-    def __init__(self, account: Account, live: Live, uploads: Uploads, channel: Channel | None, limits: Limits) -> None:
+    def __init__(
+        self, account: Account, live: RunningTurn, uploads: Attachments, channel: Channel | None, limits: ServiceLimits
+    ) -> None:
         self._account = account
         self._live = live
         self._uploads = uploads
         self._channel = channel
         self._longest_wait = inbox.longest_wait(limits)
-        self._inputs: dict[str, Input] = {}
+        self._inputs: dict[str, UserInput] = {}
 
-    async def unread(self) -> tuple[Input, ...]:
+    async def take_unread(self) -> tuple[UserInput, ...]:
         """New messages of the conversation, taken into this run. No look at the store when nobody wrote."""
-        if not self._live.mail:
+        if not self._live.has_unread:
             return ()
-        self._live.mail = False
+        self._live.has_unread = False
         messages, waiting = await self._account.commit(
-            lambda execute: runs.more(execute, self._live.job, time.time(), self._longest_wait)
+            lambda execute: runs.take_steering(execute, self._live.job, time.time(), self._longest_wait)
         )
-        self._live.mail = self._live.mail or waiting
+        self._live.has_unread = self._live.has_unread or waiting
         for message in messages:
-            self._live.reply.show(_noted(message, taken=True))
+            self._live.reply.show(_noted_step(message, taken=True))
         return tuple([await self._input(message) for message in messages])
 
-    async def taken(self) -> tuple[Input, ...]:
+    async def taken(self) -> tuple[UserInput, ...]:
         """All that was taken into this run, also by an attempt that died."""
         messages = await self._account.commit(lambda execute: runs.steered(execute, self._live.job))
         return tuple([await self._input(message) for message in messages])
 
-    async def _input(self, message: Message) -> Input:
+    async def _input(self, message: Message) -> UserInput:
         if message.key not in self._inputs:
-            self._inputs[message.key] = await self._uploads.input(self._channel, message)
+            self._inputs[message.key] = await self._uploads.make_input(self._channel, message)
         return self._inputs[message.key]
 
 
@@ -119,11 +121,11 @@ class StoredLedger:
         self._account = account
         self._conversation = conversation
 
-    async def begin(self, call: str) -> Replay | None:
+    async def begin(self, call: str) -> LedgerEntry | None:
         """Record that the call starts, unless it did before."""
         values = {"conversation": self._conversation, "call": call}
 
-        def work(execute: Execute) -> Replay | None:
+        def work(execute: Execute) -> LedgerEntry | None:
             if execute(
                 "INSERT INTO ledger(conversation, call) VALUES (:conversation, :call)"
                 " ON CONFLICT(conversation, call) DO NOTHING RETURNING call",
@@ -131,7 +133,7 @@ class StoredLedger:
             ):
                 return None
             rows = execute("SELECT result FROM ledger WHERE conversation=:conversation AND call=:call", values)
-            return Replay(rows[0]["result"])
+            return LedgerEntry(rows[0]["result"])
 
         return await self._account.commit(work)
 
@@ -142,7 +144,7 @@ class StoredLedger:
         await self._account.commit(lambda execute: execute(sql, values))
 
 
-def _noted(message: Message, *, taken: bool) -> Step:
+def _noted_step(message: Message, *, taken: bool) -> Step:
     words = " ".join(message.text.split()) or "a file"
     short = words if len(words) <= 60 else f"{words[:57]}…"
     return Step(f"heard:{message.key}", f"noted: {short}", "done" if taken else "running")

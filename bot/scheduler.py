@@ -13,30 +13,30 @@ from collections.abc import Sequence
 from agent.conversation import Kind, Message, Notice, Thread
 from bot import inbox
 from bot.background import BackgroundTasks, run_forever
-from bot.config.schema import Limits
-from bot.running_turn import Live
+from bot.config.schema import ServiceLimits
+from bot.running_turn import RunningTurn
 from bot.storage import runs
-from bot.storage.database import Execute, Store
-from bot.storage.runs import Job
-from bot.turn_runner import Turns
+from bot.storage.database import Database, Execute
+from bot.storage.runs import ClaimedRun
+from bot.turn_runner import TurnRunner
 from channels.base import Reply
 
 log = logging.getLogger(__name__)
 
-LOOK = 1.0  # seconds between looks without a wake-up
-QUEUE_NOTICE = 1.5  # seconds somebody waits for a free place before they are told
+LOOK_SECONDS = 1.0  # seconds between looks without a wake-up
+QUEUE_NOTICE_SECONDS = 1.5  # seconds somebody waits for a free place before they are told
 
 
-class Threads:
+class Scheduler:
     """The dispatcher: claims conversations that have work and runs their turns."""
 
-    def __init__(self, store: Store, turns: Turns, limits: Limits) -> None:
+    def __init__(self, store: Database, turns: TurnRunner, limits: ServiceLimits) -> None:
         self._store = store
         self._turns = turns
         self._limits = limits
         self._longest_wait = inbox.longest_wait(limits)
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._live: dict[str, Live] = {}  # conversation → its latest turn
+        self._live: dict[str, RunningTurn] = {}  # conversation → its latest turn
         self._queued: dict[str, Reply] = {}  # conversations that wait for a place and were told so
         self._wake = asyncio.Event()
         self._closing = False
@@ -46,11 +46,11 @@ class Threads:
     # ------------------------------------------------------------ what others see
 
     @property
-    def live(self) -> Sequence[Live]:
+    def running_turns(self) -> Sequence[RunningTurn]:
         """The turns that are going on."""
         return tuple(self._live.values())
 
-    def at(self, thread: Thread) -> list[Live]:
+    def at(self, thread: Thread) -> list[RunningTurn]:
         """The turns going on at an address (also in its older conversations)."""
         return [live for live in self._live.values() if live.job.thread == thread]
 
@@ -63,25 +63,25 @@ class Threads:
         self._wake.set()
         for conversation, message in accepted:
             if message.kind is Kind.CHAT and (live := self._live.get(conversation)):
-                live.heard(message)
+                live.message_arrived(message)
 
-    def stop(self, run: int, by: str) -> None:
+    def stop_run(self, run: int, by: str) -> None:
         """Cancel a run's work now (that it is to stop is in the store already)."""
         for live in self._live.values():
             if live.job.run == run:
                 live.stop(by)
 
-    async def idle(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until nothing is going on and nothing waits that could."""
         while True:
-            if works := self._works():
+            if works := self._turn_tasks():
                 await asyncio.wait(works)
-            elif await self._store.run(_open):
+            elif await self._store.run(_has_open_work):
                 await asyncio.sleep(0.02)  # claimed in a moment, or when it is ready
             else:
                 return
 
-    def _works(self) -> list[asyncio.Task[None]]:
+    def _turn_tasks(self) -> list[asyncio.Task[None]]:
         return [live.work for live in self._live.values() if live.work]
 
     # ------------------------------------------------------------ the loop
@@ -89,45 +89,45 @@ class Threads:
     async def serve(self) -> None:
         """Claim and run until cancelled; cancelled means: park what is going on."""
         try:
-            await run_forever("threads", self._round)
+            await run_forever("threads", self._claim_and_start)
         finally:
             self._closing = True
             await self._tasks.cancel()
 
-    async def _round(self) -> None:
+    async def _claim_and_start(self) -> None:
         self._wake.clear()
         now = time.time()
         free = 0 if self._closing else max(0, self._limits.live_turns - len(self._live))
         jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free))
         for job in jobs:
-            self._begin(job)
+            self._start_turn(job)
         if len(self._live) >= self._limits.live_turns:
             await self._tell_waiting(now)
         await self._wait()
 
-    def _look(self, execute: Execute, now: float, free: int) -> tuple[list[Job], float | None]:
+    def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None]:
         """Claim what there is a place for; also gives when the next conversation that nobody has is ready."""
-        jobs = runs.claim(execute, self._owner, now, self._longest_wait, free)
+        jobs = runs.claim_conversations(execute, self._owner, now, self._longest_wait, free)
         rows = execute("SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {})
         return jobs, rows[0]["ready"]
 
     async def _wait(self) -> None:
         """Until woken, until a message that waits for its time is ready, or for a while."""
-        seconds = LOOK if self._live else 5 * LOOK
+        seconds = LOOK_SECONDS if self._live else 5 * LOOK_SECONDS
         if self._ready is not None and len(self._live) < self._limits.live_turns:
             seconds = min(seconds, max(0.0, self._ready - time.time()) + 0.002)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    def _begin(self, job: Job) -> None:
+    def _start_turn(self, job: ClaimedRun) -> None:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
-        live = Live(job, queued or self._turns.reply(job), mail=job.resumed)
+        live = RunningTurn(job, queued or self._turns.make_reply(job), has_unread=job.resumed)
         self._live[job.conversation] = live
-        live.work = self._tasks.start(self._turns.run(live), name=f"turn {job.run}")
-        live.work.add_done_callback(lambda task: self._ended(live))
+        live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
+        live.work.add_done_callback(lambda task: self._turn_ended(live))
 
-    def _ended(self, live: Live) -> None:
+    def _turn_ended(self, live: RunningTurn) -> None:
         full = len(self._live) >= self._limits.live_turns
         if self._live.get(live.job.conversation) is live:  # else the next turn of its conversation has begun already
             del self._live[live.job.conversation]
@@ -136,9 +136,11 @@ class Threads:
 
     async def _tell_waiting(self, now: float) -> None:
         """All places are taken: who waits for one sees it."""
-        jobs = await self._store.run(lambda execute: runs.wait_in_line(execute, now, self._longest_wait, QUEUE_NOTICE))
+        jobs = await self._store.run(
+            lambda execute: runs.wait_in_line(execute, now, self._longest_wait, QUEUE_NOTICE_SECONDS)
+        )
         for job in jobs:
-            reply = self._queued[job.conversation] = self._turns.reply(job)
+            reply = self._queued[job.conversation] = self._turns.make_reply(job)
             place = len(self._queued)
             reply.show(
                 Notice("queue", f"All {self._limits.live_turns} places are taken; you are number {place} in line.")
@@ -149,18 +151,18 @@ class Threads:
     async def close(self, grace: float) -> None:
         """Take nothing new; let turns end for `grace` seconds, then park the rest (a restart goes on with them)."""
         self._closing = True
-        if works := self._works():
+        if works := self._turn_tasks():
             await asyncio.wait(works, timeout=grace)
         parked = len(self._live)
         for live in self._live.values():
-            live.park()
-        if works := self._works():
+            live.suspend()
+        if works := self._turn_tasks():
             await asyncio.wait(works, timeout=5.0)
         for reply in self._queued.values():
             await reply.close()
         log.info("threads.closed parked=%d", parked)
 
 
-def _open(execute: Execute) -> bool:
+def _has_open_work(execute: Execute) -> bool:
     rows = execute("SELECT 1 FROM conversations WHERE pending>0 LIMIT 1", {})
     return bool(rows) or bool(execute("SELECT 1 FROM inbox WHERE state=0 AND kind='command' LIMIT 1", {}))

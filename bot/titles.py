@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from agent.context import Meter
 from bot.storage import runs
-from bot.storage.database import Execute, Store, StoreError
-from bot.storage.runs import Job
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.runs import ClaimedRun
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along
     from agent.turn import Agent
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 class Titles:
     """Makes one title at a time for each conversation that has none, and records it when it comes."""
 
-    def __init__(self, store: Store, agent: Agent) -> None:
+    def __init__(self, store: Database, agent: Agent) -> None:
         self._store = store
         self._agent = agent
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, job: Job) -> str:
+    def begin(self, job: ClaimedRun) -> str:
         """The title that this run's end is to record; "" when there is one, or one is made from now on."""
         if job.title or not job.messages or job.conversation in self._tasks:
             return ""
@@ -37,7 +37,7 @@ class Titles:
         task.add_done_callback(lambda _: self._tasks.pop(job.conversation))
         return ""
 
-    async def _make(self, job: Job, text: str) -> None:
+    async def _make(self, job: ClaimedRun, text: str) -> None:
         meter = Meter()
         title = await self._agent.title(text, meter)
 
@@ -50,7 +50,7 @@ class Titles:
 
         try:
             await self._store.run(record)
-        except StoreError as error:  # the next turn makes another
+        except StorageError as error:  # the next turn makes another
             log.warning("title.not_recorded reason=%s", error)
 
     async def close(self) -> None:

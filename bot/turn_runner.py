@@ -15,32 +15,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.context import Desk, Input, Turn
+from agent.context import Turn, TurnContext, UserInput
 from agent.conversation import Done, Failed, Final, View
 from bot import access, artifacts
-from bot.artifacts import Collected
-from bot.attachments import Uploads
-from bot.config.schema import Limits
+from bot.artifacts import Artifacts
+from bot.attachments import Attachments
+from bot.config.schema import ServiceLimits
 from bot.log import run_var, thread_var
-from bot.null_reply import Silent
-from bot.outbox import Item, Outbox, enqueue, file_payload
-from bot.running_turn import Account, Live, Mail, StoredLedger
+from bot.null_reply import NullReply
+from bot.outbox import Outbox, OutboxItem, enqueue, file_payload
+from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
 from bot.storage import conversations, runs
-from bot.storage.database import Execute, Store, StoreError
-from bot.storage.runs import Ending, Job, LostLease
-from bot.storage.sent_messages import StoredPosts
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.runs import ClaimedRun, LeaseLost, RunEnding
+from bot.storage.sent_messages import StoredSentMessages
 from bot.titles import Titles
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
-from sandbox.select import LazyMachine
+from sandbox.select import LazySandbox
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along; the bot builds it in a thread after it listens
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
 
-UPLOAD_LIMIT = 50 << 20  # bytes of a file out, while its channel is away and cannot say
+DEFAULT_UPLOAD_BYTES = 50 << 20  # bytes of a file out, while its channel is away and cannot say
 EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", "Send /retry to try once more.")
 FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", "Send /retry to try again.")
 UNREADABLE = Failed("I can't read what you wrote: it was damaged on my side.", "Please send it again.")
@@ -49,18 +49,18 @@ UNRECORDED = Failed(
     "No files were sent. Ask me for them, or send /retry to try again.",
 )
 
-PINGS = {"done": "Done after", "waiting": "I need your answer to go on, after", "failed": "This failed after"}
+PING_TEXTS = {"done": "Done after", "waiting": "I need your answer to go on, after", "failed": "This failed after"}
 
 
 @dataclass(slots=True)
-class Work:
+class TurnState:
     """What a turn has done so far: kept outside the task that does it, so that a stop finds it."""
 
     account: Account
-    uploads: Uploads
-    mail: Mail
+    uploads: Attachments
+    mail: StoredSteering
     view: View = field(default_factory=View)
-    machine: LazyMachine | None = None
+    machine: LazySandbox | None = None
     title: str = ""  # for a conversation that has none, where no model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
     clean: bool = False  # the agent came to its end by itself
@@ -70,25 +70,25 @@ class Work:
 class RunResult:
     """What the transaction that ends a run writes; `before` are the stamps of outputs/ known until now."""
 
-    ending: Ending
+    ending: RunEnding
     final: Final
-    collected: Collected = field(default_factory=lambda: Collected(stamps={}))
+    collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
     before: Mapping[str, str] = field(default_factory=dict)
 
 
-class Turns:
+class TurnRunner:
     """Runs turns, with everything a turn needs put together."""
 
     def __init__(
         self,
-        store: Store,
+        store: Database,
         agent: Agent,
         provider: SandboxProvider,
         folders: ConversationFolders,
         outbox: Outbox,
         channel: Callable[[str], Channel | None],
         data_dir: Path,
-        limits: Limits,
+        limits: ServiceLimits,
     ) -> None:
         self.titles = Titles(store, agent)
         self._store = store
@@ -102,21 +102,21 @@ class Turns:
 
     def folder(self, conversation: str) -> Path:
         """Where a conversation's workspace, uploads and outputs are."""
-        return folder(self._data_dir, conversation)
+        return conversation_folder(self._data_dir, conversation)
 
-    def reply(self, job: Job) -> Reply:
+    def make_reply(self, job: ClaimedRun) -> Reply:
         """The reply that shows this run, over what is visible of it already."""
         channel = self._channel(job.thread.channel)
         if channel is None:
-            return Silent()
-        posts = StoredPosts(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
+            return NullReply()
+        posts = StoredSentMessages(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
         try:
             return channel.reply(job.thread, posts, to=job.reply_to, asker=job.requester)
         except Exception:  # the run is claimed already: it has an end, which the outbox shows
             log.exception("turn.no_reply thread=%s", job.thread)
-            return Silent()
+            return NullReply()
 
-    async def run(self, live: Live) -> None:
+    async def run_turn(self, live: RunningTurn) -> None:
         """Work, then record. Never raises: this is the boundary of one turn."""
         thread_var.set(str(live.job.thread))
         run_var.set(str(live.job.run))
@@ -124,27 +124,29 @@ class Turns:
         work = self._begin(live)
         live.working = True
         try:
-            await self._work(live, work)
+            await self._run_agent(live, work)
         except asyncio.CancelledError:
             if not live.stopped_by:
                 live.parking = True  # the whole service is going down
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
-            limit = _duration(self._limits.turn_seconds)
+            limit = _format_duration(self._limits.turn_seconds)
             work.view.add(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
         except Exception:  # the boundary: a fault in one turn is that turn's failure, told to its people
             log.exception("turn.fault")
             work.view.add(FAULT)
         live.working = False
-        await asyncio.shield(self._end(live, work))
+        await asyncio.shield(self._end_turn(live, work))
 
-    def _begin(self, live: Live) -> Work:
+    def _begin(self, live: RunningTurn) -> TurnState:
         job, account = live.job, Account(self._store, live.job.run)
-        uploads = Uploads(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
-        return Work(account, uploads, Mail(account, live, uploads, self._channel(job.thread.channel), self._limits))
+        uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
+        return TurnState(
+            account, uploads, StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._limits)
+        )
 
-    async def _work(self, live: Live, work: Work) -> None:
+    async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
         live.stopped_by = live.stopped_by or job.stop_by
         if live.stopped_by or live.parking:  # before it began
@@ -156,12 +158,12 @@ class Turns:
             work.view.add(UNREADABLE)
             return
         channel = self._channel(job.thread.channel)
-        work.machine = LazyMachine(self._provider, job.conversation, self.folder(job.conversation))
+        work.machine = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        desk = Desk(work.machine, ledger, work.mail, meter=work.account.meter)
+        desk = TurnContext(work.machine, ledger, work.mail, meter=work.account.meter)
         turn = Turn(
             conversation=job.conversation,
-            inputs=await self._inputs(job, channel, work.uploads),
+            inputs=await self._make_inputs(job, channel, work.uploads),
             model=job.model,
             answers=job.answers,
             fresh=job.fresh,
@@ -176,35 +178,42 @@ class Turns:
                     live.reply.show(block)
         work.clean = True
 
-    async def _inputs(self, job: Job, channel: Channel | None, uploads: Uploads) -> tuple[Input, ...]:
+    async def _make_inputs(
+        self, job: ClaimedRun, channel: Channel | None, uploads: Attachments
+    ) -> tuple[UserInput, ...]:
         """The messages; the first that calls the bot into a thread brings what stood there before."""
-        earlier = self._limits.earlier_messages if job.first and conversations.first(job.conversation) else 0
+        earlier = (
+            self._limits.earlier_messages if job.first and conversations.is_first_conversation(job.conversation) else 0
+        )
         return tuple(
-            [await uploads.input(channel, item, 0 if index else earlier) for index, item in enumerate(job.messages)]
+            [
+                await uploads.make_input(channel, item, 0 if index else earlier)
+                for index, item in enumerate(job.messages)
+            ]
         )
 
     # ------------------------------------------------------------ the end of a turn
 
-    async def _end(self, live: Live, work: Work) -> None:
+    async def _end_turn(self, live: RunningTurn, work: TurnState) -> None:
         try:
             if live.parking:
-                await self._park(live.job, work)
+                await self._suspend(live.job, work)
                 await live.reply.close()
             else:
-                await self._repair(live, work)
-                await self._finish(live, work)
+                await self._repair_state(live, work)
+                await self._record_end(live, work)
         finally:
             if work.machine:
                 await work.machine.aclose()
 
-    async def _park(self, job: Job, work: Work) -> None:
+    async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         try:
-            await work.account.commit(lambda execute: runs.park(execute, job))
-        except StoreError as error:  # a restart then counts this try; nothing else is lost
+            await work.account.commit(lambda execute: runs.suspend_run(execute, job))
+        except StorageError as error:  # a restart then counts this try; nothing else is lost
             log.warning("turn.not_parked reason=%s", error)
         log.info("turn.parked")
 
-    async def _repair(self, live: Live, work: Work) -> None:
+    async def _repair_state(self, live: RunningTurn, work: TurnState) -> None:
         """After a stop or a fault: leave the conversation valid, keep what was said."""
         if live.stopped_by:
             work.view.add(Done("stopped", work.account.meter.total))
@@ -217,7 +226,7 @@ class Turns:
         else:
             work.clean = True
 
-    async def _finish(self, live: Live, work: Work) -> None:
+    async def _record_end(self, live: RunningTurn, work: TurnState) -> None:
         """Record the end of the run: whole, or without files and as a failure, or as little as possible."""
         for prepare in (self._whole, self._without_files, self._least):
             try:
@@ -226,48 +235,48 @@ class Turns:
             except Exception:  # the boundary of an end: what cannot be recorded must not keep its conversation
                 log.exception("turn.not_recorded ending=%s", prepare.__name__.strip("_"))
 
-    async def _whole(self, job: Job, work: Work) -> RunResult:
-        collected, before = await self._collect(job, work)
-        view, final = work.view, _final(work.view, collected)
-        ending = Ending(
-            state=_state(view),
+    async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
+        collected, before = await self._collect_artifacts(job, work)
+        view, final = work.view, _final_reply(work.view, collected)
+        ending = RunEnding(
+            state=_run_state(view),
             asks=final.asks,
             title=work.title,
             clean=work.clean or not work.begun,
         )
         return RunResult(ending, final, collected, before)
 
-    async def _without_files(self, job: Job, work: Work) -> RunResult:
+    async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
-        return RunResult(Ending("failed", clean=False), view.final())
+        return RunResult(RunEnding("failed", clean=False), view.final())
 
-    async def _least(self, job: Job, work: Work) -> RunResult:
+    async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
         work.account.meter.take()  # not even what it used: the log has that
-        return RunResult(Ending("failed", clean=False), View(failed=FAULT).final())
+        return RunResult(RunEnding("failed", clean=False), View(failed=FAULT).final())
 
-    async def _record(self, live: Live, work: Work, end: RunResult) -> None:
+    async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """The transaction that ends the run; tried until the store takes it, because the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
 
-        def record(execute: Execute) -> list[Item]:
-            live.more = runs.finish(execute, job, ending, now)
-            artifacts.record(execute, job.conversation, collected, end.before)
+        def record(execute: Execute) -> list[OutboxItem]:
+            live.more = runs.finish_run(execute, job, ending, now)
+            artifacts.record_stamps(execute, job.conversation, collected, end.before)
             rows = [("reply", f"run:{job.run}", end.final.dump())]
             rows += [("file", f"run:{job.run}:file:{n}", file_payload(file)) for n, file in enumerate(collected.files)]
-            if ping := self._ping(execute, job, ending.state, collected, now):
+            if ping := self._make_ping(execute, job, ending.state, collected, now):
                 rows.append(("ping", f"run:{job.run}:ping", ping.dump()))
             return [item for row in rows for item in enqueue(execute, job, *row, now)]
 
-        self._outbox.adopt(job.run, live.reply)
+        self._outbox.adopt_reply(job.run, live.reply)
         while True:
             try:
                 items = await work.account.commit(record)
                 break
-            except LostLease:
+            except LeaseLost:
                 log.error("turn.lost_lease")  # noqa: TRY400 — nothing to trace: another worker ends this run
                 await live.reply.close()
                 return
-            except StoreError as error:
+            except StorageError as error:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         self._outbox.offer(items)
@@ -282,53 +291,55 @@ class Turns:
             len(collected.files),
         )
 
-    def _ping(self, execute: Execute, job: Job, state: str, collected: Collected, now: float) -> Final | None:
+    def _make_ping(
+        self, execute: Execute, job: ClaimedRun, state: str, collected: Artifacts, now: float
+    ) -> Final | None:
         """Edits notify nobody: after long work a short new message tells the person who asked."""
         channel, seconds = self._channel(job.thread.channel), now - job.started
         after = access.notify_after(execute, job.thread.channel, job.requester, self._limits.notify_seconds)
         if state == "stopped" or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
         files = f" ({', '.join(file.name for file in collected.files)})" if collected.files else ""
-        return Final(f"{PINGS[state]} {_duration(seconds)}{files}.", mention=job.requester)
+        return Final(f"{PING_TEXTS[state]} {_format_duration(seconds)}{files}.", mention=job.requester)
 
-    async def _seen(self, job: Job) -> dict[str, str]:
+    async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
-            return await self._store.run(lambda execute: artifacts.seen(execute, job.conversation))
-        except StoreError:  # then files may come twice rather than not at all; recording retries until it can
+            return await self._store.run(lambda execute: artifacts.known_stamps(execute, job.conversation))
+        except StorageError:  # then files may come twice rather than not at all; recording retries until it can
             log.exception("turn.outputs_unknown")
             return {}
 
-    async def _collect(self, job: Job, work: Work) -> tuple[Collected, dict[str, str]]:
+    async def _collect_artifacts(self, job: ClaimedRun, work: TurnState) -> tuple[Artifacts, dict[str, str]]:
         """What is new in outputs/, and the stamps known before."""
         if not (work.view.files or job.attempt > 1 or (work.machine and work.machine.used)):
-            return Collected(stamps={}), {}
-        before = await self._seen(job)
+            return Artifacts(stamps={}), {}
+        before = await self._known_stamps(job)
         channel = self._channel(job.thread.channel)
-        limit = channel.limits.upload if channel else UPLOAD_LIMIT
+        limit = channel.limits.upload if channel else DEFAULT_UPLOAD_BYTES
         spool = self._data_dir / "spool" / str(job.run)
         folder = self.folder(job.conversation)
         try:
             async with self._folders.open(folder, writes=False):
-                collected = await artifacts.collect(folder, spool, before, work.view.files, limit)
+                collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)
         except (OSError, SandboxError) as error:
             log.exception("turn.outputs")
             reason = error.strerror if isinstance(error, OSError) else error
-            collected = Collected(before, notes=(f"The files in outputs/ could not be collected: {reason}.",))
+            collected = Artifacts(before, notes=(f"The files in outputs/ could not be collected: {reason}.",))
         return collected, before
 
 
-def folder(data_dir: Path, conversation: str) -> Path:
+def conversation_folder(data_dir: Path, conversation: str) -> Path:
     """A conversation's own folder; its name says nothing and needs no escaping."""
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _final(view: View, collected: Collected) -> Final:
+def _final_reply(view: View, collected: Artifacts) -> Final:
     final = view.final()
     text = final.text
     if collected.files and not (view.text.strip() or view.failed or view.asks):
@@ -339,5 +350,5 @@ def _final(view: View, collected: Collected) -> Final:
     return replace(final, text=text.strip())
 
 
-def _state(view: View) -> str:
+def _run_state(view: View) -> str:
     return "failed" if view.failed else view.done.state if view.done else "failed"

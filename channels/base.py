@@ -38,7 +38,7 @@ class TryLater(ChannelError):
         self.after = after
 
 
-class Unknown(ChannelError):
+class OutcomeUnknown(ChannelError):
     """The call was sent and its outcome is unknown: the platform may have shown it."""
 
 
@@ -50,7 +50,7 @@ class Unconfirmed(Refused):
     """Every post of it had an unknown outcome: it may be visible, and is not posted again."""
 
 
-class Gone(Refused):
+class ChatGone(Refused):
     """The chat does not exist any more, or the bot was blocked or removed: stop trying."""
 
 
@@ -71,17 +71,17 @@ Receive = Callable[[Sequence[Message | Unreadable]], Awaitable[list[Receipt]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ChannelLimits:
     """What a platform allows. Sizes in bytes, `text` in the platform's own units."""
 
-    text: int
+    text_limit: int
     upload: int
     download: int
     edits_notify: bool = False  # people notice the end of a reply by themselves: nobody need be pinged
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class SentMessage:
     """One message of a reply: `id` is the platform's message id, None when `posts` went out with unknown outcome."""
 
     index: int
@@ -89,7 +89,7 @@ class Posted:
     posts: int = 1
 
 
-class Posts(Protocol):
+class SentMessages(Protocol):
     """The memory of a reply's messages, kept in the store so that a restart edits instead of posting again.
 
     Before every post that carries content: `await sending(i)`; as soon as its id is known: `await sent(i, id)`; when
@@ -101,7 +101,7 @@ class Posts(Protocol):
     key: str  # stable for the life of the reply, at most 20 characters of [a-z0-9-]: an idempotency key's stem
 
     @property
-    def known(self) -> Sequence[Posted]: ...
+    def known(self) -> Sequence[SentMessage]: ...
 
     async def sending(self, index: int) -> None: ...
 
@@ -110,7 +110,7 @@ class Posts(Protocol):
     async def unsent(self, index: int) -> None: ...
 
 
-def first_post(posts: Posts) -> Posted | None:
+def first_sent_message(posts: SentMessages) -> SentMessage | None:
     """What is known of the first message, which of a file is the only one."""
     return next((posted for posted in posts.known if posted.index == 0), None)
 
@@ -130,7 +130,7 @@ class Reply(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OutFile:
+class OutgoingFile:
     """A file on its way out: a private copy at `path`, shown as `name`."""
 
     path: Path
@@ -145,7 +145,7 @@ _COMMAND = re.compile(
 )
 
 
-def command_text(text: str, bot: str = "") -> str | None:
+def parse_command_text(text: str, bot: str = "") -> str | None:
     """The bare words of a command ("/Stop@ourbot now" → "stop now"), None when `text` is no command.
 
     A command for another bot ("/new@other" while `bot` is "ourbot") gives "": not ours, and no text for the agent.
@@ -186,7 +186,7 @@ class CommandInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LastEvent:
     """Until when (unix time) a chat, or a thread of it, was heard."""
 
     chat: str
@@ -199,11 +199,11 @@ class Gap:
     """An absence: every chat with its latest event before it ("" as topic) and every thread in use lately; nothing at a
     first start."""
 
-    heard: Sequence[Heard] = ()
+    heard: Sequence[LastEvent] = ()
     id: int = 0
 
 
-class Past(Protocol):
+class CatchUpSource(Protocol):
     """What was heard before, for platforms that keep no events for a bot that is away.
 
     A channel opens a gap before the first event moves its chats on. It reads what came in between (not older than
@@ -222,7 +222,7 @@ class Past(Protocol):
         """All of it is read and stored. Raises NotStored."""
 
 
-class NoPast:
+class NoCatchUp:
     """`Past` of one who does not look back."""
 
     hours = 0.0
@@ -235,27 +235,27 @@ class NoPast:
         return
 
 
-NO_PAST = NoPast()
+NO_CATCH_UP = NoCatchUp()
 
 
 class Channel(Protocol):
     """A platform. All calls raise ChannelError; cancellation is always safe."""
 
     name: str
-    limits: Limits
+    limits: ChannelLimits
     window: float  # seconds over which the model's deltas may be merged before they are worth showing here
 
-    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
+    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         """Take events until cancelled, and what was missed before (`past`), also after a connection was lost.
         Raises when the connection cannot go on: the supervisor starts it again."""
 
     def readiness(self) -> Readiness:
         """Measured, not remembered."""
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         """A reply in `thread`, answering the message `to` of the person `asker`, over what `posts` knows already."""
 
-    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
+    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
         """Upload one file into `thread` (index 0 of `posts`)."""
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:

@@ -28,16 +28,16 @@ class SandboxUnavailable(SandboxError):
     """This provider cannot work here; the text is one sentence with the fix."""
 
 
-class Gone(SandboxError):
+class SandboxGone(SandboxError):
     """The sandbox ended while it was used. Its folders are intact; the next call gets a new one."""
 
 
-class FileFault(SandboxError):
+class SandboxFileError(SandboxError):
     """A file could not be read or written; the text names the virtual path and the reason, never a host path."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommandResult:
     """What a command did. `exit_code` is None when the time-out killed it (128 + n when signal n did). `output` is
     stdout and stderr in order of arrival, at most `max_output` bytes: of a longer one the beginning and the end, with
     a word between them; `dropped` counts the bytes left out. `cwd` is where the shell ended, `seconds` how long it
@@ -92,7 +92,7 @@ class Sandbox(Protocol):
         timeout: float = 120,
         max_output: int = 64_000,
         on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Result:
+    ) -> CommandResult:
         """Run one bash command. `cwd` None goes on where the last command ended (at first the workspace). A time-out
         or the cancellation of this coroutine kills the whole process tree; processes left in the background after a
         normal end live on until the sandbox is reaped. `on_output` gets text as it comes, the first half of
@@ -142,7 +142,7 @@ class SandboxProvider(Protocol):
         """Stop everything of this provider."""
 
 
-class Machine(Protocol):
+class SandboxHandle(Protocol):
     """A turn's lazy hold on its sandbox: the first call (or `warm`) starts it, the end of the turn lets it go."""
 
     runs_commands: bool

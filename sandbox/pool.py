@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from sandbox.base import Gone, SandboxError
+from sandbox.base import SandboxError, SandboxGone
 from sandbox.wire.client import StreamSandbox
 
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=StreamSandbox)
-PATIENCE = 30.0  # seconds to wait for one of the others to end when all are in use
+ROOM_TIMEOUT_SECONDS = 30.0  # seconds to wait for one of the others to end when all are in use
 STOP_SECONDS = 20.0  # after which one that does not stop is left behind, so that its key can be used again
 
 
 @dataclass(slots=True)
-class _Live(Generic[S]):
+class _PooledSandbox(Generic[S]):
     """A running machine and who uses it."""
 
     sandbox: S
@@ -40,13 +40,13 @@ class SandboxPool(Generic[S]):
         start: Callable[[str, Path], Awaitable[S]],
         stop: Callable[[str, S | None], Coroutine[Any, Any, None]],
         most: int,
-        patience: float = PATIENCE,
+        patience: float = ROOM_TIMEOUT_SECONDS,
         stop_seconds: float = STOP_SECONDS,
     ) -> None:
         self._start, self._stop, self._most = start, stop, most
         self._patience, self._stop_seconds = patience, stop_seconds
-        self._live: dict[str, _Live[S]] = {}
-        self._starting: dict[str, asyncio.Task[_Live[S]]] = {}
+        self._live: dict[str, _PooledSandbox[S]] = {}
+        self._starting: dict[str, asyncio.Task[_PooledSandbox[S]]] = {}
         self._stopping: dict[str, asyncio.Task[None]] = {}
         self._begun = 0  # starts that have room already
         self._left = asyncio.Event()
@@ -59,7 +59,7 @@ class SandboxPool(Generic[S]):
     @asynccontextmanager
     async def acquire(self, key: str, folder: Path) -> AsyncIterator[S]:
         """See `SandboxProvider.acquire`. Two who come at once get the same machine, started once."""
-        live = await self._get(key, folder)
+        live = await self._get_or_start(key, folder)
         try:
             yield live.sandbox
         finally:
@@ -67,7 +67,7 @@ class SandboxPool(Generic[S]):
             live.idle_since = time.monotonic()
             self._left.set()
 
-    async def _get(self, key: str, folder: Path) -> _Live[S]:
+    async def _get_or_start(self, key: str, folder: Path) -> _PooledSandbox[S]:
         while True:
             live = self._live.get(key)
             if live and not live.sandbox.gone:
@@ -76,28 +76,30 @@ class SandboxPool(Generic[S]):
                 live.users += 1
                 return live
             if key not in self._starting:
-                task = self._starting[key] = asyncio.create_task(self._begin(key, folder), name=f"sandbox-start:{key}")
+                task = self._starting[key] = asyncio.create_task(
+                    self._begin_start(key, folder), name=f"sandbox-start:{key}"
+                )
                 task.add_done_callback(lambda task: self._started(key, task))
             task = self._starting[key]
             try:
                 await asyncio.shield(task)  # one who gives up does not take it from the others
             except asyncio.CancelledError:
                 if task.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]  # in a task
-                    raise Gone("The sandbox was stopped while it started.") from None
+                    raise SandboxGone("The sandbox was stopped while it started.") from None
                 raise
 
-    def _started(self, key: str, task: asyncio.Task[_Live[S]]) -> None:
+    def _started(self, key: str, task: asyncio.Task[_PooledSandbox[S]]) -> None:
         del self._starting[key]
         if not task.cancelled():
             task.exception()  # seen, also when everybody who waited for it has gone
 
-    async def _begin(self, key: str, folder: Path) -> _Live[S]:
+    async def _begin_start(self, key: str, folder: Path) -> _PooledSandbox[S]:
         if key in self._live or key in self._stopping:  # it is dead: the new one may have the same name and places
-            await self._end(key)
+            await self._stop_sandbox(key)
         await self._make_room()
         self._begun += 1
         try:
-            live = self._live[key] = _Live(await self._start(key, folder), folder)
+            live = self._live[key] = _PooledSandbox(await self._start(key, folder), folder)
             return live
         finally:
             self._begun -= 1
@@ -112,7 +114,7 @@ class SandboxPool(Generic[S]):
                     idle = [(live.idle_since, key) for key, live in self._live.items() if not live.users]
                     if idle:
                         log.info("sandbox.evicted", extra={"sandbox": min(idle)[1]})
-                        await self.drop(min(idle)[1])
+                        await self.stop_now(min(idle)[1])
                     else:
                         self._left.clear()
                         await self._left.wait()
@@ -125,26 +127,28 @@ class SandboxPool(Generic[S]):
         """Stop the machines that nobody used for `idle` seconds; their keys."""
         before = time.monotonic() - idle
         keys = [key for key, live in self._live.items() if not live.users and live.idle_since <= before]
-        await asyncio.gather(*[self._end(key) for key in keys])
+        await asyncio.gather(*[self._stop_sandbox(key) for key in keys])
         return keys
 
-    async def drop(self, key: str) -> None:
+    async def stop_now(self, key: str) -> None:
         """Stop this machine, its start, or what is left of it, now."""
         while task := self._starting.get(key):
             task.cancel()
             await asyncio.wait([task])
-        await self._end(key)
+        await self._stop_sandbox(key)
 
-    def _end(self, key: str) -> Awaitable[None]:
+    def _stop_sandbox(self, key: str) -> Awaitable[None]:
         """Nobody gets this machine any more, from now on; done when it has stopped."""
         if key not in self._stopping:
             live = self._live.pop(key, None)
-            task = asyncio.create_task(self._bounded(key, live.sandbox if live else None), name=f"sandbox-stop:{key}")
+            task = asyncio.create_task(
+                self._stop_bounded(key, live.sandbox if live else None), name=f"sandbox-stop:{key}"
+            )
             self._stopping[key] = task
             task.add_done_callback(lambda _: self._stopped(key))
         return asyncio.shield(self._stopping[key])
 
-    async def _bounded(self, key: str, sandbox: S | None) -> None:
+    async def _stop_bounded(self, key: str, sandbox: S | None) -> None:
         try:
             async with asyncio.timeout(self._stop_seconds):
                 await self._stop(key, sandbox)
@@ -157,4 +161,4 @@ class SandboxPool(Generic[S]):
 
     async def close(self) -> None:
         """Stop all of them."""
-        await asyncio.gather(*(self.drop(key) for key in self.keys))
+        await asyncio.gather(*(self.stop_now(key) for key in self.keys))

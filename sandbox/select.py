@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.disk.files_only import Folders
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
-from sandbox.docker.provider import Docker
+from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
 from sandbox.network.rules import NetworkRules
 
 
-async def choose(
+async def select_provider(
     provider: Literal["auto", "docker", "local", "none"],
     settings: DockerSettings,
     folders: ConversationFolders,
@@ -24,34 +24,35 @@ async def choose(
     """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
     SandboxUnavailable with the fix, as do `folders` where they do not work; "auto" takes the best that works, and says
     what keeps it from a better one."""
-    only = Folders(settings.skills)
+    only = FilesOnlyProvider(settings.skills)
     if provider == "none":
         await folders.check(only)
         return only, "Sandbox: files only, as configured; commands are off."
     why: list[str] = []
     if provider in ("auto", "docker"):
-        made: Docker | Bubblewrap = Docker(settings)
+        made: DockerProvider | BubblewrapProvider = DockerProvider(settings)
         try:
-            await _tried(made, folders)
+            await _checked_provider(made, folders)
             words = f"Docker, one {settings.runtime or 'isolated'} container of {settings.image} per conversation"
-            return made, f"Sandbox: {words}, {network(settings.network)}, {folders.words}."
+            return made, f"Sandbox: {words}, {describe_network(settings.network)}, {folders.description}."
         except SandboxUnavailable as error:
             if provider == "docker":
                 raise
             why.append(f"Docker is not used: {error}")
-    made = Bubblewrap(settings)
+    made = BubblewrapProvider(settings)
     try:
-        await _tried(made, folders)
+        await _checked_provider(made, folders)
     except SandboxUnavailable as error:
         if provider == "local":
             raise
         await folders.check(only)
         return only, " ".join(["Sandbox: files only, commands are off.", str(error), *why])
-    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network(settings.network)}, {folders.words}."
+    network = describe_network(settings.network)
+    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network}, {folders.description}."
     return made, " ".join([words, *why])
 
 
-async def _tried(provider: SandboxProvider, folders: ConversationFolders) -> None:
+async def _checked_provider(provider: SandboxProvider, folders: ConversationFolders) -> None:
     """Its check, and that of `folders` with it; a provider that does not pass is closed."""
     try:
         await provider.check()
@@ -61,14 +62,14 @@ async def _tried(provider: SandboxProvider, folders: ConversationFolders) -> Non
         raise
 
 
-def network(rules: NetworkRules) -> str:
+def describe_network(rules: NetworkRules) -> str:
     """What sandboxes reach, in a few words."""
     if rules.mode == "allowlist":
         return "with a network of named hosts"
     return "with a way to public hosts" if rules.mode == "on" else "without network"
 
 
-class LazyMachine:
+class LazySandbox:
     """See `Machine`. Made at the start of a turn, closed at its end."""
 
     def __init__(self, provider: SandboxProvider, key: str, folder: Path) -> None:

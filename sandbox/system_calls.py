@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 # Name: the number on x86_64, and on aarch64; None where that kind of processor never had the call.
-FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
+FORBIDDEN_CALLS: dict[str, tuple[int | None, int | None]] = {
     # keys of the kernel, which belong to no namespace
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     # modules, another kernel, restart
@@ -49,14 +49,16 @@ FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "_sysctl": (156, None), "nfsservctl": (180, 42), "vserver": (236, None),
 }  # fmt: skip
 # Looked at by their arguments.
-EXAMINED = {"clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "setsockopt": (54, 208)}
-NEWEST = 466  # the last call that was judged: what later kernels bring (and the x32 numbers) is refused unseen
+EXAMINED_CALLS = {"clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "setsockopt": (54, 208)}
+NEWEST_CALL_NUMBER = (
+    466  # the last call that was judged: what later kernels bring (and the x32 numbers) is refused unseen
+)
 
 NAMESPACES = {  # flags of clone
     "CLONE_NEWNS": 0x20000, "CLONE_NEWCGROUP": 0x2000000, "CLONE_NEWUTS": 0x4000000, "CLONE_NEWIPC": 0x8000000,
     "CLONE_NEWUSER": 0x10000000, "CLONE_NEWPID": 0x20000000, "CLONE_NEWNET": 0x40000000,
 }  # fmt: skip
-FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}  # all that sockets may be of
+ALLOWED_SOCKET_FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}  # all that sockets may be of
 SOL_SOCKET, BUFFERS = 1, {"SO_SNDBUF": 7, "SO_RCVBUF": 8}  # kept small: "done", says the kernel, and does nothing
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E, "SCMP_ARCH_X86_64"), "aarch64": (1, 0xC00000B7, "SCMP_ARCH_AARCH64")}
@@ -66,7 +68,7 @@ Step = tuple[int, int, int, int]  # of a program: what to do, how far to go on i
 NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16  # in what the kernel shows a filter
 
 
-def bpf(machine: str = "") -> bytes:
+def seccomp_program(machine: str = "") -> bytes:
     """The filter as a program of the kernel, as bubblewrap takes it; empty where the numbers are not known."""
     machine = machine or os.uname().machine
     if machine not in ARCHITECTURES:
@@ -82,7 +84,7 @@ def bpf(machine: str = "") -> bytes:
     def argument(index: int) -> Step:
         return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)  # its lower half: all that are looked at have 32 bits
 
-    families = [argument(0), *chain(*(when(EQUAL, family, ALLOW) for family in FAMILIES.values()))]
+    families = [argument(0), *chain(*(when(EQUAL, family, ALLOW) for family in ALLOWED_SOCKET_FAMILIES.values()))]
     examined: dict[str, list[Step]] = {
         "clone": [argument(0), *when(ANY_BIT, sum(NAMESPACES.values()), ERROR | errno.EPERM)],
         "socket": [*families, give(ERROR | errno.EAFNOSUPPORT)],
@@ -93,16 +95,16 @@ def bpf(machine: str = "") -> bytes:
         ],
     }  # fmt: skip
     steps = [(LOAD, 0, 0, ARCHITECTURE_AT), (EQUAL, 1, 0, architecture), give(ERROR | errno.ENOSYS)]
-    steps += [(LOAD, 0, 0, NUMBER_AT), *when(AT_LEAST, NEWEST + 1, ERROR | errno.ENOSYS)]
-    for numbers in FORBIDDEN.values():
+    steps += [(LOAD, 0, 0, NUMBER_AT), *when(AT_LEAST, NEWEST_CALL_NUMBER + 1, ERROR | errno.ENOSYS)]
+    for numbers in FORBIDDEN_CALLS.values():
         if (number := numbers[column]) is not None:
             steps += when(EQUAL, number, ERROR | errno.ENOSYS)
     for name, judged in examined.items():
-        steps += [(EQUAL, 0, len(judged) + 1, EXAMINED[name][column]), *judged, give(ALLOW)]
+        steps += [(EQUAL, 0, len(judged) + 1, EXAMINED_CALLS[name][column]), *judged, give(ALLOW)]
     return b"".join(struct.pack("=HBBI", *step) for step in [*steps, give(ALLOW)])
 
 
-def profile(machine: str = "") -> str:
+def seccomp_profile(machine: str = "") -> str:
     """The same as a profile of a container engine; empty where the numbers are not known."""
     machine = machine or os.uname().machine
     if machine not in ARCHITECTURES:
@@ -114,9 +116,9 @@ def profile(machine: str = "") -> str:
     def when(index: int, value: int, test: str = "EQ", masked: int = 0) -> dict[str, Any]:
         return {"index": index, "value": value, "valueTwo": masked, "op": f"SCMP_CMP_{test}"}
 
-    last = max(FAMILIES.values())
-    others = [when(0, family) for family in range(last) if family not in FAMILIES.values()]
-    rules = [rule(errno.ENOSYS, *FORBIDDEN)]
+    last = max(ALLOWED_SOCKET_FAMILIES.values())
+    others = [when(0, family) for family in range(last) if family not in ALLOWED_SOCKET_FAMILIES.values()]
+    rules = [rule(errno.ENOSYS, *FORBIDDEN_CALLS)]
     rules += [rule(errno.EPERM, "clone", args=[when(0, flag, "MASKED_EQ", flag)]) for flag in NAMESPACES.values()]
     for condition in (*others, when(0, last, "GT")):
         rules.append(rule(errno.EAFNOSUPPORT, "socket", "socketpair", args=[condition]))

@@ -23,7 +23,7 @@ class SandboxUsers:
         self._shift = shift
         self._taken: dict[str, int] = {}
 
-    def take(self, key: str, folder: Path) -> int:
+    def assign_user(self, key: str, folder: Path) -> int:
         """The user of the sandbox of `key`, until `release`; one of more than 606 at once shares."""
         try:
             first = (folder / FOLDERS[0]).stat().st_uid - self._shift - FIRST
@@ -36,6 +36,6 @@ class SandboxUsers:
         self._taken[key] = next((number for number in numbers if number not in others), numbers[0])
         return self._taken[key]
 
-    def release(self, key: str) -> None:
+    def release_user(self, key: str) -> None:
         """The sandbox of `key` has stopped."""
         self._taken.pop(key, None)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.tools import tools
-from bot.__main__ import parser
+from agent.tools import make_tools
+from bot.__main__ import command_line_parser
 from bot.commands import COMMANDS, REGISTRY
-from bot.config.loader import load
-from bot.config.reference import page, settings_table
+from bot.config.loader import load_config
+from bot.config.reference import settings_page, settings_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -49,14 +49,14 @@ def text(name: str) -> str:
 
 def programs() -> dict[str, argparse.ArgumentParser]:
     """The program's commands by name."""
-    for action in parser()._actions:
+    for action in command_line_parser()._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
     raise AssertionError("the program has no commands")
 
 
 def test_the_page_of_settings_is_made_from_the_code() -> None:
-    assert text("docs/configuration.md") == page(), "run `make docs`"
+    assert text("docs/configuration.md") == settings_page(), "run `make docs`"
 
 
 def test_every_setting_says_what_it_does() -> None:
@@ -85,7 +85,7 @@ def test_commands_of_the_program_are_in_the_docs_and_no_others() -> None:
 
 def test_every_tool_is_in_the_architecture_and_no_other() -> None:
     section = text("ARCHITECTURE.md").partition("## The agent's tools")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {tool.name for tool in tools(commands=True)}
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {tool.name for tool in make_tools(commands=True)}
 
 
 def test_the_readme_is_short_and_begins_with_something_to_do() -> None:
@@ -119,7 +119,7 @@ def test_the_sample_environment_names_what_is_read() -> None:
 
 def test_the_sample_config_works_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    config = load(ROOT / "config.yaml", {})
+    config = load_config(ROOT / "config.yaml", {})
     assert config.models == ()
     assert config.channels == ()
 
@@ -133,7 +133,7 @@ def test_the_sample_config_works_with_every_comment_taken_seriously(
         setting.sub("", line, count=1) if line.startswith("# ") else line for line in text("config.yaml").splitlines()
     ]
     (tmp_path / "config.yaml").write_text("\n".join(lines))
-    config = load(None, {name: "1:x" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"})
+    config = load_config(None, {name: "1:x" for name in ENVIRONMENT if name != "OPENAI_BASE_URL"})
     assert [model.name for model in config.models] == ["main", "local"]
     assert [channel.name for channel in config.channels] == ["telegram", "slack", "discord", "feishu"]
     assert config.channels[0].access.operators == ("22222222",)

@@ -21,13 +21,13 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from agent.demo.scenes import Line, Scene, ask, explain, fail, plot, slow
+from agent.demo.scenes import DemoLine, DemoScene, ask_scene, explain_scene, fail_scene, plot_scene, slow_scene
 
-SCENES: tuple[tuple[str, Callable[[Scene], Line]], ...] = (
-    (r"slow|long|sleep|wait", slow),
-    (r"plot|chart|graph|diagram|files?|png|csv|program", plot),
-    (r"ask|question|clarify|choose", ask),
-    (r"fail|fails|error|broken|recover", fail),
+DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
+    (r"slow|long|sleep|wait", slow_scene),
+    (r"plot|chart|graph|diagram|files?|png|csv|program", plot_scene),
+    (r"ask|question|clarify|choose", ask_scene),
+    (r"fail|fails|error|broken|recover", fail_scene),
 )
 WORD_SECONDS = 0.025
 
@@ -57,7 +57,7 @@ class DemoModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        line = perform(messages, kwargs.get("tool_names", ()))
+        line = next_line(messages, kwargs.get("tool_names", ()))
         calls = [{"name": line.tool, "args": line.args, "id": _call_id(), "type": "tool_call"}] if line.tool else []
         return ChatResult(generations=[ChatGeneration(message=AIMessage(line.text, tool_calls=calls))])
 
@@ -68,8 +68,8 @@ class DemoModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        line = perform(messages, kwargs.get("tool_names", ()))
-        for chunk in _chunks(line):
+        line = next_line(messages, kwargs.get("tool_names", ()))
+        for chunk in _stream_chunks(line):
             if chunk.text:
                 await asyncio.sleep(self.word_seconds)
             generation = ChatGenerationChunk(message=chunk)
@@ -78,33 +78,35 @@ class DemoModel(BaseChatModel):
             yield generation
 
 
-def perform(messages: Sequence[BaseMessage], tools: Sequence[str]) -> Line:
+def next_line(messages: Sequence[BaseMessage], tools: Sequence[str]) -> DemoLine:
     """What the demo says or does next, from the conversation alone."""
     if not tools:  # a summary or a title is wanted
-        return Line("The built-in demo does not summarize; this was a conversation with it.")
+        return DemoLine("The built-in demo does not summarize; this was a conversation with it.")
     begin = 0
     for index, message in enumerate(messages):
         if isinstance(message, AIMessage) and not message.tool_calls:
             begin = index + 1
     turn = messages[begin:]
     spoken = next((index for index, message in enumerate(turn) if isinstance(message, AIMessage)), len(turn))
-    asked = "\n".join(_words(message) for message in turn[:spoken] if isinstance(message, HumanMessage))
-    meanwhile = tuple(_words(message) for message in turn[spoken:] if isinstance(message, HumanMessage))
+    asked = "\n".join(_words_of(message) for message in turn[:spoken] if isinstance(message, HumanMessage))
+    meanwhile = tuple(_words_of(message) for message in turn[spoken:] if isinstance(message, HumanMessage))
     results = tuple(message for message in turn if isinstance(message, ToolMessage))
-    scene = Scene(asked, meanwhile, results, frozenset(tools))
-    line = _choose(scene.words)(scene)
-    return line if line.tool or not scene.meanwhile else Line(line.text + _heard(scene.meanwhile))
+    scene = DemoScene(asked, meanwhile, results, frozenset(tools))
+    line = _choose_scene(scene.words)(scene)
+    return line if line.tool or not scene.meanwhile else DemoLine(line.text + _acknowledge_steering(scene.meanwhile))
 
 
-def _choose(words: str) -> Callable[[Scene], Line]:
-    return next((scene for pattern, scene in SCENES if re.search(rf"\b({pattern})\b", words.lower())), explain)
+def _choose_scene(words: str) -> Callable[[DemoScene], DemoLine]:
+    return next(
+        (scene for pattern, scene in DEMO_SCENES if re.search(rf"\b({pattern})\b", words.lower())), explain_scene
+    )
 
 
-def _heard(meanwhile: Sequence[str]) -> str:
+def _acknowledge_steering(meanwhile: Sequence[str]) -> str:
     return "\n\nWhile I worked you also wrote: " + "; ".join(f"“{words}”" for words in meanwhile) + ". I heard it."
 
 
-def _words(message: HumanMessage) -> str:
+def _words_of(message: HumanMessage) -> str:
     """What the person wrote, without the line that says who and when."""
     return re.sub(r"^\[[^\]\n]*\]\n?", "", message.text).strip()
 
@@ -113,7 +115,7 @@ def _call_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
-def _chunks(line: Line) -> list[AIMessageChunk]:
+def _stream_chunks(line: DemoLine) -> list[AIMessageChunk]:
     chunks = [AIMessageChunk(content=word) for word in re.findall(r"\S+\s*|\s+", line.text)]
     if line.tool:
         args = line.dump()

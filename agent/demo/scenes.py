@@ -17,7 +17,7 @@ NO_BASH = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DemoScene:
     """The turn so far: what was asked, what was written later, the tools' results in order, the names of all tools."""
 
     words: str
@@ -27,7 +27,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DemoLine:
     """What is said next, and the tool that is called after it ("" = the turn is over)."""
 
     text: str
@@ -39,9 +39,9 @@ class Line:
         return orjson.dumps(self.args).decode()
 
 
-def explain(scene: Scene) -> Line:
+def explain_scene(scene: DemoScene) -> DemoLine:
     """Who is speaking, what to type, and how to get a real model."""
-    return Line(
+    return DemoLine(
         "Hello! I am Fawn's **built-in demo**: no language model is configured, so I play fixed scenes. Everything "
         "around me is real: this chat, the streaming, the sandbox, the files.\n\n"
         "Type one of these words:\n"
@@ -55,69 +55,69 @@ def explain(scene: Scene) -> Line:
     )
 
 
-def plot(scene: Scene) -> Line:
+def plot_scene(scene: DemoScene) -> DemoLine:
     """Write a program, run it, describe what it left."""
     done = len(scene.results)
     if "bash" not in scene.tools:
         if done == 0:
             table = "day,visits\n" + "".join(f"{day},{(day * 37) % 23 + 4}\n" for day in range(1, 15))
             args = {"path": f"{OUTPUTS}/visits.csv", "content": table}
-            return Line("(Demo) I can only write files here, so I write the table.", "write_file", args)
-        return Line(f"The table with made-up numbers is in `visits.csv`. There is no picture: {NO_BASH}")
+            return DemoLine("(Demo) I can only write files here, so I write the table.", "write_file", args)
+        return DemoLine(f"The table with made-up numbers is in `visits.csv`. There is no picture: {NO_BASH}")
     if done == 0:
         args = {"path": f"{WORKSPACE}/demo_plot.py", "content": PROGRAM}
-        return Line("(Demo) I write a small Python program that draws a chart.", "write_file", args)
+        return DemoLine("(Demo) I write a small Python program that draws a chart.", "write_file", args)
     if done == 1:
-        return Line("Now I run it in the sandbox.", "bash", {"command": f"python3 {WORKSPACE}/demo_plot.py"})
+        return DemoLine("Now I run it in the sandbox.", "bash", {"command": f"python3 {WORKSPACE}/demo_plot.py"})
     if "wrote visits.png" not in str(scene.results[-1].content):
-        return Line(
+        return DemoLine(
             "The program did not run as it should in this sandbox, so there is no chart. That is not part of "
             "the demo: `fawn check` says what the sandbox is missing."
         )
-    return Line(
+    return DemoLine(
         "Done. The chart is in `visits.png`, its numbers in `visits.csv`; both come with this message. The numbers "
         "are made up, but the program really ran, in a sandbox of this conversation alone."
     )
 
 
-def ask(scene: Scene) -> Line:
+def ask_scene(scene: DemoScene) -> DemoLine:
     """Ask, wait, use the answer."""
     if not scene.results:
         options = ["A picture", "A table", "Nothing, thanks"]
         args = {"question": "(Demo) What would you like me to make next?", "options": options}
-        return Line("", "ask_clarification", args)
+        return DemoLine("", "ask_clarification", args)
     answer = str(scene.results[-1].content).strip()
-    return Line(
+    return DemoLine(
         f"You answered “{answer}”, and I went on from where I had asked; that works after a restart, too. "
         "Type `plot` and I make a picture and a table."
     )
 
 
-def fail(scene: Scene) -> Line:
+def fail_scene(scene: DemoScene) -> DemoLine:
     """Run into an error, see it, recover."""
     path = f"{WORKSPACE}/demo_notes.txt"
     match len(scene.results):
         case 0:
             missing = {"path": f"{WORKSPACE}/demo_notes_that_are_not_there.txt"}
-            return Line("(Demo) I read a file that does not exist, to show what happens.", "read_file", missing)
+            return DemoLine("(Demo) I read a file that does not exist, to show what happens.", "read_file", missing)
         case 1:
             args = {"path": path, "content": "Written after the first try failed.\n"}
-            return Line("As expected, that failed. I saw the error, and write the file first.", "write_file", args)
+            return DemoLine("As expected, that failed. I saw the error, and write the file first.", "write_file", args)
         case 2:
-            return Line("And now I read it.", "read_file", {"path": path})
+            return DemoLine("And now I read it.", "read_file", {"path": path})
         case _:
-            return Line("That worked. A failing step is shown as failed, I get its error, and the work goes on.")
+            return DemoLine("That worked. A failing step is shown as failed, I get its error, and the work goes on.")
 
 
-def slow(scene: Scene) -> Line:
+def slow_scene(scene: DemoScene) -> DemoLine:
     """Keep busy for a minute."""
     if "bash" not in scene.tools:
-        return Line(f"I would run a command for a minute now. {NO_BASH}")
+        return DemoLine(f"I would run a command for a minute now. {NO_BASH}")
     if not scene.results:
         command = 'for second in $(seq 60); do echo "second $second of 60"; sleep 1; done'
         text = "(Demo) I start a command that takes a minute. Write something meanwhile, or stop me with `/stop`."
-        return Line(text, "bash", {"command": command})
-    return Line("The minute is over, the command ran to its end.")
+        return DemoLine(text, "bash", {"command": command})
+    return DemoLine("The minute is over, the command ran to its end.")
 
 
 PROGRAM = '''\

@@ -30,7 +30,7 @@ class ModelFailure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ErrorVerdict:
     """What an error means. `after` is the server's own wish in seconds, None where it has none."""
 
     act: Literal["retry", "shorten", "fail"]
@@ -39,11 +39,11 @@ class Verdict:
     after: float | None = None
 
 
-LATER = "Try again in a few minutes, or choose another model with /model."
-OPERATOR = "Please tell the operator; another model may work (/model)."
-BUSY = (408, 409, 425, 429)
+TRY_LATER = "Try again in a few minutes, or choose another model with /model."
+TELL_OPERATOR = "Please tell the operator; another model may work (/model)."
+BUSY_STATUSES = (408, 409, 425, 429)
 # Servers that are not OpenAI tell an overlong conversation only in words (vLLM, llama.cpp, Ollama, proxies).
-TOO_LONG = (
+TOO_LONG_PHRASES = (
     "context length",
     "context window",
     "context size",
@@ -51,47 +51,49 @@ TOO_LONG = (
     "too many tokens",
     "prompt is too long",
 )
-NO_CREDIT = ("insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted")
+NO_CREDIT_CODES = ("insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted")
 
 
-def judge(error: Exception) -> Verdict | None:
+def classify_error(error: Exception) -> ErrorVerdict | None:
     """What an error of a model call means; None when it is not a model's error at all (a fault of ours)."""
-    if isinstance(error, ContextOverflowError) or _too_long(error):
-        return Verdict("shorten", "The conversation is too long for the model.", "Start a fresh one with /new.")
-    status = _status(error)
+    if isinstance(error, ContextOverflowError) or _is_too_long(error):
+        return ErrorVerdict("shorten", "The conversation is too long for the model.", "Start a fresh one with /new.")
+    status = _http_status(error)
     if status is not None:
-        return _by_status(error, status)
+        return _classify_status(error, status)
     if isinstance(error, (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)):
-        return Verdict("retry", _transport(error) or "The model did not answer in time.", LATER)
+        return ErrorVerdict("retry", _transport_error(error) or "The model did not answer in time.", TRY_LATER)
     if isinstance(error, (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError)):
-        return Verdict("retry", _transport(error) or "The connection to the model broke.", LATER)
+        return ErrorVerdict("retry", _transport_error(error) or "The connection to the model broke.", TRY_LATER)
     if isinstance(error, openai.APIError):  # told inside the stream, where there is no status
-        return Verdict("retry", "The model reported an error in the middle of its answer.", LATER)
+        return ErrorVerdict("retry", "The model reported an error in the middle of its answer.", TRY_LATER)
     if isinstance(error, ModelError):
         act: Literal["retry", "fail"] = "retry" if error.is_retryable else "fail"
-        return Verdict(act, "The model reported an error.", LATER if error.is_retryable else OPERATOR)
+        return ErrorVerdict(act, "The model reported an error.", TRY_LATER if error.is_retryable else TELL_OPERATOR)
     return None
 
 
-def _by_status(error: Exception, status: int) -> Verdict:
-    if _code(error) in NO_CREDIT:
-        return Verdict("fail", "The credit at the model's provider is used up.", OPERATOR)
-    if status in BUSY:
-        return Verdict("retry", f"The model is busy ({status}).", LATER, _retry_after(error))
+def _classify_status(error: Exception, status: int) -> ErrorVerdict:
+    if _error_code(error) in NO_CREDIT_CODES:
+        return ErrorVerdict("fail", "The credit at the model's provider is used up.", TELL_OPERATOR)
+    if status in BUSY_STATUSES:
+        return ErrorVerdict("retry", f"The model is busy ({status}).", TRY_LATER, _retry_after_seconds(error))
     if status >= 500:
-        return Verdict("retry", f"The model's server has a problem ({status}).", LATER, _retry_after(error))
+        return ErrorVerdict(
+            "retry", f"The model's server has a problem ({status}).", TRY_LATER, _retry_after_seconds(error)
+        )
     if status in (401, 403):
-        return Verdict("fail", f"The model's server does not accept our key ({status}).", OPERATOR)
+        return ErrorVerdict("fail", f"The model's server does not accept our key ({status}).", TELL_OPERATOR)
     if status == 404:
-        return Verdict("fail", "The model's server does not know this model (404).", OPERATOR)
-    return Verdict(
-        "fail", f"The model's server refused the request ({status}).", f"{OPERATOR} Or start over with /new."
+        return ErrorVerdict("fail", "The model's server does not know this model (404).", TELL_OPERATOR)
+    return ErrorVerdict(
+        "fail", f"The model's server refused the request ({status}).", f"{TELL_OPERATOR} Or start over with /new."
     )
 
 
-def _status(error: Exception) -> int | None:
+def _http_status(error: Exception) -> int | None:
     """The HTTP status of an error of any SDK; inside a stream some servers put it into the error's code."""
-    for value in (getattr(error, "status_code", None), _code(error)):
+    for value in (getattr(error, "status_code", None), _error_code(error)):
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         if isinstance(value, str) and value.isdigit() and len(value) == 3:
@@ -99,9 +101,9 @@ def _status(error: Exception) -> int | None:
     return None
 
 
-def _transport(error: Exception) -> str:
+def _transport_error(error: Exception) -> str:
     """What really happened below: the aiohttp transport calls a refused connection a connect time-out."""
-    for cause in _causes(error):
+    for cause in _error_causes(error):
         if isinstance(cause, aiohttp.ClientConnectorError):
             return "The model's server cannot be reached."
         if isinstance(cause, aiohttp.ClientConnectionError) and not isinstance(cause, aiohttp.ServerTimeoutError):
@@ -109,20 +111,20 @@ def _transport(error: Exception) -> str:
     return ""
 
 
-def _code(error: Exception) -> Any:
+def _error_code(error: Exception) -> Any:
     return getattr(error, "code", None)
 
 
-def _too_long(error: Exception) -> bool:
+def _is_too_long(error: Exception) -> bool:
     if not isinstance(error, openai.APIError) and not hasattr(error, "status_code"):
         return False
-    if _status(error) == 413:
+    if _http_status(error) == 413:
         return True
-    text = f"{_code(error)} {error}".lower()
-    return _status(error) in (400, 422, None) and any(words in text for words in TOO_LONG)
+    text = f"{_error_code(error)} {error}".lower()
+    return _http_status(error) in (400, 422, None) and any(words in text for words in TOO_LONG_PHRASES)
 
 
-def _retry_after(error: Exception) -> float | None:
+def _retry_after_seconds(error: Exception) -> float | None:
     """Seconds the server asks us to wait: `retry-after-ms`, or `Retry-After` as a number or a date (RFC 9110)."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     if headers is None:
@@ -139,7 +141,7 @@ def _retry_after(error: Exception) -> float | None:
         return None
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _error_causes(error: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = error
     while seen is not None:
         yield seen

@@ -19,17 +19,17 @@ import httpx2
 
 
 @dataclass(slots=True)
-class Pace:
+class ReadPace:
     """How long to look away from a stream, in seconds; 0 reads every piece as it comes. May change while it runs."""
 
     seconds: float = 0.0
 
 
-PACE: ContextVar[Pace | None] = ContextVar("pace", default=None)
+READ_PACE: ContextVar[ReadPace | None] = ContextVar("pace", default=None)
 """The pace of the response to the request that this context makes."""
 
 
-class Transport(httpx2.AsyncBaseTransport):
+class AiohttpTransport(httpx2.AsyncBaseTransport):
     """`httpx2` over one aiohttp session without a limit of connections. Made on the first call, in its loop."""
 
     def __init__(self, *, proxy: str = "", verify: ssl.SSLContext | None = None, trust_env: bool = True) -> None:
@@ -42,7 +42,7 @@ class Transport(httpx2.AsyncBaseTransport):
         """Raises httpx2.TransportError and its kin."""
         session = self._session = self._session or self._open()
         timeout = request.extensions.get("timeout", {})
-        with _translated(request):
+        with _map_transport_error(request):
             response = await session.request(
                 request.method,
                 str(request.url),
@@ -55,7 +55,7 @@ class Transport(httpx2.AsyncBaseTransport):
                 ),
             )
         return httpx2.Response(
-            response.status, headers=response.raw_headers, stream=Body(response, request), request=request
+            response.status, headers=response.raw_headers, stream=ResponseBody(response, request), request=request
         )
 
     def _open(self) -> aiohttp.ClientSession:
@@ -67,19 +67,19 @@ class Transport(httpx2.AsyncBaseTransport):
             await self._session.close()
 
 
-class Body(httpx2.AsyncByteStream):
+class ResponseBody(httpx2.AsyncByteStream):
     """The bytes of a response as they come, or in batches at the reader's pace."""
 
     def __init__(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> None:
         self._response = response
         self._request = request
-        self._pace = PACE.get() or Pace()
+        self._pace = READ_PACE.get() or ReadPace()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._response.content
         ended = asyncio.Event()
         content.on_eof(ended.set)
-        with _translated(self._request):
+        with _map_transport_error(self._request):
             while data := await content.readany():
                 yield data
                 if self._pace.seconds and not ended.is_set():
@@ -95,7 +95,7 @@ class Body(httpx2.AsyncByteStream):
 
 
 @contextmanager
-def _translated(request: httpx2.Request) -> Iterator[None]:
+def _map_transport_error(request: httpx2.Request) -> Iterator[None]:
     try:
         yield
     except aiohttp.ConnectionTimeoutError as error:

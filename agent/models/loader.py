@@ -9,11 +9,11 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 
 from agent.models.openai_stream import chat_openai
-from agent.models.settings import AgentFault, ModelSettings
+from agent.models.settings import AgentConfigError, ModelSettings
 
 OPENAI = "langchain_openai:ChatOpenAI"
 # Our words, and what model classes call them: the first one a class knows is used.
-NAMES: Mapping[str, tuple[str, ...]] = {
+ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "model": ("model", "model_name", "model_id"),
     "base_url": ("base_url", "api_base", "endpoint", "server_url"),
     "api_key": ("api_key", "token"),
@@ -21,40 +21,42 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "max_retries": ("max_retries",),
     "stream_usage": ("stream_usage",),
 }
-WISHES = ("timeout", "max_retries", "stream_usage")  # ours, not the operator's: a class may lack them
+OPTIONAL_ARGUMENTS = ("timeout", "max_retries", "stream_usage")  # ours, not the operator's: a class may lack them
 
 
 def load_model(settings: ModelSettings) -> BaseChatModel:
     """The chat model of one entry. ChatOpenAI silently gets the cheap stream. Raises AgentFault."""
-    cls = _find(settings)
-    arguments = _arguments(settings, cls)
+    cls = _import_class(settings)
+    arguments = _class_arguments(settings, cls)
     try:
         if settings.use == OPENAI:
             return chat_openai(settings, dict(settings.options))
         model: BaseChatModel = cls(**arguments)
     except Exception as error:  # noqa: BLE001  # any class of anybody's: whatever it raises is a refusal
-        raise AgentFault(f"models: {settings.name}: {settings.use} refused its settings: {_reason(error)}") from None
+        raise AgentConfigError(
+            f"models: {settings.name}: {settings.use} refused its settings: {_refusal_reason(error)}"
+        ) from None
     return model
 
 
-def _find(settings: ModelSettings) -> type[BaseChatModel]:
+def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
     place = f"models: {settings.name}: use: {settings.use!r}"
     module_name, colon, class_name = settings.use.partition(":")
     if not (module_name and colon and class_name):
-        raise AgentFault(f'{place} is not of the form "package.module:Class"')
+        raise AgentConfigError(f'{place} is not of the form "package.module:Class"')
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise AgentFault(f"{place} cannot be imported: {error}. Install the package it belongs to.") from error
+        raise AgentConfigError(f"{place} cannot be imported: {error}. Install the package it belongs to.") from error
     cls = getattr(module, class_name, None)
     if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
-        raise AgentFault(f"{place}: {module_name} has no chat model of that name")
+        raise AgentConfigError(f"{place}: {module_name} has no chat model of that name")
     return cls
 
 
-def _arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[str, Any]:
+def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[str, Any]:
     """Our settings under the names the class knows. A setting that it does not know is a fault, not ignored."""
-    known = _known(cls)
+    known = _field_names(cls)
     given: dict[str, Any] = {
         "model": settings.model,
         "base_url": settings.base_url,
@@ -67,21 +69,21 @@ def _arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[str, A
     for word, value in given.items():
         if value == "":
             continue
-        name = next((name for name in NAMES[word] if name in known), "")
+        name = next((name for name in ARGUMENT_NAMES[word] if name in known), "")
         if name:
             arguments[name] = value
-        elif word not in WISHES:
-            raise AgentFault(f"models: {settings.name}: {settings.use} has no setting {word!r}")
+        elif word not in OPTIONAL_ARGUMENTS:
+            raise AgentConfigError(f"models: {settings.name}: {settings.use} has no setting {word!r}")
     for name in settings.options:
         if name not in known:
-            raise AgentFault(
+            raise AgentConfigError(
                 f"models: {settings.name}: {settings.use} has no setting {name!r}"
                 + (" (a parameter of the server itself goes below `extra_body`)" if "extra_body" in known else "")
             )
     return {**arguments, **settings.options}
 
 
-def _known(cls: type[BaseChatModel]) -> set[str]:
+def _field_names(cls: type[BaseChatModel]) -> set[str]:
     """Every name by which a field of the class may be given."""
     names: set[str] = set()
     for name, info in cls.model_fields.items():
@@ -91,7 +93,7 @@ def _known(cls: type[BaseChatModel]) -> set[str]:
     return names
 
 
-def _reason(error: Exception) -> str:
+def _refusal_reason(error: Exception) -> str:
     """Why a class refused, without the values it was given: they may be secrets."""
     details = getattr(error, "errors", None)
     if not callable(details):  # not pydantic's: its text might repeat a value

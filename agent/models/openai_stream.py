@@ -24,11 +24,11 @@ import openai
 import orjson
 from langchain_openai import ChatOpenAI
 
-from agent.models.http_transport import PACE, Pace, Transport
+from agent.models.http_transport import READ_PACE, AiohttpTransport, ReadPace
 from agent.models.reasoning import TEXTS, ThinkingOpenAI
 from agent.models.settings import ModelSettings
 
-WINDOW: ContextVar[float] = ContextVar("window", default=0.2)
+MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 """Seconds over which text deltas of a stream that starts now are merged; set by the turn."""
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -45,7 +45,7 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
     """
     base_url = settings.base_url or OPENAI_URL
     http = httpx2.AsyncClient(
-        transport=Transport(
+        transport=AiohttpTransport(
             proxy=settings.proxy,
             verify=ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None,
             trust_env=urlsplit(base_url).hostname not in LOOPBACK,  # a model on this machine is not behind a proxy
@@ -64,11 +64,11 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
         "http_async_client": http,
     }
     model = ThinkingOpenAI(**given)
-    model.async_client = CheapCompletions(model.root_async_client, settings.read_seconds)
+    model.async_client = StreamingCompletions(model.root_async_client, settings.read_seconds)
     return model
 
 
-class CheapCompletions:
+class StreamingCompletions:
     """The SDK's completions resource, except that a streamed `create` gives a `Deltas`."""
 
     def __init__(self, client: openai.AsyncOpenAI, silence: float) -> None:
@@ -86,33 +86,33 @@ class CheapCompletions:
         extra = {"headers": "extra_headers", "params": "extra_query", "extra_json": "extra_body", "timeout": "timeout"}
         options = {option: payload.pop(name) for option, name in extra.items() if payload.get(name) is not None}
         body = {**payload, **options.pop("extra_json", {})}
-        PACE.set(pace := Pace())
+        READ_PACE.set(pace := ReadPace())
         try:
             stream = await self._post(body, options)
         except openai.BadRequestError as error:
             if not _thoughtless(error, body["messages"]):
                 raise
             stream = await self._post(body, options)
-        return Deltas(stream, WINDOW.get(), self._silence, pace)
+        return DeltaStream(stream, MERGE_WINDOW_SECONDS.get(), self._silence, pace)
 
     async def _post(self, body: dict[str, Any], options: dict[str, Any]) -> openai.AsyncStream[object]:
         return await self._client.post(
             "/chat/completions",
             cast_to=object,
-            content=_dump(body),
+            content=_dump_body(body),
             options=cast(Any, options),  # the SDK's TypedDict is not public
             stream=True,
             stream_cls=openai.AsyncStream[object],
         )
 
 
-class Deltas:
+class DeltaStream:
     """One streamed answer: an async context manager and iterator of chunk dicts, merged in time.
 
     Raises openai.APIError and its kin, as the SDK would. Leaving it closes the connection at once.
     """
 
-    def __init__(self, stream: openai.AsyncStream[object], window: float, silence: float, pace: Pace) -> None:
+    def __init__(self, stream: openai.AsyncStream[object], window: float, silence: float, pace: ReadPace) -> None:
         self._stream = stream
         self._request = stream.response.request
         self._window = window
@@ -125,8 +125,8 @@ class Deltas:
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def __aenter__(self) -> Deltas:
-        self._reader = asyncio.create_task(self._read(), name="model stream")
+    async def __aenter__(self) -> DeltaStream:
+        self._reader = asyncio.create_task(self._read_events(), name="model stream")
         self._reader.add_done_callback(lambda _: self._wake.set())
         return self
 
@@ -141,13 +141,13 @@ class Deltas:
         finally:
             await self._stream.close()
 
-    def __aiter__(self) -> Deltas:
+    def __aiter__(self) -> DeltaStream:
         return self
 
     async def __anext__(self) -> Chunk:
         while not self._ready:
             if self._reader.done():
-                self._flush()
+                self._flush_merged()
                 if self._ready:
                     break
                 self._reader.result()
@@ -160,10 +160,10 @@ class Deltas:
                 raise openai.APITimeoutError(request=self._request) from error
         return self._ready.popleft()
 
-    async def _read(self) -> None:
+    async def _read_events(self) -> None:
         finished = said = False
         try:
-            async for chunk in _events(self._stream.response.aiter_bytes(), self._request):
+            async for chunk in _parse_events(self._stream.response.aiter_bytes(), self._request):
                 if chunk is None:
                     finished = finished or said  # some servers name no reason; without a word it is no answer
                     continue
@@ -171,7 +171,7 @@ class Deltas:
                     delta = choice.get("delta") or {}
                     said = said or bool(delta.get("content") or delta.get("tool_calls"))
                     finished = finished or bool(choice.get("finish_reason"))
-                self._take(chunk)
+                self._merge_chunk(chunk)
         except httpx2.TimeoutException as error:
             raise openai.APITimeoutError(request=self._request) from error
         except httpx2.HTTPError as error:
@@ -179,10 +179,10 @@ class Deltas:
         if not finished:
             raise openai.APIConnectionError(message="The stream ended in the middle.", request=self._request)
 
-    def _take(self, chunk: Chunk) -> None:
+    def _merge_chunk(self, chunk: Chunk) -> None:
         kind, text = _plain_text(chunk)
         if kind != self._kind:  # a tool call, an end, usage passes on, after the text before it
-            self._flush()
+            self._flush_merged()
             self._kind = kind
         if not text:
             self._ready.append(chunk)
@@ -194,15 +194,15 @@ class Deltas:
             self._held["choices"][0]["delta"][kind] += text
         loop = asyncio.get_running_loop()
         if self._pace.seconds:  # looked at a window apart already: what came with one look goes on together
-            self._timer = self._timer or loop.call_later(0, self._flush)
+            self._timer = self._timer or loop.call_later(0, self._flush_merged)
             return
         due = self._shown + self._window
         if loop.time() >= due:
-            self._flush()
+            self._flush_merged()
         elif self._timer is None:
-            self._timer = loop.call_at(due, self._flush)
+            self._timer = loop.call_at(due, self._flush_merged)
 
-    def _flush(self) -> None:
+    def _flush_merged(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -214,7 +214,7 @@ class Deltas:
             self._wake.set()
 
 
-def _dump(body: dict[str, Any]) -> bytes:
+def _dump_body(body: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(body)
     except TypeError:  # half a surrogate pair that some model wrote into its arguments: json escapes it
@@ -245,7 +245,7 @@ def _plain_text(chunk: Chunk) -> tuple[str, str]:
     return kind, str(delta[kind])
 
 
-async def _events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk | None]:
+async def _parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk | None]:
     """The JSON of each `data:` line, None for the server's word that this was all. Lines, and the characters in them,
     may be cut anywhere between two parts."""
     rest: list[bytes] = []  # of a line that is not at its end, joined once
@@ -256,17 +256,17 @@ async def _events(parts: AsyncIterator[bytes], request: httpx2.Request) -> Async
             lines, rest = [b"".join(rest), *lines[:-1]], lines[-1:]
             for line in lines:
                 if data := _data(line):
-                    yield _event(data, request)
+                    yield _parse_event(data, request)
         await asyncio.sleep(0)  # while data is always there nothing else would let the loop go
     if data := _data(b"".join(rest)):
-        yield _event(data, request)
+        yield _parse_event(data, request)
 
 
 def _data(line: bytes) -> bytes:
     return line[5:].strip() if line.startswith(b"data:") else b""
 
 
-def _event(data: bytes, request: httpx2.Request) -> Chunk | None:
+def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
     if data == b"[DONE]":
         return None
     try:
@@ -280,7 +280,7 @@ def _event(data: bytes, request: httpx2.Request) -> Chunk | None:
         if isinstance(delta := choice.get("delta"), dict):
             delta.pop("id", None)  # the id of a message must be ours: some servers use one for all
             for index, call in enumerate(delta.get("tool_calls") or ()):
-                _complete(call, index)
+                _complete_tool_call(call, index)
     return chunk  # type: ignore[no-any-return]  # orjson.loads gives Any; the server's protocol says a JSON object
 
 
@@ -291,7 +291,7 @@ def _load(data: bytes) -> Any:
         return json.loads(data)
 
 
-def _complete(call: Chunk, index: int) -> None:
+def _complete_tool_call(call: Chunk, index: int) -> None:
     """Some compatible servers leave out the index or the id of a tool call; without them it would be lost."""
     call.setdefault("index", index)
     if (call.get("function") or {}).get("name") and not call.get("id"):

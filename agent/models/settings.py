@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.conversation import Secret
 
-DEMO = "agent.demo.model:DemoModel"
+DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +34,5 @@ class ModelSettings:
         return self.display_name or self.name
 
 
-class AgentFault(Exception):
+class AgentConfigError(Exception):
     """The configuration of the agent cannot work: the text names the entry and what is wrong with it."""

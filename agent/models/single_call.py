@@ -7,12 +7,12 @@ from langchain_core.messages import HumanMessage
 from langgraph.constants import TAG_NOSTREAM
 
 from agent.context import Meter
-from agent.policies.usage import tokens
+from agent.policies.usage import message_usage
 from agent.text_cleaning import clean_message
 
 
 async def ask(model: BaseChatModel, prompt: str, meter: Meter) -> str:
     """The text of the answer, cleaned and counted. Nobody is shown its words while it streams."""
     message = clean_message(await model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]}))
-    meter.add(tokens(message))
+    meter.add(message_usage(message))
     return message.text.strip()

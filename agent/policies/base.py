@@ -17,9 +17,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.tools import BaseTool
 from langgraph.types import Command
 
-from agent.context import Desk
+from agent.context import TurnContext
 
-Request = ModelRequest[Desk]
+Request = ModelRequest[TurnContext]
 Response = ModelResponse[Any]
 Output = ToolMessage | Command[Any]
 ModelCall = Callable[[Request], Awaitable[Response]]
@@ -45,7 +45,7 @@ class ToolPolicy(Protocol):
         """Call `call`, or answer in its place."""
 
 
-class Policies(AgentMiddleware[AgentState[Any], Desk, Any]):
+class Policies(AgentMiddleware[AgentState[Any], TurnContext, Any]):
     """All policies as one middleware; the first of each kind is outermost."""
 
     def __init__(
@@ -76,12 +76,12 @@ class Policies(AgentMiddleware[AgentState[Any], Desk, Any]):
         return await call(request)
 
 
-def desk_of(request: ToolCallRequest) -> Desk:
+def context_of(request: ToolCallRequest) -> TurnContext:
     """The desk of the turn a tool call belongs to."""
-    return cast(Desk, request.runtime.context)
+    return cast(TurnContext, request.runtime.context)
 
 
-def since_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
+def messages_since_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     """What came after the last words of a person."""
     for index in range(len(messages) - 1, -1, -1):
         if isinstance(messages[index], HumanMessage):
@@ -89,11 +89,11 @@ def since_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
     return messages
 
 
-def answer(response: Response) -> AIMessage:
+def model_answer(response: Response) -> AIMessage:
     """The model's message in a response."""
     return next(message for message in reversed(response.result) if isinstance(message, AIMessage))
 
 
-def reply(text: str) -> Response:
+def final_response(text: str) -> Response:
     """A final answer of our own, in the model's place."""
     return ModelResponse(result=[AIMessage(text)])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage
 
-from agent.policies.base import ModelCall, Request, Response, answer, reply, since_human
+from agent.policies.base import ModelCall, Request, Response, final_response, messages_since_human, model_answer
 
-COUNT = "turn_call"
+COUNT_KEY = "turn_call"
 
 
-class Limit:
+class CallLimit:
     """Counts the model calls since a person last spoke, in the messages themselves: the count survives a crash and
     the summarization of the messages it counted."""
 
@@ -18,10 +18,10 @@ class Limit:
 
     async def model(self, request: Request, call: ModelCall) -> Response:
         """Count, or end the turn with a sentence."""
-        spoken = [message for message in since_human(request.messages) if isinstance(message, AIMessage)]
-        number = int(spoken[-1].response_metadata.get(COUNT, 0)) if spoken else 0
+        spoken = [message for message in messages_since_human(request.messages) if isinstance(message, AIMessage)]
+        number = int(spoken[-1].response_metadata.get(COUNT_KEY, 0)) if spoken else 0
         if number >= self._calls:
-            return reply(f"I stopped after {number} steps without getting to the end. Tell me how to go on.")
+            return final_response(f"I stopped after {number} steps without getting to the end. Tell me how to go on.")
         response = await call(request)
-        answer(response).response_metadata[COUNT] = number + 1
+        model_answer(response).response_metadata[COUNT_KEY] = number + 1
         return response

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.policies.base import ModelCall, Request, Response, answer
+from agent.policies.base import ModelCall, Request, Response, model_answer
 from agent.text_cleaning import clean_message
 
 
@@ -12,5 +12,5 @@ class Cleaning:
     async def model(self, request: Request, call: ModelCall) -> Response:
         """Clean the answer in place."""
         response = await call(request)
-        clean_message(answer(response))
+        clean_message(model_answer(response))
         return response

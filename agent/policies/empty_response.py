@@ -5,32 +5,34 @@ from __future__ import annotations
 from langchain_core.messages import AIMessage, HumanMessage
 
 from agent.models.errors import ModelFailure
-from agent.policies.base import ModelCall, Request, Response, TakeBack, answer
+from agent.policies.base import ModelCall, Request, Response, TakeBack, model_answer
 
-AGAIN = HumanMessage("(Your last message was empty or could not be read. Answer the person, or call a tool properly.)")
+ASK_AGAIN = HumanMessage(
+    "(Your last message was empty or could not be read. Answer the person, or call a tool properly.)"
+)
 
 
-class Silence:
+class EmptyResponse:
     """One more try for an answer without text and without a tool call, then a clear sentence."""
 
     async def model(self, request: Request, call: ModelCall) -> Response:
         """Call once or twice. Raises ModelFailure when both answers are empty."""
         response = await call(request)
-        if not _empty(answer(response)):
+        if not _is_empty(model_answer(response)):
             return response
         request.runtime.stream_writer(TakeBack())
-        response = await call(request.override(messages=[*request.messages, AGAIN]))
-        if not _empty(message := answer(response)):
+        response = await call(request.override(messages=[*request.messages, ASK_AGAIN]))
+        if not _is_empty(message := model_answer(response)):
             return response
         request.runtime.stream_writer(TakeBack())
-        raise ModelFailure(*_why(message))
+        raise ModelFailure(*_why_empty(message))
 
 
-def _empty(message: AIMessage) -> bool:
+def _is_empty(message: AIMessage) -> bool:
     return not message.tool_calls and not message.text.strip()
 
 
-def _why(message: AIMessage) -> tuple[str, str]:
+def _why_empty(message: AIMessage) -> tuple[str, str]:
     reason = message.response_metadata.get("finish_reason")
     if reason == "length":
         return "The model reached its output limit before it said anything.", "Ask for less at once."

@@ -9,11 +9,11 @@ import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolMessage
 
-from agent.context import Replay
-from agent.policies.base import Output, ToolCall, desk_of
-from agent.policies.loop_detection import MARK
+from agent.context import LedgerEntry
+from agent.policies.base import Output, ToolCall, context_of
+from agent.policies.loop_detection import FINGERPRINT_KEY
 
-UNKNOWN = (
+OUTCOME_UNKNOWN = (
     "The service stopped while this call was running, so its outcome is unknown: it may have had its whole effect, a "
     "part of it, or none. Verify what happened before you repeat it."
 )
@@ -30,16 +30,16 @@ class LedgerPolicy:
         """Run the tool at most once."""
         if self._idempotent(request.tool_call["name"], request.tool_call["args"]):
             return await call(request)
-        ledger = desk_of(request).ledger
-        key = _key(request)
+        ledger = context_of(request).ledger
+        key = _ledger_key(request)
         if replay := await ledger.begin(key):
-            return _replayed(request, replay)
+            return _replayed_result(request, replay)
         result = await call(request)
-        await ledger.end(key, _dump(result) if isinstance(result, ToolMessage) else "")
+        await ledger.end(key, _dump_result(result) if isinstance(result, ToolMessage) else "")
         return result
 
 
-def _key(request: ToolCallRequest) -> str:
+def _ledger_key(request: ToolCallRequest) -> str:
     """The call's id within the message it came in: some servers begin to count their call ids anew every time."""
     call = request.tool_call["id"]
     for message in reversed(request.state["messages"]):
@@ -48,20 +48,20 @@ def _key(request: ToolCallRequest) -> str:
     return str(call)
 
 
-def _dump(result: ToolMessage) -> str:
-    mark = result.additional_kwargs.get(MARK, "")
+def _dump_result(result: ToolMessage) -> str:
+    mark = result.additional_kwargs.get(FINGERPRINT_KEY, "")
     return orjson.dumps({"content": result.content, "status": result.status, "mark": mark}).decode()
 
 
-def _replayed(request: ToolCallRequest, replay: Replay) -> ToolMessage:
+def _replayed_result(request: ToolCallRequest, replay: LedgerEntry) -> ToolMessage:
     call = request.tool_call
     if not replay.result:
-        return ToolMessage(UNKNOWN, tool_call_id=call["id"], name=call["name"], status="error")
+        return ToolMessage(OUTCOME_UNKNOWN, tool_call_id=call["id"], name=call["name"], status="error")
     kept = orjson.loads(replay.result)
     return ToolMessage(
         kept["content"],
         tool_call_id=call["id"],
         name=call["name"],
         status=kept["status"],
-        additional_kwargs={MARK: kept["mark"]} if kept["mark"] else {},
+        additional_kwargs={FINGERPRINT_KEY: kept["mark"]} if kept["mark"] else {},
     )

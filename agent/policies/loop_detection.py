@@ -11,17 +11,17 @@ import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AnyMessage, ToolMessage
 
-from agent.policies.base import ModelCall, Output, Request, Response, ToolCall, reply, since_human
+from agent.policies.base import ModelCall, Output, Request, Response, ToolCall, final_response, messages_since_human
 
-MARK = "fingerprint"
-WINDOW = 200  # lines of a file that count as one place
-WARNING = (
+FINGERPRINT_KEY = "fingerprint"
+MAX_FINGERPRINTS = 200  # lines of a file that count as one place
+LOOP_WARNING = (
     "\n\n[This was call number {count} with the same arguments and the same result. Repeating it will not help: "
     "change the approach, or tell the person what is in the way.]"
 )
 
 
-class Loops:
+class LoopDetection:
     """Counts calls with equal tool, arguments and output since a person last spoke: a word to the model at `warn`, the
     end at `stop`. Reads of one file count as equal only within the same 200 lines."""
 
@@ -34,38 +34,38 @@ class Loops:
         result = await call(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
-        mark = fingerprint(request.tool_call["name"], request.tool_call["args"], result.content)
-        count = 1 + _marks(request.state["messages"])[mark]
-        result.additional_kwargs[MARK] = mark
+        mark = call_fingerprint(request.tool_call["name"], request.tool_call["args"], result.content)
+        count = 1 + _fingerprints(request.state["messages"])[mark]
+        result.additional_kwargs[FINGERPRINT_KEY] = mark
         if count >= self._warn:
-            result.content += WARNING.format(count=count)
+            result.content += LOOP_WARNING.format(count=count)
         return result
 
     async def model(self, request: Request, call: ModelCall) -> Response:
         """End the turn instead of calling when a call came too often."""
-        marks = _marks(request.messages)
+        marks = _fingerprints(request.messages)
         mark, count = next(iter(marks.most_common(1)), ("", 0))
         if count < self._stop:
             return await call(request)
-        tool = next(m.name for m in request.messages if isinstance(m, ToolMessage) and _mark(m) == mark)
-        return reply(
+        tool = next(m.name for m in request.messages if isinstance(m, ToolMessage) and _fingerprint_of(m) == mark)
+        return final_response(
             f"I stopped because I was going in circles: I called `{tool}` {count} times in the same way and always got "
             "the same result. Tell me what to try instead."
         )
 
 
-def fingerprint(name: str, args: Mapping[str, Any], output: str) -> str:
+def call_fingerprint(name: str, args: Mapping[str, Any], output: str) -> str:
     """A short name for "this tool, so called, said this"."""
     if name == "read_file":
-        args = {key: value // WINDOW if isinstance(value, int) else value for key, value in args.items()}
+        args = {key: value // MAX_FINGERPRINTS if isinstance(value, int) else value for key, value in args.items()}
     call = orjson.dumps([name, args], option=orjson.OPT_SORT_KEYS, default=str)
     return blake2b(call + b"\0" + output.encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
-def _mark(message: ToolMessage) -> str:
-    return str(message.additional_kwargs.get(MARK, ""))
+def _fingerprint_of(message: ToolMessage) -> str:
+    return str(message.additional_kwargs.get(FINGERPRINT_KEY, ""))
 
 
-def _marks(messages: Sequence[AnyMessage]) -> Counter[str]:
-    tools = (message for message in since_human(messages) if isinstance(message, ToolMessage))
-    return Counter(mark for message in tools if (mark := _mark(message)))
+def _fingerprints(messages: Sequence[AnyMessage]) -> Counter[str]:
+    tools = (message for message in messages_since_human(messages) if isinstance(message, ToolMessage))
+    return Counter(mark for message in tools if (mark := _fingerprint_of(message)))

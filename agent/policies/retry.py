@@ -7,17 +7,17 @@ import logging
 import random
 
 from agent.conversation import Notice
-from agent.models.errors import ModelFailure, judge
+from agent.models.errors import ModelFailure, classify_error
 from agent.policies.base import ModelCall, Request, Response, TakeBack
 
 log = logging.getLogger(__name__)
 
 
-class Overflow(Exception):
+class ContextOverflow(Exception):
     """The request was longer than the model takes. The summary policy shortens it and tries once more."""
 
 
-class Retry:
+class RetryPolicy:
     """The only place that retries a model call: jittered back-off, Retry-After honoured up to `longest` seconds."""
 
     def __init__(self, times: int, *, first: float = 1.0, longest: float = 60.0) -> None:
@@ -32,25 +32,25 @@ class Retry:
             try:
                 return await call(request)
             except Exception as error:
-                verdict = judge(error)
+                verdict = classify_error(error)
                 if verdict is None:
                     raise
                 log.warning("model call failed: %s, %s", type(error).__name__, verdict.what)
                 tell(TakeBack())
                 if verdict.act == "shorten":
-                    raise Overflow from error
+                    raise ContextOverflow from error
                 if verdict.act == "fail":
                     raise ModelFailure(verdict.what, verdict.what_to_do) from error
                 if attempt == self._times:
                     tries = f" I tried {attempt + 1} times." if attempt else ""
                     raise ModelFailure(f"{verdict.what}{tries}", verdict.what_to_do) from error
-                wait = self._wait(attempt, verdict.after)
+                wait = self._wait_seconds(attempt, verdict.after)
             again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {self._times + 1})"
             tell(Notice("retry", f"{verdict.what.rstrip('.')}; {again}."))
             await asyncio.sleep(wait)
         raise AssertionError("the loop ends by return or raise")
 
-    def _wait(self, attempt: int, after: float | None) -> float:
+    def _wait_seconds(self, attempt: int, after: float | None) -> float:
         """Seconds: what the server asks for plus a little, or doubling from `first`, spread by half."""
         spread: float = random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
         backoff: float = min(self._first * 2**attempt, self._longest / 2) * spread

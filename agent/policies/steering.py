@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from agent.policies.base import ModelCall, Request, Response
-from agent.user_message import Humans
+from agent.user_message import MessageFormatter
 
 
-class Steering:
+class SteeringPolicy:
     """Unread messages join the conversation before each model call, in the same superstep as its answer.
 
     Their ids are the event ids: after a crash in the middle of the call they are unread again, and are injected again
     without a double.
     """
 
-    def __init__(self, humans: Humans) -> None:
+    def __init__(self, humans: MessageFormatter) -> None:
         self._humans = humans
 
     async def model(self, request: Request, call: ModelCall) -> Response:
         """Add what is unread to the request, and to the state before the answer."""
         desk = request.runtime.context
-        unread = await desk.steering.unread()
+        unread = await desk.steering.take_unread()
         desk.heard += unread  # a call that fails brings nothing into the state: the repair does
         known = {message.id for message in request.messages}
         new = [self._humans.message(item) for item in unread if item.message.key not in known]

@@ -15,7 +15,7 @@ from sandbox.base import SandboxError
 log = logging.getLogger(__name__)
 
 
-class Faults:
+class ToolErrors:
     """Exceptions of a tool become its result. Sandbox and tool errors are written for the model and shown as they
     are; of anything else only the kind is told, the rest goes to the log."""
 

@@ -8,16 +8,16 @@ import re
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
-from agent.policies.base import Output, ToolCall, desk_of
+from agent.policies.base import Output, ToolCall, context_of
 from sandbox.base import WORKSPACE, SandboxError
 
 log = logging.getLogger(__name__)
 
-FOLDER = f"{WORKSPACE}/.outputs"
-EXEMPT = frozenset({"read_file"})  # it bounds itself, and is how the file is read
+OUTPUT_FOLDER = f"{WORKSPACE}/.outputs"
+EXEMPT_TOOLS = frozenset({"read_file"})  # it bounds itself, and is how the file is read
 
 
-class Outputs:
+class Truncation:
     """Bounds every tool result to about `chars` characters."""
 
     def __init__(self, chars: int) -> None:
@@ -28,17 +28,17 @@ class Outputs:
         result = await call(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
-        if len(result.content) > self._chars and request.tool_call["name"] not in EXEMPT:
-            result.content = await self._shorten(request, result.content)
+        if len(result.content) > self._chars and request.tool_call["name"] not in EXEMPT_TOOLS:
+            result.content = await self._shorten_output(request, result.content)
         return result
 
-    async def _shorten(self, request: ToolCallRequest, text: str) -> str:
+    async def _shorten_output(self, request: ToolCallRequest, text: str) -> str:
         head, tail = text[: self._chars // 2], text[-self._chars // 4 :]
         left_out = len(text) - len(head) - len(tail)
         name = re.sub(r"[^\w-]", "_", f"{request.tool_call['name']}-{request.tool_call['id']}")[:80]
-        path = f"{FOLDER}/{name}.txt"
+        path = f"{OUTPUT_FOLDER}/{name}.txt"
         try:
-            sandbox = await desk_of(request).machine.get()
+            sandbox = await context_of(request).machine.get()
             await sandbox.write(path, text.encode("utf-8", "replace"))
         except SandboxError as error:
             log.warning("a long tool output was not kept: %s", error)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from langchain_core.messages import AIMessage
 
 from agent.conversation import Usage
-from agent.policies.base import ModelCall, Request, Response, answer
+from agent.policies.base import ModelCall, Request, Response, model_answer
 
 
-class Accounting:
+class UsageAccounting:
     """Counts the tokens of each answered call on the turn's meter; below `Retry`, so that tries count one by one."""
 
     def __init__(self, model: str) -> None:
@@ -17,11 +17,11 @@ class Accounting:
     async def model(self, request: Request, call: ModelCall) -> Response:
         """Count the call."""
         response = await call(request)
-        request.runtime.context.meter.add(tokens(answer(response)), self._model)
+        request.runtime.context.meter.add(message_usage(model_answer(response)), self._model)
         return response
 
 
-def tokens(message: AIMessage) -> Usage:
+def message_usage(message: AIMessage) -> Usage:
     """What one answer cost, as far as the provider tells."""
     told = message.usage_metadata
     if told is None:

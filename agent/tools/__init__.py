@@ -9,7 +9,7 @@ from langchain_core.tools import BaseTool
 
 from agent.tools.ask_clarification import ask_clarification
 from agent.tools.bash import bash
-from agent.tools.expose import Show, exposing
+from agent.tools.expose import Show, make_expose_tool
 from agent.tools.glob import glob
 from agent.tools.grep import grep
 from agent.tools.ls import ls
@@ -18,20 +18,20 @@ from agent.tools.read_file import read_file
 from agent.tools.str_replace import str_replace
 from agent.tools.write_file import write_file
 
-FILES = (read_file, write_file, str_replace, ls, glob, grep, present_files)
-NEEDS_SANDBOX = frozenset(tool.name for tool in (bash, *FILES)) | {"expose"}
-IDEMPOTENT = frozenset(tool.name for tool in (read_file, ls, glob, grep, present_files, ask_clarification))
+FILE_TOOLS = (read_file, write_file, str_replace, ls, glob, grep, present_files)
+SANDBOX_TOOLS = frozenset(tool.name for tool in (bash, *FILE_TOOLS)) | {"expose"}
+IDEMPOTENT_TOOLS = frozenset(tool.name for tool in (read_file, ls, glob, grep, present_files, ask_clarification))
 
 
-def tools(commands: bool, show: Show | None = None) -> list[BaseTool]:
+def make_tools(commands: bool, show: Show | None = None) -> list[BaseTool]:
     """What the model is offered; `bash` only where there are `commands`, `expose` where an operator allows links."""
-    runs = [bash, *([exposing(show)] if show else [])] if commands else []
-    return [*runs, *FILES, ask_clarification]
+    runs = [bash, *([make_expose_tool(show)] if show else [])] if commands else []
+    return [*runs, *FILE_TOOLS, ask_clarification]
 
 
-def idempotent(name: str, args: Mapping[str, Any]) -> bool:
+def is_idempotent(name: str, args: Mapping[str, Any]) -> bool:
     """Whether a call may simply run again when a crash left its outcome unknown."""
-    return name in IDEMPOTENT or (name == "write_file" and not args.get("append", False))
+    return name in IDEMPOTENT_TOOLS or (name == "write_file" and not args.get("append", False))
 
 
-__all__ = ["IDEMPOTENT", "NEEDS_SANDBOX", "idempotent", "tools"]
+__all__ = ["IDEMPOTENT_TOOLS", "SANDBOX_TOOLS", "is_idempotent", "make_tools"]

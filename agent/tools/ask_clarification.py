@@ -6,10 +6,10 @@ from typing import Annotated
 
 from langgraph.types import interrupt
 
-from agent.tools.tool import Runtime, offer
+from agent.tools.tool import Runtime, make_tool
 
 
-@offer
+@make_tool
 async def ask_clarification(
     question: Annotated[str, "One question, complete in itself."],
     runtime: Runtime,

@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
-from agent.tools.tool import Runtime, offer
+from agent.tools.tool import Runtime, make_tool
 
-PACE = 0.25  # seconds between two pieces of live output
-SHOWN = 2000  # characters in one piece
+FLUSH_SECONDS = 0.25  # seconds between two pieces of live output
+MAX_SHOWN_CHARS = 2000  # characters in one piece
 
 
-class Live:
+class LiveOutput:
     """Passes output on while the command runs, a few times a second at most."""
 
     def __init__(self, write: Callable[[object], None], call: str) -> None:
         self._write, self._call = write, call
         self._text = ""
-        self._next = asyncio.get_running_loop().time() + PACE  # a quick command needs no live output
+        self._next = asyncio.get_running_loop().time() + FLUSH_SECONDS  # a quick command needs no live output
         self._timer: asyncio.TimerHandle | None = None
 
     async def add(self, text: str) -> None:
         """More output."""
-        self._text = (self._text + text)[-SHOWN:]
+        self._text = (self._text + text)[-MAX_SHOWN_CHARS:]
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._next, self._flush)
 
@@ -34,11 +34,11 @@ class Live:
 
     def _flush(self) -> None:
         self._timer, text, self._text = None, self._text, ""
-        self._next = asyncio.get_running_loop().time() + PACE
+        self._next = asyncio.get_running_loop().time() + FLUSH_SECONDS
         self._write({"type": "output", "call": self._call, "text": text})
 
 
-@offer
+@make_tool
 async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,
@@ -52,7 +52,7 @@ async def bash(
     A process put into the background with & lives on between commands; give it a log file. Leave files for the
     person in /mnt/user-data/outputs."""
     sandbox = await runtime.context.machine.get()
-    live = Live(runtime.stream_writer, runtime.tool_call_id or "")
+    live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:
         result = await sandbox.run(command, timeout=max(timeout, 0.1), on_output=live.add)
     finally:

@@ -7,17 +7,17 @@ from typing import Annotated
 
 from langchain_core.tools import BaseTool
 
-from agent.tools.tool import Runtime, offer
+from agent.tools.tool import Runtime, make_tool
 from sandbox.base import SandboxError
 
 Show = Callable[[object, int], Awaitable[str]]
 """Makes a link to a port of a sandbox. Raises SandboxError."""
 
 
-def exposing(show: Show) -> BaseTool:
+def make_expose_tool(show: Show) -> BaseTool:
     """The tool `expose`, which only an operator's `sandbox.network.preview.enabled` brings."""
 
-    @offer
+    @make_tool
     async def expose(
         port: Annotated[int, "The port on which your server listens in the sandbox, on 127.0.0.1 or all addresses."],
         runtime: Runtime,

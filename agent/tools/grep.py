@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute_path, make_tool
 from sandbox.base import ROOT
 
-MOST = 100
+MAX_LINES = 100
 
 
-@offer
+@make_tool
 async def grep(
     pattern: Annotated[str, "A Python regular expression."],
     runtime: Runtime,
@@ -18,10 +18,10 @@ async def grep(
     glob: Annotated[str, "Which files, for example *.py."] = "**",
 ) -> str:
     """Find lines that match a regular expression in text files; at most 100, as path:line:text."""
-    path = absolute(path)
+    path = absolute_path(path)
     sandbox = await runtime.context.machine.get()
-    matches = await sandbox.grep(pattern, path, glob=glob, limit=MOST + 1)
-    shown = [f"{match.path}:{match.line}:{match.text}" for match in matches[:MOST]]
-    if len(matches) > MOST:
-        shown.append(f"[more than {MOST} lines]")
+    matches = await sandbox.grep(pattern, path, glob=glob, limit=MAX_LINES + 1)
+    shown = [f"{match.path}:{match.line}:{match.text}" for match in matches[:MAX_LINES]]
+    if len(matches) > MAX_LINES:
+        shown.append(f"[more than {MAX_LINES} lines]")
     return "\n".join(shown) or f"[no line below {path} matches]"

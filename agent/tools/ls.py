@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute_path, make_tool
 from sandbox.base import WORKSPACE
 
-MOST = 500
+MAX_ENTRIES = 500
 
 
-@offer
+@make_tool
 async def ls(
     runtime: Runtime,
     path: Annotated[str, "Absolute path of a folder."] = WORKSPACE,
     depth: Annotated[int, "How many levels of folders to show."] = 1,
 ) -> str:
     """List what is in a folder, with sizes in bytes; at most 500 entries."""
-    path = absolute(path)
+    path = absolute_path(path)
     sandbox = await runtime.context.machine.get()
-    entries = await sandbox.ls(path, depth=max(depth, 1), limit=MOST + 1)
+    entries = await sandbox.ls(path, depth=max(depth, 1), limit=MAX_ENTRIES + 1)
     notes = {"file": "{:,}", "folder": "folder"}
     shown = [
         f"{entry.path}{'/' if entry.folder else ''}  {notes.get(entry.kind, entry.kind).format(entry.size)}"
-        for entry in entries[:MOST]
+        for entry in entries[:MAX_ENTRIES]
     ]
-    if len(entries) > MOST:
-        shown.append(f"[more than {MOST} entries]")
+    if len(entries) > MAX_ENTRIES:
+        shown.append(f"[more than {MAX_ENTRIES} entries]")
     return "\n".join(shown) or "[the folder is empty]"

@@ -6,20 +6,20 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agent.tools.tool import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute_path, make_tool
 from sandbox.base import OUTPUTS, Sandbox, SandboxError
 
 
-class Present(BaseModel):
+class PresentedFile(BaseModel):
     """A file to hand over."""
 
     path: str = Field(description="Absolute path below /mnt/user-data/outputs.")
     caption: str = Field(default="", description="A few words that are shown with the file.")
 
 
-@offer
+@make_tool
 async def present_files(
-    files: Annotated[list[Present], "The files in the order to send them."],
+    files: Annotated[list[PresentedFile], "The files in the order to send them."],
     runtime: Runtime,
 ) -> tuple[str, dict[str, Any]]:
     """Send files to the person in this order, with captions, when you are done. Files you leave in
@@ -28,7 +28,7 @@ async def present_files(
     said: list[str] = []
     presented: list[dict[str, str]] = []  # goes with the result into the checkpoint: see `agent.event_mapper.presented`
     for file in files:
-        path, problem = await _look(sandbox, absolute(file.path))
+        path, problem = await _inspect_file(sandbox, absolute_path(file.path))
         if problem:
             said.append(f"{file.path} will not be sent: {problem}.")
             continue
@@ -37,7 +37,7 @@ async def present_files(
     return "\n".join(said) or "No file was named.", {"presented": presented}
 
 
-async def _look(sandbox: Sandbox, path: str) -> tuple[str, str]:
+async def _inspect_file(sandbox: Sandbox, path: str) -> tuple[str, str]:
     """The real path of a file, and why it cannot be sent ("" when it can)."""
     try:
         entry = await sandbox.stat(path)

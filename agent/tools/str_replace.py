@@ -6,15 +6,15 @@ import asyncio
 from typing import Annotated
 from weakref import WeakValueDictionary
 
-from agent.tools.tool import Runtime, absolute, offer
-from sandbox.base import FileFault
+from agent.tools.tool import Runtime, absolute_path, make_tool
+from sandbox.base import SandboxFileError
 
-BIG = 4 << 20  # bytes of a file that can be edited
+MAX_FILE_BYTES = 4 << 20  # bytes of a file that can be edited
 # Calls of one turn run side by side: two edits of a file would lose one. A lock lives as long as somebody holds it.
 _locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
 
-@offer
+@make_tool
 async def str_replace(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     old: Annotated[str, "The exact text to replace, with its white space and line ends."],
@@ -23,23 +23,23 @@ async def str_replace(
     all: Annotated[bool, "Replace every occurrence; otherwise there must be exactly one."] = False,
 ) -> str:
     """Replace an exact text in a text file. Fails when the text is not there, or more than once without all."""
-    path = absolute(path)
+    path = absolute_path(path)
     if not old:
-        raise FileFault("old is empty; use write_file for a new file")
+        raise SandboxFileError("old is empty; use write_file for a new file")
     sandbox = await runtime.context.machine.get()
     lock = _locks.setdefault((id(sandbox), path), asyncio.Lock())
     async with lock:
-        data = await sandbox.read(path, limit=BIG)
-        if len(data) == BIG:
-            raise FileFault(f"{path}: is too big to edit in place; use bash")
+        data = await sandbox.read(path, limit=MAX_FILE_BYTES)
+        if len(data) == MAX_FILE_BYTES:
+            raise SandboxFileError(f"{path}: is too big to edit in place; use bash")
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise FileFault(f"{path}: is not UTF-8 text") from error
+            raise SandboxFileError(f"{path}: is not UTF-8 text") from error
         count = text.count(old)
         if not count:
-            raise FileFault(f"{path}: the text to replace is not in the file; read it and copy the text exactly")
+            raise SandboxFileError(f"{path}: the text to replace is not in the file; read it and copy the text exactly")
         if count > 1 and not all:
-            raise FileFault(f"{path}: the text to replace is there {count} times; give more of it, or set all")
+            raise SandboxFileError(f"{path}: the text to replace is there {count} times; give more of it, or set all")
         await sandbox.write(path, text.replace(old, new).encode("utf-8", "replace"))
     return f"Replaced {count} {'place' if count == 1 else 'places'} in {path}"

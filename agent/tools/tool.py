@@ -15,15 +15,15 @@ from langchain.tools import ToolException, ToolRuntime
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from pydantic import ConfigDict, Field, create_model
 
-from agent.context import Desk
+from agent.context import TurnContext
 from sandbox.base import WORKSPACE, SandboxError
 
 P = ParamSpec("P")
 T = TypeVar("T", str, tuple[str, dict[str, Any]])
-Runtime = ToolRuntime[Desk, Any]  # the second is the graph's state, which no tool looks at
+Runtime = ToolRuntime[TurnContext, Any]  # the second is the graph's state, which no tool looks at
 
 
-def offer(function: Callable[P, Awaitable[T]]) -> BaseTool:
+def make_tool(function: Callable[P, Awaitable[T]]) -> BaseTool:
     """The tool. It gives its result, or a pair: the result, and what is kept with it that the model does not see. What
     a sandbox refuses becomes the tool's result, with status "error"."""
 
@@ -40,7 +40,7 @@ def offer(function: Callable[P, Awaitable[T]]) -> BaseTool:
     for name, parameter in inspect.signature(function).parameters.items():
         if name != "runtime":
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[name] = _field(hints[name], default)
+            fields[name] = _argument_field(hints[name], default)
     tool = StructuredTool(
         name=function.__name__,
         description=inspect.getdoc(function) or "",
@@ -52,13 +52,13 @@ def offer(function: Callable[P, Awaitable[T]]) -> BaseTool:
     return tool
 
 
-def _field(hint: Any, default: Any) -> tuple[Any, Any]:  # a type as typing gives it, and any default
+def _argument_field(hint: Any, default: Any) -> tuple[Any, Any]:  # a type as typing gives it, and any default
     if get_origin(hint) is Annotated:
         kind, words = get_args(hint)[:2]
         return kind, Field(default, description=words)
     return hint, default
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """A path as the sandbox wants it; a relative one is meant below the workspace."""
     return path if path.startswith("/") else f"{WORKSPACE}/{path.removeprefix('./')}".rstrip("/")

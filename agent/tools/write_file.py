@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute, offer
+from agent.tools.tool import Runtime, absolute_path, make_tool
 
 
-@offer
+@make_tool
 async def write_file(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     content: Annotated[str, "The text."],
@@ -15,7 +15,7 @@ async def write_file(
     append: Annotated[bool, "Add to the end instead of replacing the file."] = False,
 ) -> str:
     """Write a text file, making its folders. An existing file is replaced, unless append is true."""
-    path, data = absolute(path), content.encode("utf-8", "replace")
+    path, data = absolute_path(path), content.encode("utf-8", "replace")
     sandbox = await runtime.context.machine.get()
     await sandbox.write(path, data, append=append)
     return f"{'Appended' if append else 'Wrote'} {len(data):,} bytes: {path}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandbox.base import SandboxError
 from sandbox.disk.archive import Archive
-from sandbox.disk.file_threads import file_work
+from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 
 LINES = 60  # about what is left out, of all conversations
@@ -18,20 +18,20 @@ LINES = 60  # about what is left out, of all conversations
 async def back_up(data_dir: Path, folders: ConversationFolders, target: Path) -> dict[str, Any]:
     """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's."""
     left_out: list[str] = []
-    archive = await file_work(Archive, target)
+    archive = await run_file_work(Archive, target)
     try:
-        await file_work(_add_databases, data_dir, archive)
-        for folder in await file_work(folders.folders):
+        await run_file_work(_add_databases, data_dir, archive)
+        for folder in await run_file_work(folders.list_folders):
             name = f"threads/{folder.name}"
             try:
                 async with folders.open(folder, writes=False):
-                    left_out += await file_work(archive.add_folder, folder, name)
+                    left_out += await run_file_work(archive.add_folder, folder, name)
             except SandboxError as error:
                 left_out.append(f"{name}: {error}")
-            await folders.let_go(folder)
-        size = await file_work(archive.finish)
+            await folders.release_folder(folder)
+        size = await run_file_work(archive.finish)
     except BaseException:
-        await file_work(archive.abandon)
+        await run_file_work(archive.abandon)
         raise
     if len(left_out) > LINES:
         left_out[LINES:] = [f"{len(left_out) - LINES:,} lines more"]

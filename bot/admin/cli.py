@@ -7,12 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bot.admin.operations import Answer, NotRunning, Operations, Unknown, call
-from bot.storage.database import DataLock, Locked, Store
+from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
+from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare
 from sandbox.disk.loop_images import conversation_folders
 
-WORDS = {
+OPERATION_ARGUMENTS = {
     "dead.requeue": ("id",),
     "dead.drop": ("id",),
     "pair.accept": ("code",),
@@ -21,49 +21,49 @@ WORDS = {
 }
 
 
-async def run(data_dir: Path, group: str, action: str, words: Sequence[str]) -> int:
+async def run_operation(data_dir: Path, group: str, action: str, words: Sequence[str]) -> int:
     """Do it and print the outcome; the exit code."""
     operation = f"{group}.{action}" if group else action
-    names = WORDS.get(operation, ())
+    names = OPERATION_ARGUMENTS.get(operation, ())
     if len(words) != len(names):
         print(f"fawn {group} {action} takes: {' '.join(name.upper() for name in names) or 'nothing'}", file=sys.stderr)
         return 2
     arguments = dict(zip(names, words, strict=True))
     try:
         try:
-            answer = await call(data_dir, operation, arguments)
+            answer = await call_service(data_dir, operation, arguments)
         except NotRunning:
-            answer = await _directly(data_dir, operation, arguments)
-    except (Locked, DatabaseFault, Unknown) as error:
+            answer = await _run_directly(data_dir, operation, arguments)
+    except (DataDirLocked, DatabaseFault, NotFound) as error:
         answer = {"error": str(error)}
     if "error" in answer:
         print(f"fawn: {answer['error']}", file=sys.stderr)
         return 1
-    print(_words(operation, answer))
+    print(_describe_outcome(operation, answer))
     return 0
 
 
-async def _directly(data_dir: Path, operation: str, arguments: dict[str, str]) -> Answer:
+async def _run_directly(data_dir: Path, operation: str, arguments: dict[str, str]) -> Answer:
     database = data_dir / "fawn.db"
     if not database.exists():
-        raise Unknown(f"there is no service and no database in {data_dir}: is `data_dir` (or --config) right?")
+        raise NotFound(f"there is no service and no database in {data_dir}: is `data_dir` (or --config) right?")
     with DataLock(data_dir):
         prepare(data_dir)
-        async with Store(database) as store:
+        async with Database(database) as store:
             folders = conversation_folders(data_dir / "threads", 0, images=False)
             return await Operations(store, data_dir, folders).table()[operation](**arguments)
 
 
-def _words(operation: str, answer: Answer) -> str:
+def _describe_outcome(operation: str, answer: Answer) -> str:
     match operation:
         case "dead.list":
-            return "\n".join(_dead(row) for row in answer["dead"]) or "No dead letters."
+            return "\n".join(_describe_dead_letter(row) for row in answer["dead"]) or "No dead letters."
         case "dead.requeue":
             return f"{answer['id']} is on its way again."
         case "dead.drop":
             return f"{answer['id']} is dropped."
         case "pair.list":
-            return "\n".join(_person(row) for row in answer["people"]) or "Nobody was let in by pairing."
+            return "\n".join(_describe_person(row) for row in answer["people"]) or "Nobody was let in by pairing."
         case "pair.accept":
             return f"{answer['name']} ({answer['person']}) may talk on {answer['channel']} now."
         case "pair.revoke":
@@ -75,12 +75,12 @@ def _words(operation: str, answer: Answer) -> str:
             )
 
 
-def _dead(row: Answer) -> str:
+def _describe_dead_letter(row: Answer) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))
     text = " ".join(str(row["text"]).split())[:80]
     return f"{row['id']}\t{when}\t{row['kind']}\t{row['thread']}\t{row['error']}\t{text}"
 
 
-def _person(row: Answer) -> str:
+def _describe_person(row: Answer) -> str:
     state = "may talk" if row["allowed"] else f"waits with code {row['code']}"
     return f"{row['channel']}\t{row['person']}\t{row['name']}\t{state}"

@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from agent.models.settings import AgentFault, ModelSettings
+from agent.models.settings import AgentConfigError, ModelSettings
 from bot.app import folders, sandbox_settings
-from bot.config.loader import secrets
+from bot.config.loader import secret_texts
 from bot.config.schema import ChannelConfig, Config
 from bot.data_dir import open_to_others
 from bot.log import Redactor
-from bot.model_discovery import named
+from bot.model_discovery import name_models
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
 from sandbox.bubblewrap.provider import further_groups
-from sandbox.select import choose
+from sandbox.select import select_provider
 
-CHANNEL_SECONDS = 15.0
-MODEL_SECONDS = 60.0  # a local model may have to be loaded first
-LEAST_SPACE = 200_000_000  # bytes
+CHANNEL_TIMEOUT_SECONDS = 15.0
+MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
+MIN_FREE_BYTES = 200_000_000  # bytes
 _MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
@@ -47,14 +47,14 @@ class Finding:
         return self.state != "fault"
 
 
-async def check(config: Config) -> list[Finding]:
+async def run_checks(config: Config) -> list[Finding]:
     """Everything, each part whatever the others say. No secret is in what comes back."""
-    redact = Redactor(secrets(config))
-    findings = [finding async for finding in _all(config)]
+    redact = Redactor(secret_texts(config))
+    findings = [finding async for finding in _check_everything(config)]
     return [replace(finding, text=redact(finding.text), fix=redact(finding.fix)) for finding in findings]
 
 
-def render(findings: Sequence[Finding]) -> str:
+def render_findings(findings: Sequence[Finding]) -> str:
     """One line each, the fix below."""
     lines = []
     for finding in findings:
@@ -64,28 +64,28 @@ def render(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-async def _all(config: Config) -> AsyncIterator[Finding]:
+async def _check_everything(config: Config) -> AsyncIterator[Finding]:
     yield Finding("ok", "configuration", config.source)
     yield Finding("ok", "python", f"{platform.python_version()} on {platform.system()}")
-    yield _clock(config)
-    yield await asyncio.to_thread(_folder, config.data_dir)
-    yield await _sandbox(config)
+    yield _check_clock(config)
+    yield await asyncio.to_thread(_check_data_dir, config.data_dir)
+    yield await _check_sandbox(config)
     if not config.models:
         yield Finding("note", "model", "none configured: the built-in demo answers", "set OPENAI_API_KEY, or `models:`")
-    for settings in await named(config.models):
-        yield await _model(settings)
+    for settings in await name_models(config.models):
+        yield await _check_model(settings)
     if not config.channels:
         yield Finding("note", "channels", "none configured: only the console", "set TELEGRAM_BOT_TOKEN, or `channels:`")
     for entry in config.channels:
-        yield await _channel(entry)
+        yield await _check_channel(entry)
 
 
-def _clock(config: Config) -> Finding:
+def _check_clock(config: Config) -> Finding:
     now = datetime.now(ZoneInfo(config.time_zone)) if config.time_zone else datetime.now().astimezone()
     return Finding("ok", "time zone", f"{config.time_zone or now.tzname()}, it is {now:%Y-%m-%d %H:%M}")
 
 
-def _folder(data_dir: Path) -> Finding:
+def _check_data_dir(data_dir: Path) -> Finding:
     """Written to, because rights, quotas and read-only mounts only show then."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _folder(data_dir: Path) -> Finding:
     except OSError as error:
         fix = "make it writable for the user that runs Fawn, or set `data_dir`"
         return Finding("fault", "data_dir", f"{data_dir}: {error.strerror}", fix)
-    if free < LEAST_SPACE:
+    if free < MIN_FREE_BYTES:
         return Finding("fault", "data_dir", f"{data_dir}: {free / 1e6:.0f} MB left", "make room, or set `data_dir`")
     if open_to_others(data_dir):
         fix = f"chmod 700 {data_dir} (the service does it when it starts, where the folder is its own)"
@@ -104,9 +104,9 @@ def _folder(data_dir: Path) -> Finding:
     return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left")
 
 
-async def _sandbox(config: Config) -> Finding:
+async def _check_sandbox(config: Config) -> Finding:
     try:
-        provider, sentence = await choose(config.sandbox.provider, sandbox_settings(config), folders(config))
+        provider, sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     except SandboxUnavailable as error:
         return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to go on without commands")
     await provider.close()
@@ -120,33 +120,33 @@ async def _sandbox(config: Config) -> Finding:
 # ---------------------------------------------------------------- models
 
 
-async def _model(settings: ModelSettings) -> Finding:
+async def _check_model(settings: ModelSettings) -> Finding:
     """A real, tiny request through the class that will answer."""
     subject = f"model {settings.name}"
     try:
         await asyncio.to_thread(importlib.import_module, "agent.models.settings.loader")
-        text = await _ask(settings)
-    except AgentFault as error:
+        text = await _call_model(settings)
+    except AgentConfigError as error:
         return Finding("fault", subject, str(error), "see `models:` in the configuration")
     except Exception as error:  # noqa: BLE001  # any class of anybody's: whatever it raises is the finding
-        what, fix = _why(error, settings)
+        what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)
     return Finding("ok", subject, f"{settings.model or settings.name} answers: {text[:40]!r}")
 
 
-async def _ask(settings: ModelSettings) -> str:
+async def _call_model(settings: ModelSettings) -> str:
     from agent.models.loader import load_model
 
     model = load_model(settings)
     try:
-        async with asyncio.timeout(MODEL_SECONDS):
+        async with asyncio.timeout(MODEL_TIMEOUT_SECONDS):
             return (await model.ainvoke("Answer with the single word: ready")).text.strip()
     finally:
         if client := getattr(model, "root_async_client", None):
             await client.close()
 
 
-def _why(error: Exception, settings: ModelSettings) -> tuple[str, str]:
+def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str, str]:
     """What happened and what to do, by status where there is one."""
     status = getattr(error, "status_code", None)
     where = settings.base_url or "the provider"
@@ -160,16 +160,16 @@ def _why(error: Exception, settings: ModelSettings) -> tuple[str, str]:
             return "too many requests, or no credit left (429)", "look at the limits and the credit of the account"
         case int():
             return f"{where} answered with status {status}", "look into the server's log, or try again later"
-    cause = _innermost(error)
+    cause = _innermost_error(error)
     if isinstance(cause, TimeoutError):
-        return f"no answer from {where} in {MODEL_SECONDS:.0f} s", "check `base_url`, `proxy` and the network"
+        return f"no answer from {where} in {MODEL_TIMEOUT_SECONDS:.0f} s", "check `base_url`, `proxy` and the network"
     return (
         f"{where} cannot be reached: {cause or type(cause).__name__}",
         "check `base_url`, `proxy`, `ca_file`; is the server running?",
     )
 
 
-def _innermost(error: BaseException) -> BaseException:
+def _innermost_error(error: BaseException) -> BaseException:
     """SDKs wrap "connection refused" several times, once as a time-out."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
@@ -179,19 +179,19 @@ def _innermost(error: BaseException) -> BaseException:
 # ---------------------------------------------------------------- channels
 
 
-async def _channel(entry: ChannelConfig) -> Finding:
+async def _check_channel(entry: ChannelConfig) -> Finding:
     """One look at the account, through the channel's own `probe`."""
     subject = f"channel {entry.name}"
     if entry.name == "console":
         return Finding("ok", subject, "a terminal" if sys.stdin and sys.stdin.isatty() else "configured")
     try:
-        async with asyncio.timeout(CHANNEL_SECONDS):
+        async with asyncio.timeout(CHANNEL_TIMEOUT_SECONDS):
             told = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
     except Refused as error:  # it says what to do
         return Finding("fault", subject, str(error))
     except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
         late = isinstance(error, TimeoutError)
-        what = f"no answer in {CHANNEL_SECONDS:.0f} s" if late else str(error) or type(error).__name__
+        what = f"no answer in {CHANNEL_TIMEOUT_SECONDS:.0f} s" if late else str(error) or type(error).__name__
         return Finding("fault", subject, what, "check the address, `proxy` and the network")
     access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
     if access.open:

@@ -22,12 +22,12 @@ from agent.stored import Damaged
 from bot import access, outbox
 from bot.admin.backup import back_up
 from bot.storage import conversations
-from bot.storage.database import Execute, Store
+from bot.storage.database import Database, Execute
 from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
 
-SOCKET = "control.sock"
+SOCKET_NAME = "control.sock"
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
 
@@ -36,7 +36,7 @@ class NotRunning(Exception):
     """No service runs on this data_dir."""
 
 
-class Unknown(Exception):
+class NotFound(Exception):
     """There is no such row, code or person."""
 
 
@@ -44,7 +44,7 @@ class Operations:
     """What an operator can do to a store, with the service running or not. `changed` wakes the running parts."""
 
     def __init__(
-        self, store: Store, data_dir: Path, folders: ConversationFolders, changed: Callable[[], None] = lambda: None
+        self, store: Database, data_dir: Path, folders: ConversationFolders, changed: Callable[[], None] = lambda: None
     ) -> None:
         self._store = store
         self._data_dir = data_dir
@@ -66,7 +66,7 @@ class Operations:
 
     async def dead_list(self) -> Answer:
         """Replies that a platform refused, and events that could not be read."""
-        return {"dead": await self._store.run(_dead)}
+        return {"dead": await self._store.run(_dead_letters)}
 
     async def dead_requeue(self, id: str) -> Answer:
         """Deliver a dead reply again."""
@@ -82,13 +82,13 @@ class Operations:
 
     async def _dead_set(self, id: str, change: Callable[[Execute, int], object]) -> Answer:
         if not id.isdigit() or not await self._store.run(lambda execute: change(execute, int(id))):
-            raise Unknown(f"there is no dead letter {id}: see `fawn dead list`")
+            raise NotFound(f"there is no dead letter {id}: see `fawn dead list`")
         self._changed()
         return {"id": id}
 
     async def pair_list(self) -> Answer:
         """Who was let in by pairing, and whose codes wait."""
-        rows = await self._store.run(lambda execute: access.known(execute, time.time()))
+        rows = await self._store.run(lambda execute: access.list_paired(execute, time.time()))
         return {"people": [dict(row) for row in rows]}
 
     async def pair_accept(self, code: str) -> Answer:
@@ -96,11 +96,11 @@ class Operations:
 
         def work(execute: Execute) -> Answer:
             now = time.time()
-            paired = access.accept(execute, code, now)
+            paired = access.accept_pairing(execute, code, now)
             if paired is None:
-                raise Unknown("this code is unknown, used or older than an hour")
+                raise NotFound("this code is unknown, used or older than an hour")
             thread = Thread.parse(paired.thread)
-            conversations.say(
+            conversations.enqueue_notice(
                 execute, thread, "You may talk to me now. What can I do for you?", key=f"paired:{code}:{now}", now=now
             )
             return {"channel": paired.channel, "person": paired.person, "name": paired.name}
@@ -111,8 +111,8 @@ class Operations:
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Take that permission back."""
-        if not await self._store.run(lambda execute: access.revoke(execute, channel, person)):
-            raise Unknown(f"nobody with the id {person} was let in on {channel}: see `fawn pair list`")
+        if not await self._store.run(lambda execute: access.revoke_pairing(execute, channel, person)):
+            raise NotFound(f"nobody with the id {person} was let in on {channel}: see `fawn pair list`")
         return {"channel": channel, "person": person}
 
     async def backup(self, file: str) -> Answer:
@@ -121,7 +121,7 @@ class Operations:
             return await back_up(self._data_dir, self._folders, Path(file))
 
 
-def _dead(execute: Execute) -> list[dict[str, Any]]:
+def _dead_letters(execute: Execute) -> list[dict[str, Any]]:
     out = [
         {
             "id": str(row["id"]),
@@ -157,20 +157,20 @@ def _words(raw: bytes) -> str:
 
 
 @asynccontextmanager
-async def door(data_dir: Path, table: Mapping[str, Operation]) -> AsyncIterator[None]:
+async def serve_control_socket(data_dir: Path, table: Mapping[str, Operation]) -> AsyncIterator[None]:
     """Answer operations on the socket while the context is open."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = orjson.loads(await reader.readline())
-            writer.write(orjson.dumps(await _call(table, request)) + b"\n")
+            writer.write(orjson.dumps(await _run_operation(table, request)) + b"\n")
             await writer.drain()
         except (ConnectionError, orjson.JSONDecodeError) as error:
             log.warning("control.broken reason=%s", error)
         finally:
             writer.close()
 
-    (data_dir / SOCKET).unlink(missing_ok=True)  # a dead service's; the lock says that none is alive
+    (data_dir / SOCKET_NAME).unlink(missing_ok=True)  # a dead service's; the lock says that none is alive
     with _Reachable(data_dir) as path:
         server = await asyncio.start_unix_server(serve, path)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
@@ -178,23 +178,23 @@ async def door(data_dir: Path, table: Mapping[str, Operation]) -> AsyncIterator[
         yield
     finally:
         server.close()
-        (data_dir / SOCKET).unlink(missing_ok=True)
+        (data_dir / SOCKET_NAME).unlink(missing_ok=True)
 
 
-async def _call(table: Mapping[str, Operation], request: dict[str, Any]) -> Answer:
+async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]) -> Answer:
     operation = table.get(request.get("operation", ""))
     if operation is None:
         return {"error": f"unknown operation {request.get('operation')!r}"}
     try:
         return await operation(**request.get("arguments", {}))
-    except Unknown as error:
+    except NotFound as error:
         return {"error": str(error)}
     except Exception as error:  # the boundary of one request: the operator sees it, the service goes on
         log.exception("control.fault operation=%s", request.get("operation"))
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-async def call(data_dir: Path, operation: str, arguments: Mapping[str, str]) -> Answer:
+async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, str]) -> Answer:
     """Ask the running service. Raises NotRunning."""
     with _Reachable(data_dir) as path:
         try:
@@ -219,7 +219,7 @@ class _Reachable:
             self._fd = os.open(self._data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise NotRunning(NotRunning.__doc__) from None
-        return f"/proc/self/fd/{self._fd}/{SOCKET}"
+        return f"/proc/self/fd/{self._fd}/{SOCKET_NAME}"
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)

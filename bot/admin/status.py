@@ -6,56 +6,57 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot.scheduler import Threads
-from bot.storage.database import Execute, Store
+from bot.scheduler import Scheduler
+from bot.storage.database import Database, Execute
 from bot.version import VERSION
 from channels.base import Channel, Health
 
-SLOW = 30.0  # seconds a message may wait before the service is not well
+SLOW_SECONDS = 30.0  # seconds a message may wait before the service is not well
 
 
-class Status:
+class ServiceStatus:
     """`threads` and `sandbox` are filled in when the agent is ready."""
 
     def __init__(
-        self, store: Store, channels: Mapping[str, Channel], configured: Sequence[str], models: Mapping[str, str]
+        self, store: Database, channels: Mapping[str, Channel], configured: Sequence[str], models: Mapping[str, str]
     ) -> None:
         self._store = store
         self._channels = channels
         self._configured = configured
         self._models = models
         self._started = time.time()
-        self.threads: Threads | None = None
+        self.threads: Scheduler | None = None
         self.sandbox = "Sandbox: being chosen."
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """A few lines for a chat."""
-        live = len(self.threads.live) if self.threads else 0
+        live = len(self.threads.running_turns) if self.threads else 0
         model = next(iter(self._models.values()))
         return (
-            f"Fawn {VERSION}, up for {_span(time.time() - self._started)}, {live} turn{'s' * (live != 1)} going on.\n"
+            f"Fawn {VERSION}, up for {_format_seconds(time.time() - self._started)},"
+            f" {live} turn{'s' * (live != 1)} going on.\n"
             f"Model: {model}. {self.sandbox}"
         )
 
     async def report(self) -> dict[str, Any]:
         """Everything `fawn status` shows. `healthy` is the truth of this moment, not of the start."""
-        counts = await self._store.run(_counts)
-        channels = {name: self._channel(name) for name in self._configured}
+        counts = await self._store.run(_row_counts)
+        channels = {name: self._channel_state(name) for name in self._configured}
         ready = self.threads is not None
         healthy = ready and all(channel["health"] == Health.READY for channel in channels.values())
         return {
             "version": VERSION,
-            "healthy": healthy and counts["oldest"] < SLOW,
+            "healthy": healthy and counts["oldest"] < SLOW_SECONDS,
             "uptime": time.time() - self._started,
             "ready": ready,
             "model": next(iter(self._models.values())),
             "sandbox": self.sandbox,
             "channels": channels,
-            "live": len(self.threads.live) if self.threads else 0,
+            "live": len(self.threads.running_turns) if self.threads else 0,
             **counts,
         }
 
-    def _channel(self, name: str) -> dict[str, Any]:
+    def _channel_state(self, name: str) -> dict[str, Any]:
         channel = self._channels.get(name)
         if channel is None:
             return {"health": Health.DOWN, "since": 0.0, "detail": "not connected; the log says why"}
@@ -63,7 +64,7 @@ class Status:
         return {"health": readiness.health, "since": readiness.since, "detail": readiness.detail}
 
 
-def _counts(execute: Execute) -> dict[str, Any]:
+def _row_counts(execute: Execute) -> dict[str, Any]:
     now = time.time()
     waiting = execute(
         "SELECT count(*) AS n, min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {}
@@ -81,7 +82,7 @@ def _counts(execute: Execute) -> dict[str, Any]:
     }
 
 
-def _span(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
     if minutes < 1:
         return "less than a minute"

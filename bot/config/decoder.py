@@ -32,7 +32,7 @@ _URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ConfigFault:
     """One thing that is wrong: where (file:line), at which setting, what, and how to mend it."""
 
     file: str
@@ -47,7 +47,7 @@ class Fault:
         return f"{head}: {self.wrong}" + (f" → {self.fix}" if self.fix else "")
 
 
-class Hidden(str):
+class EnvString(str):
     """Text that came from the environment: usable as text, hidden in repr because it may be a secret."""
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class Hidden(str):
         return "'***'"
 
 
-class Wrong(Exception):
+class InvalidValue(Exception):
     """A value that cannot be used; becomes a Fault at the place where it stands. Never carries the value itself."""
 
     def __init__(self, wrong: str, fix: str = "") -> None:
@@ -88,7 +88,7 @@ class Parser:
 
     def __init__(self, file: str, folder: Path, environ: Mapping[str, str]) -> None:
         self.file, self.folder, self.environ = file, folder, environ
-        self.faults: list[Fault] = []
+        self.faults: list[ConfigFault] = []
         self._open: list[int] = []  # mappings and lists being read, against anchors that contain themselves
 
     def compose(self, text: str) -> yaml.Node | None:
@@ -104,11 +104,11 @@ class Parser:
                 problem = re.sub(r" '.*", "", problem)
             line = mark.line + 1 if mark else 0
             self.faults.append(
-                Fault(self.file, line, "", f"YAML syntax: {problem}", "check quotes, colons and indentation")
+                ConfigFault(self.file, line, "", f"YAML syntax: {problem}", "check quotes, colons and indentation")
             )
         except (yaml.YAMLError, RecursionError) as error:
             problem = "nested too deeply" if isinstance(error, RecursionError) else "a character YAML does not allow"
-            self.faults.append(Fault(self.file, 0, "", f"YAML syntax: {problem}"))
+            self.faults.append(ConfigFault(self.file, 0, "", f"YAML syntax: {problem}"))
         finally:
             loader.dispose()
         return None
@@ -117,13 +117,13 @@ class Parser:
 
     def fault(self, node: yaml.Node | None, place: str, wrong: str, fix: str = "") -> None:
         line = node.start_mark.line + 1 if node is not None and node.start_mark else 0
-        self.faults.append(Fault(self.file, line, place, wrong, fix))
+        self.faults.append(ConfigFault(self.file, line, place, wrong, fix))
 
     def check(self, node: yaml.Node | None, place: str, kind: Any, field: Field[Any] | None = None) -> Any:
         """`value`, with a fault recorded and None given when it cannot be used."""
         try:
             return self._refine(self.value(node, place, kind), field)
-        except Wrong as error:
+        except InvalidValue as error:
             self.fault(node, place, error.wrong, error.fix)
             return None
 
@@ -134,7 +134,7 @@ class Parser:
         if node is None or is_null(node):
             return {}
         if not isinstance(node, yaml.MappingNode):
-            raise Wrong(f"expected a section (name: value), found {found(node)}")
+            raise InvalidValue(f"expected a section (name: value), found {found(node)}")
         own: set[str] = set()
         for key, _ in node.value:
             if (name := key_of(key)) in own:
@@ -143,7 +143,7 @@ class Parser:
         try:
             yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor": what is merged comes first, what is said wins
         except (yaml.YAMLError, RecursionError):
-            raise Wrong("'<<' can only merge sections") from None
+            raise InvalidValue("'<<' can only merge sections") from None
         known = {key_of(key): (key, value) for key, value in node.value}
         node.value = list(known.values())
         return known
@@ -195,7 +195,7 @@ class Parser:
         if is_null(node):
             return ()
         if not isinstance(node, yaml.SequenceNode):
-            raise Wrong(f"expected a list, found {found(node)}", "write it as [first, second]")
+            raise InvalidValue(f"expected a list, found {found(node)}", "write it as [first, second]")
         if kind is str:  # ids are often written as numbers: take them as they are written
             return tuple(self.check(as_text(item), f"{place}[{i}]", str) for i, item in enumerate(node.value))
         return tuple(self.check(item, f"{place}[{i}]", kind) for i, item in enumerate(node.value))
@@ -205,29 +205,29 @@ class Parser:
             return str(node.value.lower())  # YAML takes the words on and off for true and false
         text = self._scalar(node, str)
         if text not in options:
-            written = repr(text) if not isinstance(text, Hidden) and re.fullmatch(r"[\w-]{1,20}", text) else "this"
-            raise Wrong(f"{written} is not possible here", suggest(text, options))
+            written = repr(text) if not isinstance(text, EnvString) and re.fullmatch(r"[\w-]{1,20}", text) else "this"
+            raise InvalidValue(f"{written} is not possible here", suggest(text, options))
         return str(text)
 
     def _scalar(self, node: yaml.Node | None, kind: type) -> Any:
         if not isinstance(node, yaml.ScalarNode):
-            raise Wrong(f"expected {_WANTED[kind]}, found {found(node)}")
+            raise InvalidValue(f"expected {_WANTED[kind]}, found {found(node)}")
         if tag(node) == "str":
             text = self.variable(node.value)
             if kind in (str, Secret, Path):
                 return text if kind is str else kind(str(text).strip())  # a secret copied from a file ends in a newline
-            if not isinstance(text, Hidden):
-                raise Wrong(f"expected {_WANTED[kind]}, found text")
+            if not isinstance(text, EnvString):
+                raise InvalidValue(f"expected {_WANTED[kind]}, found text")
             node = plain(str(text))
         if kind in (str, Secret, Path):
-            raise Wrong(f"expected {_WANTED[kind]}, found {found(node)}", "put it in quotes")
+            raise InvalidValue(f"expected {_WANTED[kind]}, found {found(node)}", "put it in quotes")
         value = construct(node)
         if kind is float and type(value) is int:
             value = float(value)
         if isinstance(value, float) and not math.isfinite(value):
-            raise Wrong("must be a finite number")
+            raise InvalidValue("must be a finite number")
         if type(value) is not kind:
-            raise Wrong(f"expected {_WANTED[kind]}, found {found(node)}")
+            raise InvalidValue(f"expected {_WANTED[kind]}, found {found(node)}")
         return value
 
     def _plain(self, node: yaml.Node | None) -> Any:
@@ -235,7 +235,7 @@ class Parser:
         if node is None:
             return None
         if id(node) in self._open:
-            raise Wrong("contains itself")
+            raise InvalidValue("contains itself")
         self._open.append(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -255,21 +255,23 @@ class Parser:
             return text
         name = named[1] or named[2]
         if not self.environ.get(name):
-            raise Wrong(f"${name} is not set", "export it or put it into .env")
-        return Hidden(self.environ[name])
+            raise InvalidValue(f"${name} is not set", "export it or put it into .env")
+        return EnvString(self.environ[name])
 
     def _refine(self, value: Any, field: Field[Any] | None) -> Any:
         """What types do not say: bounds, URLs, paths."""
         if field is None or value is None or value == "":
             return value
         if type(value) in (int, float) and value < field.metadata.get("least", 0):
-            raise Wrong(f"must be at least {field.metadata.get('least', 0)}")
+            raise InvalidValue(f"must be at least {field.metadata.get('least', 0)}")
         if field.name.endswith("_url") or field.name == "proxy":
             check_url(value)
         if is_path(field):
             path = self.folder / Path(value).expanduser()
             if field.name.endswith("_file") and not path.is_file():
-                raise Wrong("there is no such file", "check the path: it is relative to the folder of the config")
+                raise InvalidValue(
+                    "there is no such file", "check the path: it is relative to the folder of the config"
+                )
             return path if isinstance(value, Path) else str(path)
         return value
 
@@ -325,7 +327,7 @@ def construct(node: yaml.Node) -> Any:
     try:
         return yaml.SafeLoader("").construct_object(node)
     except (yaml.YAMLError, ValueError, LookupError):
-        raise Wrong("not a valid number or word") from None
+        raise InvalidValue("not a valid number or word") from None
 
 
 def check_url(text: str) -> None:
@@ -335,4 +337,4 @@ def check_url(text: str) -> None:
     except ValueError:
         good = False
     if not good:
-        raise Wrong("not a URL", "write it with its scheme, such as https://host:port/path")
+        raise InvalidValue("not a URL", "write it with its scheme, such as https://host:port/path")

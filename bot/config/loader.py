@@ -20,10 +20,10 @@ from dotenv import dotenv_values
 import channels
 from agent.conversation import Secret
 from agent.models.settings import ModelSettings
-from bot.config.decoder import Fault, Hidden, Parser, Wrong, is_null, join, shown, suggest
-from bot.config.schema import Access, ChannelConfig, Config
+from bot.config.decoder import ConfigFault, EnvString, InvalidValue, Parser, is_null, join, shown, suggest
+from bot.config.schema import AccessConfig, ChannelConfig, Config
 
-VERSION = 1  # of the file's meaning; raised when an old file would be misread
+CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 FROM_ENVIRONMENT = {  # a channel whose secrets are all there is configured by them
     "telegram": {"token": "TELEGRAM_BOT_TOKEN"},
     "slack": {"bot_token": "SLACK_BOT_TOKEN", "app_token": "SLACK_APP_TOKEN"},
@@ -37,7 +37,7 @@ DEFAULT_MODEL = "gpt-5-mini"
 class ConfigError(Exception):
     """The configuration cannot be used; `faults` is everything that is wrong with it."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[ConfigFault]) -> None:
         super().__init__("\n".join(str(fault) for fault in faults))
         self.faults = faults
 
@@ -45,7 +45,7 @@ class ConfigError(Exception):
 # ---------------------------------------------------------------- loading
 
 
-def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+def load_config(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
     """The configuration of `path` (None: ./config.yaml if there is one, else the defaults) and the environment.
 
     `environ` None is the process's own; a .env beside the file and one in the working directory are read too, and the
@@ -55,15 +55,15 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     if path is None and (here / "config.yaml").is_file():
         path = Path("config.yaml")
     folder = (here / path).parent if path else here
-    parser = Parser(str(path or ""), folder, _environment(environ, here, folder))
-    node = _document(parser, path) if path else None
-    config = _config(parser, node, path) if not parser.faults and _version(parser, node) else None
+    parser = Parser(str(path or ""), folder, _read_environment(environ, here, folder))
+    node = _read_document(parser, path) if path else None
+    config = _read_config(parser, node, path) if not parser.faults and _check_version(parser, node) else None
     if config is None or parser.faults:
         raise ConfigError(sorted(parser.faults, key=lambda fault: fault.line))
     return config
 
 
-def _environment(environ: Mapping[str, str] | None, *folders: Path) -> dict[str, str]:
+def _read_environment(environ: Mapping[str, str] | None, *folders: Path) -> dict[str, str]:
     known: dict[str, str] = {}
     for folder in folders:
         file = folder / ".env"
@@ -73,7 +73,7 @@ def _environment(environ: Mapping[str, str] | None, *folders: Path) -> dict[str,
     return known | dict(os.environ if environ is None else environ)
 
 
-def _document(parser: Parser, path: Path) -> yaml.Node | None:
+def _read_document(parser: Parser, path: Path) -> yaml.Node | None:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeError) as error:
@@ -83,45 +83,45 @@ def _document(parser: Parser, path: Path) -> yaml.Node | None:
     return parser.compose(text)
 
 
-def _version(parser: Parser, node: yaml.Node | None) -> bool:
+def _check_version(parser: Parser, node: yaml.Node | None) -> bool:
     """Whether it makes sense to read on: a file for a newer version is not looked at any further."""
     if not parser.file:
         return True
     try:
         value = parser.pairs(node, "").get("config_version", (None, None))[1]
-    except Wrong as error:
+    except InvalidValue as error:
         parser.fault(node, "", error.wrong, error.fix)
         return False
     if value is None:
-        parser.fault(node, "config_version", "is missing", f"add `config_version: {VERSION}` as the first line")
+        parser.fault(node, "config_version", "is missing", f"add `config_version: {CONFIG_VERSION}` as the first line")
         return True
     version = parser.check(value, "config_version", int)
-    if version in (VERSION, None):
+    if version in (CONFIG_VERSION, None):
         return True
-    fix = f"write {VERSION}" if version < VERSION else "upgrade Fawn, or write the file for this version"
-    parser.fault(value, "config_version", f"this Fawn understands version {VERSION} only", fix)
-    return bool(version < VERSION)
+    fix = f"write {CONFIG_VERSION}" if version < CONFIG_VERSION else "upgrade Fawn, or write the file for this version"
+    parser.fault(value, "config_version", f"this Fawn understands version {CONFIG_VERSION} only", fix)
+    return bool(version < CONFIG_VERSION)
 
 
-def _config(parser: Parser, node: yaml.Node | None, path: Path | None) -> Config | None:
+def _read_config(parser: Parser, node: yaml.Node | None, path: Path | None) -> Config | None:
     """The whole of it; None when something was at fault. Each part is looked at, whatever the others are like."""
     values = {name: value for name, (_, value) in parser.pairs(node, "").items()}
     config: Config | None = parser.section(node, "", Config, ("config_version", "models", "channels"))
-    models = _models(parser, values.get("models"))
-    _roles(parser, values)
-    _zone(parser, values.get("time_zone"))
-    entries = _channels(parser, values.get("channels"))
+    models = _read_models(parser, values.get("models"))
+    _check_roles(parser, values)
+    _check_time_zone(parser, values.get("time_zone"))
+    entries = _read_channels(parser, values.get("channels"))
     if config is None or parser.faults:
         return None
     return replace(config, models=models, channels=entries, source=str(path) if path else config.source)
 
 
-def _zone(parser: Parser, node: yaml.Node | None) -> None:
+def _check_time_zone(parser: Parser, node: yaml.Node | None) -> None:
     try:
         name = parser.variable(node.value) if isinstance(node, yaml.ScalarNode) and not is_null(node) else ""
         if name:
             ZoneInfo(name)
-    except Wrong:
+    except InvalidValue:
         return  # reported where the section was read
     except (LookupError, ValueError, OSError):
         names = {known.lower(): known for known in available_timezones()}
@@ -133,7 +133,7 @@ def _zone(parser: Parser, node: yaml.Node | None) -> None:
 # ---------------------------------------------------------------- models
 
 
-def _models(parser: Parser, node: yaml.Node | None) -> tuple[ModelSettings, ...]:
+def _read_models(parser: Parser, node: yaml.Node | None) -> tuple[ModelSettings, ...]:
     if is_null(node) or (isinstance(node, yaml.SequenceNode) and not node.value):
         return _model_of_environment(parser.environ)
     if not isinstance(node, yaml.SequenceNode):
@@ -144,12 +144,12 @@ def _models(parser: Parser, node: yaml.Node | None) -> tuple[ModelSettings, ...]
     for i, item in enumerate(node.value):
         place = f"models[{i}]"
         model: ModelSettings | None = parser.check(item, place, ModelSettings)
-        for name, line in _named(item):
+        for name, line in _model_names(item):
             if name in names:
                 parser.fault(line, f"{place}.name", f"a second model is called {shown(name)!r}", "give it its own name")
             names.add(name)
         if model is not None:
-            models.append(_complete(parser, item, place, model))
+            models.append(_complete_model(parser, item, place, model))
     return tuple(models)
 
 
@@ -162,7 +162,7 @@ def _model_of_environment(environ: Mapping[str, str]) -> tuple[ModelSettings, ..
     return (ModelSettings("main", OPENAI, model, url, Secret(key or "none")),)
 
 
-def _complete(parser: Parser, node: yaml.Node, place: str, model: ModelSettings) -> ModelSettings:
+def _complete_model(parser: Parser, node: yaml.Node, place: str, model: ModelSettings) -> ModelSettings:
     """`model` with its class looked for and, for OpenAI-compatible ones, a key: OpenAI's own comes from the usual
     variable, a server elsewhere never sees that one and usually needs none."""
     package = re.fullmatch(r"([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]\w*", model.use)
@@ -183,7 +183,7 @@ def _complete(parser: Parser, node: yaml.Node, place: str, model: ModelSettings)
     return replace(model, api_key=Secret(key))
 
 
-def _named(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
+def _model_names(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
     """The name a model entry gives itself, even when the rest of it is at fault."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -191,11 +191,11 @@ def _named(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
                 yield value.value, value
 
 
-def _roles(parser: Parser, values: Mapping[str, yaml.Node]) -> None:
+def _check_roles(parser: Parser, values: Mapping[str, yaml.Node]) -> None:
     """Each role names a model that exists."""
     node, models = values.get("roles"), values.get("models")
     entries = models.value if isinstance(models, yaml.SequenceNode) else []
-    names = {name for item in entries for name, _ in _named(item)}
+    names = {name for item in entries for name, _ in _model_names(item)}
     names = names or {model.name for model in _model_of_environment(parser.environ)} or {"demo"}
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         if isinstance(value, yaml.ScalarNode) and value.value not in names and not is_null(value) and value.value:
@@ -218,12 +218,12 @@ def _channel_module(name: str) -> ModuleType | None:
     return module if hasattr(module, "Settings") and hasattr(module, "connect") else None
 
 
-def _channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ...]:
+def _read_channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ...]:
     """The configured channels; `name: false` leaves one out, and so does not mentioning it, but for one whose secrets
     are in the environment."""
     try:
         pairs = parser.pairs(node, "channels")
-    except Wrong as error:
+    except InvalidValue as error:
         parser.fault(node, "channels", error.wrong, error.fix)
         return ()
     entries = []
@@ -232,45 +232,47 @@ def _channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ..
         if module is None:
             parser.fault(key, f"channels.{shown(name)}", "there is no such channel", suggest(name, channel_modules()))
         elif not (isinstance(value, yaml.ScalarNode) and value.value.lower() in ("false", "off", "no")):
-            entries.append(_channel(parser, name, module, key, value))
+            entries.append(_read_channel(parser, name, module, key, value))
     for name, variables in FROM_ENVIRONMENT.items():
         if name not in pairs and all(parser.environ.get(variable) for variable in variables.values()):
             text = "tag:yaml.org,2002:str"
             named = [(yaml.ScalarNode(text, k), yaml.ScalarNode(text, f"${v}")) for k, v in variables.items()]
             section = yaml.MappingNode("tag:yaml.org,2002:map", named)
             module = importlib.import_module(f"channels.{name}")
-            entries.append(_channel(parser, name, module, section, section))
+            entries.append(_read_channel(parser, name, module, section, section))
     return tuple(entry for entry in entries if entry is not None)
 
 
-def _channel(parser: Parser, name: str, module: ModuleType, key: yaml.Node, node: yaml.Node) -> ChannelConfig | None:
+def _read_channel(
+    parser: Parser, name: str, module: ModuleType, key: yaml.Node, node: yaml.Node
+) -> ChannelConfig | None:
     place = f"channels.{name}"
     try:
         access = parser.pairs(node, place).get("access", (None, None))[1]
         if is_null(node):
             node = yaml.MappingNode("tag:yaml.org,2002:map", [], key.start_mark, key.end_mark)
         settings = parser.section(node, place, module.Settings, ("access",))
-    except Wrong as error:
+    except InvalidValue as error:
         parser.fault(node, place, error.wrong, error.fix)
         return None
     if is_null(access) and getattr(module, "LOCAL", False):  # who is here could read everything anyway
-        rights: Access | None = Access(open=True)
+        rights: AccessConfig | None = AccessConfig(open=True)
     else:
-        rights = parser.check(access, f"{place}.access", Access)
+        rights = parser.check(access, f"{place}.access", AccessConfig)
     return ChannelConfig(name, settings, rights) if settings is not None and rights is not None else None
 
 
 # ---------------------------------------------------------------- what others ask
 
 
-def secrets(config: object) -> set[str]:
+def secret_texts(config: object) -> set[str]:
     """Every secret text in a configuration, for the log's filter."""
     if isinstance(config, Secret):
         return {config.reveal()} - {"", "none"}
-    if isinstance(config, Hidden):
+    if isinstance(config, EnvString):
         return {str(config)}
     if is_dataclass(config) and not isinstance(config, type):
-        return set().union(*(secrets(getattr(config, f.name)) for f in fields(config)))
+        return set().union(*(secret_texts(getattr(config, f.name)) for f in fields(config)))
     if isinstance(config, Mapping):
-        return set().union(*map(secrets, config.values()))
-    return set().union(*map(secrets, config)) if isinstance(config, tuple | list) else set()
+        return set().union(*map(secret_texts, config.values()))
+    return set().union(*map(secret_texts, config)) if isinstance(config, tuple | list) else set()

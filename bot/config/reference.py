@@ -11,8 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from agent.conversation import Secret
 from agent.models.settings import ModelSettings
 from bot.config.decoder import hints
-from bot.config.loader import VERSION, channel_modules
-from bot.config.schema import Access, Config
+from bot.config.loader import CONFIG_VERSION, channel_modules
+from bot.config.schema import AccessConfig, Config
 
 _MODEL_HELP = {
     "name": "what `roles:` and `/model` call it",
@@ -60,46 +60,46 @@ class Setting:
 
 def settings_table() -> list[Setting]:
     """Every setting there is, in the order of the file; `[]` marks the items of a list."""
-    table = [Setting("config_version", "whole number", "required", f"the meaning of this file: {VERSION}")]
+    table = [Setting("config_version", "whole number", "required", f"the meaning of this file: {CONFIG_VERSION}")]
     for field in fields(Config):
         kind = hints(Config)[field.name]
         if field.name == "models":
-            table += [_row(field, kind, ""), *_rows(ModelSettings, "models[].")]
+            table += [_setting_row(field, kind, ""), *_section_rows(ModelSettings, "models[].")]
         elif field.name == "channels":
             for name, module in sorted(channel_modules().items()):
-                table += _rows(module.Settings, f"channels.{name}.")
-            table += _rows(Access, "channels.NAME.access.")
+                table += _section_rows(module.Settings, f"channels.{name}.")
+            table += _section_rows(AccessConfig, "channels.NAME.access.")
         else:
-            table += _under(field, kind, "")
+            table += _field_rows(field, kind, "")
     return table
 
 
-def page() -> str:
+def settings_page() -> str:
     """docs/configuration.md as it must be."""
     rows = (f"| `{s.name}` | {s.type} | {s.default} | {s.help} |" for s in settings_table())
     return _HEAD + "\n".join(row.replace(" |  |", " | |") for row in rows) + "\n"
 
 
-def _rows(kind: type, prefix: str) -> list[Setting]:
-    return [row for field in fields(kind) for row in _under(field, hints(kind)[field.name], prefix)]
+def _section_rows(kind: type, prefix: str) -> list[Setting]:
+    return [row for field in fields(kind) for row in _field_rows(field, hints(kind)[field.name], prefix)]
 
 
-def _under(field: Field[Any], kind: Any, prefix: str) -> list[Setting]:
+def _field_rows(field: Field[Any], kind: Any, prefix: str) -> list[Setting]:
     """The line of one field, or those of the section that it is."""
     if is_dataclass(kind):
-        return _rows(kind, f"{prefix}{field.name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
-    return [] if field.metadata.get("internal") else [_row(field, kind, prefix)]
+        return _section_rows(kind, f"{prefix}{field.name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
+    return [] if field.metadata.get("internal") else [_setting_row(field, kind, prefix)]
 
 
-def _row(field: Field[Any], kind: Any, prefix: str) -> Setting:
+def _setting_row(field: Field[Any], kind: Any, prefix: str) -> Setting:
     text = field.metadata.get("help") or (_MODEL_HELP.get(field.name, "") if prefix == "models[]." else "")
-    return Setting(prefix + field.name, _words(kind), _default(field), text)
+    return Setting(prefix + field.name, _type_words(kind), _default_text(field), text)
 
 
-def _words(kind: Any) -> str:
+def _type_words(kind: Any) -> str:
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        return _words(next(option for option in get_args(kind) if option is not NoneType))
+        return _type_words(next(option for option in get_args(kind) if option is not NoneType))
     if origin is Literal:
         return ", ".join(f"`{option}`" for option in get_args(kind))
     if origin is tuple:
@@ -109,7 +109,7 @@ def _words(kind: Any) -> str:
     return _WORDS.get(kind, "section")
 
 
-def _default(field: Field[Any]) -> str:
+def _default_text(field: Field[Any]) -> str:
     if field.default is MISSING:
         return "required" if field.default_factory is MISSING else ""
     match field.default:

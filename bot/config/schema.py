@@ -19,7 +19,7 @@ def setting(default: T, text: str, **metadata: object) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessConfig:
     """Who may talk to the bot on a channel: deny by default."""
 
     open: bool = setting(False, "everybody of the team may talk to the bot; guests, strangers and bots may not")
@@ -38,11 +38,11 @@ class ChannelConfig:
 
     name: str
     settings: Any
-    access: Access
+    access: AccessConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class ModelRoles:
     """Which model does what; "" = the first model (lead), or no model call at all (title)."""
 
     lead: str = setting("", "model that answers; empty: the first of `models`")
@@ -51,7 +51,7 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptConfig:
     """The system prompt: `file` replaces agent/prompt.md, `extend` is added to it."""
 
     file: str = setting("", "a page that replaces the built-in system prompt (agent/prompt.md)", path=True)
@@ -100,7 +100,7 @@ class SandboxConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServiceLimits:
     """Bounds of the service."""
 
     live_turns: int = setting(400, "turns that may run at once; who waits, sees it", least=1)
@@ -118,7 +118,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class CatchUp:
+class CatchUpConfig:
     """What is read again after an absence, where the platform keeps no events for a bot that is away."""
 
     hours: float = setting(24.0, "how old a missed message may be to be answered still; 0: none is looked for")
@@ -136,7 +136,7 @@ class ContextConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogConfig:
     level: Literal["debug", "info", "warning", "error"] = setting("info", "least important level that is logged")
     format: Literal["text", "json"] = setting("text", "one line per event, for people or for machines")
 
@@ -149,14 +149,14 @@ class Config:
         default=Path("data"), metadata={"help": "database and the threads' folders; one process per folder"}
     )
     models: tuple[ModelSettings, ...] = setting((), "the models, see below; none: the built-in demo model answers")
-    roles: Roles = field(default_factory=Roles)
-    prompt: Prompt = field(default_factory=Prompt)
+    roles: ModelRoles = field(default_factory=ModelRoles)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     channels: tuple[ChannelConfig, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    catch_up: CatchUp = field(default_factory=CatchUp)
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    catch_up: CatchUpConfig = field(default_factory=CatchUpConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
     keep_days: int = setting(90, "finished rows and threads' folders that nobody used for so long are deleted", least=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's")
-    log: Log = field(default_factory=Log)
+    log: LogConfig = field(default_factory=LogConfig)
     source: str = field(default="built-in defaults", metadata={"internal": True})

@@ -10,23 +10,25 @@ from bot.storage.database import Execute, Row
 
 log = logging.getLogger(__name__)
 
-OPEN = "state=0 AND kind IN ('chat', 'click')"  # rows that a turn must still answer, taken by one or not
+OPEN_ROWS = "state=0 AND kind IN ('chat', 'click')"  # rows that a turn must still answer, taken by one or not
 
 DAMAGED = "I can't read a message that I stored for you: it was damaged on my side. Please send it again."
 
 
-def conversation(execute: Execute, thread: Thread, now: float) -> str:
+def current_conversation(execute: Execute, thread: Thread, now: float) -> str:
     """The key of the conversation that this address is in; begun if there is none."""
     rows = execute("SELECT conversation FROM addresses WHERE thread=:thread", {"thread": str(thread)})
-    return str(rows[0]["conversation"]) if rows and rows[0]["conversation"] else begin(execute, thread, now)
+    return (
+        str(rows[0]["conversation"]) if rows and rows[0]["conversation"] else begin_conversation(execute, thread, now)
+    )
 
 
-def takes_part(execute: Execute, thread: Thread) -> bool:
+def has_conversation(execute: Execute, thread: Thread) -> bool:
     """Whether there is a conversation at this address."""
     return bool(execute("SELECT 1 FROM addresses WHERE thread=:thread", {"thread": str(thread)}))
 
 
-def begin(execute: Execute, thread: Thread, now: float) -> str:
+def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     """Begin a new conversation at this address. The old one keeps its history and files."""
     address = str(thread)
     rows = execute("SELECT count FROM addresses WHERE thread=:thread", {"thread": address})
@@ -45,24 +47,24 @@ def begin(execute: Execute, thread: Thread, now: float) -> str:
     return key
 
 
-def first(key: str) -> bool:
+def is_first_conversation(key: str) -> bool:
     """Whether this is the first conversation at its address: nobody put one aside with `/new`."""
     return key.endswith("#1")
 
 
-def recount(execute: Execute, key: str) -> bool:
+def refresh_pending(execute: Execute, key: str) -> bool:
     """Set when a conversation may next be taken: when its first open row is ready. Rows never overtake each other.
     True when there are open rows."""
     rows = execute(
-        f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}),"  # noqa: S608 — constants
-        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1) WHERE key=:key"
+        f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN_ROWS}),"  # noqa: S608 — constants
+        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN_ROWS} ORDER BY id LIMIT 1) WHERE key=:key"
         " RETURNING pending",
         {"key": key},
     )
     return bool(rows and rows[0]["pending"])
 
 
-def move(execute: Execute, old: Thread, new: Thread) -> None:
+def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
     """The chat has a new address: its conversations, posts and waiting replies go along."""
     values = {"old": str(old), "new": str(new)}
     execute(
@@ -76,7 +78,9 @@ def move(execute: Execute, old: Thread, new: Thread) -> None:
     execute("UPDATE outbox SET thread=:new WHERE thread=:old AND state<2", values)
 
 
-def say(execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = "") -> None:
+def enqueue_notice(
+    execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = ""
+) -> None:
     """A line of the bot's own, delivered like every reply. The same `key` says it once."""
     execute(
         "INSERT INTO outbox(key, kind, thread, payload, reply_to, created)"
@@ -92,4 +96,4 @@ def bury(execute: Execute, rows: Sequence[Row], error: Exception, now: float) ->
         execute("UPDATE inbox SET state=3, error=:error WHERE id=:id", {"error": repr(error), "id": row["id"]})
     for row in rows[:1]:
         for found in execute("SELECT thread FROM conversations WHERE key=:key", {"key": row["conversation"]}):
-            say(execute, found["thread"], DAMAGED, key=f"dead:in{row['id']}", now=now)
+            enqueue_notice(execute, found["thread"], DAMAGED, key=f"dead:in{row['id']}", now=now)

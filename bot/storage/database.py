@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from agent.context import Execute
 
-__all__ = ["DataLock", "Execute", "Locked", "Row", "StatementError", "Store", "StoreError"]
+__all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError"]
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ STATEMENT_ERRORS = (
 )
 
 
-class StoreError(Exception):
+class StorageError(Exception):
     """The database could not do it; nothing of that unit of work was kept. Later it may be able to."""
 
 
@@ -45,11 +45,11 @@ class StatementError(Exception):
     """The database refuses this statement or its values, and would refuse them again: a fault of the caller."""
 
 
-class Locked(Exception):
+class DataDirLocked(Exception):
     """Another process already works on this data_dir. Stop it first, or give this one its own data_dir."""
 
 
-class Store:
+class Database:
     """One SQLite file in WAL mode, synchronous=FULL: what `run` returns from is on the disk."""
 
     def __init__(self, path: Path, patience: float = 5.0) -> None:
@@ -60,7 +60,7 @@ class Store:
         self._busy = False
         self._connection: sqlite3.Connection
 
-    async def __aenter__(self) -> Store:
+    async def __aenter__(self) -> Database:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
         return self
 
@@ -121,7 +121,7 @@ class Store:
             return self._transact(batch)
         except BaseException as error:  # noqa: BLE001 — locked, full, read-only, broken: the whole batch is undone
             self._recover()
-            return [(None, StoreError(str(error)))] * len(batch)
+            return [(None, StorageError(str(error)))] * len(batch)
 
     def _transact(self, batch: list[Callable[[Execute], Any]]) -> list[tuple[Any, Exception | None]]:
         """One transaction for the whole batch, a savepoint for each of several."""
@@ -173,7 +173,7 @@ def _one(
             connection.execute("BEGIN IMMEDIATE")
         if isinstance(error, STATEMENT_ERRORS):
             return None, StatementError(str(error))
-        return None, StoreError(str(error)) if isinstance(error, sqlite3.Error) else error
+        return None, StorageError(str(error)) if isinstance(error, sqlite3.Error) else error
     if mark:
         connection.execute("RELEASE work")
     return value, None
@@ -195,7 +195,7 @@ class DataLock:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):  # POSIX allows both
             os.close(self._fd)
-            raise Locked(Locked.__doc__) from None
+            raise DataDirLocked(DataDirLocked.__doc__) from None
         return self
 
     def __exit__(

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from bot.storage.database import Store, StoreError
+from bot.storage.database import Database, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ RESERVE = {"-wal": 32 << 20, "-shm": 256 << 10}  # the index has 32 KB for each 
 RETRY_SECONDS = 600.0
 
 
-async def set_aside(databases: Mapping[Path, Store]) -> None:
+async def set_aside(databases: Mapping[Path, Database]) -> None:
     """Set it aside for these databases; tried until there is room. Nothing has to be done again: SQLite begins a log
     anew from its start, and gives nothing back before it is closed."""
     while missing := [name for each in databases.items() for name in await _missing(*each)]:
@@ -29,11 +29,11 @@ async def set_aside(databases: Mapping[Path, Store]) -> None:
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _missing(database: Path, store: Store) -> list[str]:
+async def _missing(database: Path, store: Database) -> list[str]:
     """The files for which there was no room."""
     try:
         await store.run(lambda execute: None)  # a transaction opens the log
-    except StoreError:
+    except StorageError:
         return [database.name]
     files = [(database.with_name(database.name + end), size) for end, size in RESERVE.items()]
     return [file.name for file, size in files if not await _allocated(file, size)]

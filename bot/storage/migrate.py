@@ -16,10 +16,10 @@ from pathlib import Path
 
 from sandbox.disk.removal import remove_tree
 
-HEAD = "0004"
+HEAD_REVISION = "0004"
 CHECKPOINTS = 1  # of the tables in agent/checkpointer.py, and of what is serialized into them
-SCHEMA = Path(__file__).parent / "schema.sql"
-VERSIONS = Path(__file__).parent / "migrations" / "versions"
+SCHEMA_FILE = Path(__file__).parent / "schema.sql"
+VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
 
 
 class DatabaseFault(Exception):
@@ -41,7 +41,7 @@ class NewerSchema(DatabaseFault):
 def prepare(data_dir: Path) -> Path | None:
     """Bring both databases of a data_dir on, and give the backup if one was made before. Raises DatabaseFault."""
     try:
-        backup = migrate(data_dir / "fawn.db")
+        backup = migrate_database(data_dir / "fawn.db")
         _stamp(data_dir / "checkpoints.db")
     except (sqlite3.Error, OSError) as error:
         raise DatabaseFault.of(error) from error
@@ -61,7 +61,7 @@ def _stamp(path: Path) -> None:
         connection.close()
 
 
-def revision(path: Path) -> str:
+def schema_revision(path: Path) -> str:
     """The schema revision of the database at `path`, "" when it is new or empty."""
     if not path.exists():
         return ""
@@ -77,17 +77,17 @@ def revision(path: Path) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def migrate(path: Path, versions: Path = VERSIONS, head: str = HEAD) -> Path | None:
+def migrate_database(path: Path, versions: Path = VERSIONS_DIR, head: str = HEAD_REVISION) -> Path | None:
     """Bring the database at `path` to `head` by what is in `versions`.
 
     Returns the backup made before, if there was anything to save.
     Raises NewerSchema, and whatever the database raises. Blocking: call it before the service starts, or in a thread.
     """
-    current = revision(path)
+    current = schema_revision(path)
     if current == head:
         return None
     if not current:
-        _create(path)
+        _create_schema(path)
         return None
     known = {file.stem.split("_")[0] for file in versions.glob("[0-9]*.py")}
     if current and current not in known:
@@ -97,8 +97,8 @@ def migrate(path: Path, versions: Path = VERSIONS, head: str = HEAD) -> Path | N
     draft.mkdir()
     copy = draft / path.name
     _copy(path, copy)
-    backup = _backup(copy, current)
-    upgrade(copy, versions)
+    backup = _make_backup(copy, current)
+    upgrade_schema(copy, versions)
     for each in (copy, path):  # a log that the old one left would be applied to the new one
         _settle(each)
     os.replace(copy, path)
@@ -117,7 +117,7 @@ def _copy(path: Path, target: Path) -> None:
     _settle(target)
 
 
-def _backup(copy: Path, current: str) -> Path:
+def _make_backup(copy: Path, current: str) -> Path:
     """Keep a copy of this copy for the operator."""
     folder = copy.parent.parent / "backups"
     folder.mkdir(exist_ok=True)
@@ -150,15 +150,15 @@ def _sync(path: Path) -> None:
         os.close(fd)
 
 
-def _create(path: Path) -> None:
+def _create_schema(path: Path) -> None:
     connection = sqlite3.connect(path)
     try:
-        connection.executescript(SCHEMA.read_text())
+        connection.executescript(SCHEMA_FILE.read_text())
     finally:
         connection.close()
 
 
-def upgrade(path: Path, versions: Path = VERSIONS, revision: str = "head") -> None:
+def upgrade_schema(path: Path, versions: Path = VERSIONS_DIR, revision: str = "head") -> None:
     """Run the migrations that the database at `path` lacks (all of them on a new one), up to `revision`."""
     from alembic import command
     from alembic.config import Config

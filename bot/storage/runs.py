@@ -22,22 +22,22 @@ from agent.stored import Damaged, build, reading
 from bot import questions
 from bot.storage import conversations, sent_messages
 from bot.storage.database import Execute, Row
-from channels.base import Posted
+from channels.base import SentMessage
 
 log = logging.getLogger(__name__)
 
-MOST = 50  # messages taken into one run
+MAX_MESSAGES_PER_RUN = 50  # messages taken into one run
 # Conversations that may be taken. What is ready later than the longest legal wait was stored before the clock was set
 # back: it waits no longer.
 READY = "pending>0 AND owner IS NULL AND (ready<=:ready OR ready>:latest)"
 
 
-class LostLease(Exception):
+class LeaseLost(Exception):
     """Somebody else works on this conversation now: nothing of this worker's run was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ClaimedRun:
     """A run to do: the claimed conversation and what it must answer."""
 
     conversation: str
@@ -56,10 +56,10 @@ class Job:
     fresh: bool  # nothing unfinished can be in the checkpoint
     resumed: bool  # more may have been written into it: it was begun or queued before, or it takes only answers
     stop_by: str  # somebody stopped it before a restart
-    posted: tuple[Posted, ...]  # what is visible of its reply already
+    posted: tuple[SentMessage, ...]  # what is visible of its reply already
 
 
-def claim(execute: Execute, owner: str, now: float, longest: float, free: int) -> list[Job]:
+def claim_conversations(execute: Execute, owner: str, now: float, longest: float, free: int) -> list[ClaimedRun]:
     """Lease up to `free` conversations that have work, oldest first, and take what is ready in each.
 
     `longest` is the longest time (seconds) that a message may have to wait until it is ready.
@@ -71,19 +71,22 @@ def claim(execute: Execute, owner: str, now: float, longest: float, free: int) -
     return [job for row in rows if (job := _claim(execute, row["key"], owner, now, longest))]
 
 
-def _claim(execute: Execute, key: str, owner: str, now: float, longest: float) -> Job | None:
+def _claim(execute: Execute, key: str, owner: str, now: float, longest: float) -> ClaimedRun | None:
     (row,) = execute(
         "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key RETURNING *", {"owner": owner, "key": key}
     )
     job = _guarded(
-        execute, key, now, lambda: _resume(execute, row, now) or _take(execute, row, "running", now, longest)
+        execute,
+        key,
+        now,
+        lambda: _resume_run(execute, row, now) or _take_messages(execute, row, "running", now, longest),
     )
     if not job:
-        release(execute, key, row["fence"])
+        release_conversation(execute, key, row["fence"])
     return job
 
 
-def wait_in_line(execute: Execute, now: float, longest: float, patience: float) -> list[Job]:
+def wait_in_line(execute: Execute, now: float, longest: float, patience: float) -> list[ClaimedRun]:
     """Make runs, in state `queued`, of the conversations that have been ready for `patience` seconds."""
     rows = execute(
         f"SELECT * FROM conversations WHERE {READY} AND state<>'waiting' AND NOT EXISTS"  # noqa: S608 — constants
@@ -91,11 +94,14 @@ def wait_in_line(execute: Execute, now: float, longest: float, patience: float) 
         " ORDER BY ready LIMIT 100",
         {"ready": now - patience, "latest": now + longest},
     )
-    made = [_guarded(execute, row["key"], now, partial(_take, execute, row, "queued", now, longest)) for row in rows]
+    made = [
+        _guarded(execute, row["key"], now, partial(_take_messages, execute, row, "queued", now, longest))
+        for row in rows
+    ]
     return [job for job in made if job]
 
 
-def _guarded(execute: Execute, key: str, now: float, take: Callable[[], Job | None]) -> Job | None:
+def _guarded(execute: Execute, key: str, now: float, take: Callable[[], ClaimedRun | None]) -> ClaimedRun | None:
     """What `take` makes of this conversation; one that cannot be read must not keep the others waiting."""
     try:
         job = take()
@@ -106,13 +112,16 @@ def _guarded(execute: Execute, key: str, now: float, take: Callable[[], Job | No
         _give_up(execute, key, error, now)
         job = None
     if not job:  # nothing to say: only answers to questions that are closed, or what cannot be read
-        conversations.recount(execute, key)
+        conversations.refresh_pending(execute, key)
     return job
 
 
 def _give_up(execute: Execute, key: str, error: Exception, now: float) -> None:
     """End what is open in a conversation that cannot be read; what is written later is taken as ever."""
-    rows = execute(f"SELECT id, conversation FROM inbox WHERE conversation=:key AND {conversations.OPEN}", {"key": key})  # noqa: S608 — constants
+    rows = execute(
+        f"SELECT id, conversation FROM inbox WHERE conversation=:key AND {conversations.OPEN_ROWS}",  # noqa: S608 — constants
+        {"key": key},
+    )
     conversations.bury(execute, rows, error, now)
     execute(
         "UPDATE runs SET state='failed', finished=:now WHERE conversation=:key AND state IN ('queued', 'running')",
@@ -139,7 +148,7 @@ def _readable(execute: Execute, rows: Sequence[Row], now: float) -> list[Row]:
     return kept
 
 
-def _resume(execute: Execute, row: Row, now: float) -> Job | None:
+def _resume_run(execute: Execute, row: Row, now: float) -> ClaimedRun | None:
     """Go on with the run that a crash or a stop of the service interrupted."""
     runs = execute(
         "UPDATE runs SET state='running', attempt=attempt+1 WHERE id="
@@ -151,20 +160,25 @@ def _resume(execute: Execute, row: Row, now: float) -> Job | None:
         return None
     run = runs[0]
     taken = execute("SELECT * FROM inbox WHERE run=:run AND steered=0 ORDER BY id", {"run": run["id"]})
-    return _job(row, run, _readable(execute, taken, now), sent_messages.known(execute, f"r{run['id']}"))
+    return _claimed_run(
+        row, run, _readable(execute, taken, now), sent_messages.known_messages(execute, f"r{run['id']}")
+    )
 
 
-def _take(execute: Execute, row: Row, state: str, now: float, longest: float) -> Job | None:
+def _take_messages(execute: Execute, row: Row, state: str, now: float, longest: float) -> ClaimedRun | None:
     """Make a new run of the messages that are ready."""
     rows = execute(
-        f"SELECT * FROM inbox WHERE conversation=:key AND run IS NULL AND {conversations.OPEN} ORDER BY id LIMIT :most",  # noqa: S608 — constants
-        {"key": row["key"], "most": MOST},
+        f"SELECT * FROM inbox WHERE conversation=:key AND run IS NULL AND {conversations.OPEN_ROWS}"  # noqa: S608 — constants
+        " ORDER BY id LIMIT :most",
+        {"key": row["key"], "most": MAX_MESSAGES_PER_RUN},
     )
     ready = list(takewhile(lambda inbox: _is_ready(inbox, now, longest), _readable(execute, rows, now)))
     messages = _merged(ready)  # nobody is overtaken
-    bound = questions.bind(asks(row), messages.values())
+    bound = questions.bind(open_questions(row), messages.values())
     for message, words in bound.refused:
-        conversations.say(execute, message.thread, words, key=f"refused:{message.key}", now=now, reply_to=message.id)
+        conversations.enqueue_notice(
+            execute, message.thread, words, key=f"refused:{message.key}", now=now, reply_to=message.id
+        )
     keys = {answer.key for answer in bound.answers} or {*bound.rest}  # answers go first, the rest follows at once
     taken = []
     for inbox in ready:
@@ -175,11 +189,11 @@ def _take(execute: Execute, row: Row, state: str, now: float, longest: float) ->
             execute("UPDATE inbox SET state=1, error='answers nothing' WHERE id=:id", {"id": inbox["id"]})
     if not taken:
         return None
-    job = start(execute, row, taken, state, now)
+    job = start_run(execute, row, taken, state, now)
     return replace(job, resumed=bool(bound.answers))
 
 
-def start(execute: Execute, row: Row, taken: Sequence[Row], state: str, now: float) -> Job:
+def start_run(execute: Execute, row: Row, taken: Sequence[Row], state: str, now: float) -> ClaimedRun:
     """Write the run that answers `taken` (rows of the inbox) in the conversation `row`."""
     first = Message.load(taken[0]["payload"])
     runs = execute(
@@ -199,12 +213,12 @@ def start(execute: Execute, row: Row, taken: Sequence[Row], state: str, now: flo
     )
     for inbox in taken:
         execute("UPDATE inbox SET run=:run WHERE id=:id", {"run": taken[0]["id"], "id": inbox["id"]})
-    return _job(row, runs[0], taken)
+    return _claimed_run(row, runs[0], taken)
 
 
-def _job(row: Row, run: Row, taken: Sequence[Row], posted: Sequence[Posted] | None = None) -> Job:
+def _claimed_run(row: Row, run: Row, taken: Sequence[Row], posted: Sequence[SentMessage] | None = None) -> ClaimedRun:
     messages = tuple(_merged(taken).values())
-    return Job(
+    return ClaimedRun(
         conversation=row["key"],
         thread=Thread.parse(row["thread"]),
         fence=row["fence"],
@@ -214,7 +228,7 @@ def _job(row: Row, run: Row, taken: Sequence[Row], posted: Sequence[Posted] | No
         started=run["started"],
         reply_to=run["reply_to"],
         messages=messages,
-        answers=tuple(questions.bind(asks(row), messages).answers),
+        answers=tuple(questions.bind(open_questions(row), messages).answers),
         model=row["model"],
         title=row["title"],
         first=row["used"] == row["created"],
@@ -250,30 +264,33 @@ def _merged(rows: Sequence[Row]) -> dict[str, Message]:
     return merged
 
 
-def asks(row: Row) -> tuple[Ask, ...]:
+def open_questions(row: Row) -> tuple[Ask, ...]:
     """The questions that a conversation waits for. Raises Damaged."""
     with reading():
         dumped = orjson.loads(row["asks"]) if row["state"] == "waiting" and row["asks"] else ()
         return tuple(build(Ask, ask) for ask in dumped)
 
 
-def open_question(execute: Execute, key: str, ask: str, now: float) -> bool:
+def is_open_question(execute: Execute, key: str, ask: str, now: float) -> bool:
     """Whether a conversation waits for the answer to `ask` and nobody has given one yet. Answers to other questions may
     be on their way, or worked on."""
     rows = execute("SELECT * FROM conversations WHERE key=:key", {"key": key})
-    if not rows or ask not in {each.id for each in asks(rows[0])}:
+    if not rows or ask not in {each.id for each in open_questions(rows[0])}:
         return False
-    said = execute(f"SELECT * FROM inbox WHERE conversation=:key AND {conversations.OPEN} ORDER BY id", {"key": key})  # noqa: S608 — constants
+    said = execute(
+        f"SELECT * FROM inbox WHERE conversation=:key AND {conversations.OPEN_ROWS} ORDER BY id",  # noqa: S608 — constants
+        {"key": key},
+    )
     messages = _merged(_readable(execute, said, now))
-    return ask not in {answer.id for answer in questions.bind(asks(rows[0]), messages.values()).answers}
+    return ask not in {answer.id for answer in questions.bind(open_questions(rows[0]), messages.values()).answers}
 
 
-def more(execute: Execute, job: Job, now: float, longest: float) -> tuple[list[Message], bool]:
+def take_steering(execute: Execute, job: ClaimedRun, now: float, longest: float) -> tuple[list[Message], bool]:
     """What was written into the running turn since: taken into it, and whether pieces still wait for each other."""
     rows = execute(
         "SELECT * FROM inbox WHERE conversation=:key AND state=0 AND kind='chat'"
         " AND (run IS NULL OR (run=:run AND steered=1)) ORDER BY id LIMIT :most",
-        {"key": job.conversation, "run": job.run, "most": MOST},
+        {"key": job.conversation, "run": job.run, "most": MAX_MESSAGES_PER_RUN},
     )
     rows, taken = _readable(execute, rows, now), []
     for row in rows:
@@ -284,7 +301,7 @@ def more(execute: Execute, job: Job, now: float, longest: float) -> tuple[list[M
     return list(_merged(taken).values()), len(taken) < len(rows)
 
 
-def steered(execute: Execute, job: Job) -> list[Message]:
+def steered(execute: Execute, job: ClaimedRun) -> list[Message]:
     """What `more` has taken into the run."""
     rows = execute("SELECT * FROM inbox WHERE run=:run AND steered=1 AND state<2 ORDER BY id", {"run": job.run})
     return list(_merged(rows).values())
@@ -301,7 +318,7 @@ def add_usage(execute: Execute, run: int, usage: Usage, model: str = "") -> None
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunEnding:
     """How a run ended."""
 
     state: str  # done, waiting, stopped, failed
@@ -310,7 +327,7 @@ class Ending:
     clean: bool = True  # the checkpoint holds nothing unfinished
 
 
-def finish(execute: Execute, job: Job, ending: Ending, now: float) -> bool:
+def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float) -> bool:
     """Record the end of a run. True when the conversation has further messages.
 
     Raises LostLease (which undoes the transaction) when the conversation was given to somebody else.
@@ -329,31 +346,31 @@ def finish(execute: Execute, job: Job, ending: Ending, now: float) -> bool:
         },
     )
     if not rows:
-        raise LostLease(job.conversation)
+        raise LeaseLost(job.conversation)
     execute("UPDATE inbox SET state=1 WHERE run=:run AND state=0", {"run": job.run})
     execute(
         "UPDATE runs SET state=:state, finished=:now WHERE id=:run",
         {"state": ending.state, "now": now, "run": job.run},
     )
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": job.conversation})
-    more = conversations.recount(execute, job.conversation)
-    release(execute, job.conversation, job.fence)
+    more = conversations.refresh_pending(execute, job.conversation)
+    release_conversation(execute, job.conversation, job.fence)
     return more
 
 
-def park(execute: Execute, job: Job) -> None:
+def suspend_run(execute: Execute, job: ClaimedRun) -> None:
     """The service stops: the run stays as it is, and this try does not count."""
     execute("UPDATE runs SET attempt=attempt-1 WHERE id=:run", {"run": job.run})
     execute("UPDATE conversations SET state='dirty' WHERE key=:key AND state='idle'", {"key": job.conversation})
-    release(execute, job.conversation, job.fence)
+    release_conversation(execute, job.conversation, job.fence)
 
 
-def release(execute: Execute, key: str, fence: int) -> None:
+def release_conversation(execute: Execute, key: str, fence: int) -> None:
     """Let the conversation go."""
     execute("UPDATE conversations SET owner=NULL WHERE key=:key AND fence=:fence", {"key": key, "fence": fence})
 
 
-def take_over(execute: Execute) -> None:
+def release_all(execute: Execute) -> None:
     """The lock on data_dir says that we are alone: whatever a dead process held is free at once."""
     execute(
         "UPDATE conversations SET owner=NULL,"

@@ -6,15 +6,15 @@ import time
 from collections.abc import Sequence
 
 from agent.conversation import Thread
-from bot.storage.database import Execute, Store
-from channels.base import Posted
+from bot.storage.database import Database, Execute
+from channels.base import SentMessage
 
 
-class StoredPosts:
+class StoredSentMessages:
     """`channels.base.Posts` over the store. `key` is "r<run>" for a turn's reply, "o<row>" for anything else."""
 
     def __init__(
-        self, store: Store, key: str, thread: Thread, conversation: str = "", known: Sequence[Posted] = ()
+        self, store: Database, key: str, thread: Thread, conversation: str = "", known: Sequence[SentMessage] = ()
     ) -> None:
         self.key = key
         self._store = store
@@ -23,22 +23,22 @@ class StoredPosts:
         self._known = {posted.index: posted for posted in known}
 
     @property
-    def known(self) -> Sequence[Posted]:
+    def known(self) -> Sequence[SentMessage]:
         """In order of their parts; id None where a post went out and its outcome is unknown."""
         return [self._known[index] for index in sorted(self._known)]
 
     async def sending(self, index: int) -> None:
         """Committed right before a post."""
-        await self._write(Posted(index, None, self._unknown(index) + 1))
+        await self._write(SentMessage(index, None, self._unknown(index) + 1))
 
     async def sent(self, index: int, message_id: str) -> None:
         """Committed as soon as the platform told the id."""
-        await self._write(Posted(index, message_id))
+        await self._write(SentMessage(index, message_id))
 
     async def unsent(self, index: int) -> None:
         """The platform did not take it: as if this post had never been tried."""
         if (before := self._unknown(index) - 1) > 0:
-            await self._write(Posted(index, None, before))
+            await self._write(SentMessage(index, None, before))
             return
         self._known.pop(index, None)
         values = {"reply": self.key, "part": index}
@@ -48,7 +48,7 @@ class StoredPosts:
         known = self._known.get(index)
         return known.posts if known and known.id is None else 0
 
-    async def _write(self, posted: Posted) -> None:
+    async def _write(self, posted: SentMessage) -> None:
         self._known[posted.index] = posted
         values = {
             "reply": self.key,
@@ -73,7 +73,7 @@ class StoredPosts:
         await self._store.run(work)
 
 
-def known(execute: Execute, key: str) -> list[Posted]:
+def known_messages(execute: Execute, key: str) -> list[SentMessage]:
     """What the store knows of a reply's messages."""
     rows = execute("SELECT part, message_id, sent, posts FROM posts WHERE reply=:key ORDER BY part", {"key": key})
-    return [Posted(row["part"], row["message_id"] if row["sent"] else None, row["posts"]) for row in rows]
+    return [SentMessage(row["part"], row["message_id"] if row["sent"] else None, row["posts"]) for row in rows]

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from agent.conversation import ANYWHERE, Message
-from bot.config.schema import CatchUp
-from bot.storage.database import Execute, Store, StoreError
-from channels.base import Gap, Heard, NotStored
+from bot.config.schema import CatchUpConfig
+from bot.storage.database import Database, Execute, StorageError
+from channels.base import Gap, LastEvent, NotStored
 
 T = TypeVar("T")
 
-OVERLAP = 60.0  # seconds read again: events that came together need not have been stored in their order
-THREADS = 7 * 86400.0  # seconds after which nobody goes on in a thread
+OVERLAP_SECONDS = 60.0  # seconds read again: events that came together need not have been stored in their order
+THREAD_SECONDS = 7 * 86400.0  # seconds after which nobody goes on in a thread
 
 
-def note(execute: Execute, message: Message) -> None:
+def advance_watermark(execute: Execute, message: Message) -> None:
     """This was heard, whatever becomes of it."""
     thread = message.thread
     if ANYWHERE in (thread.chat, thread.topic):
@@ -37,10 +37,10 @@ def note(execute: Execute, message: Message) -> None:
         )
 
 
-class StoredPast:
+class StoredCatchUp:
     """`channels.base.Past` over the store."""
 
-    def __init__(self, store: Store, settings: CatchUp) -> None:
+    def __init__(self, store: Database, settings: CatchUpConfig) -> None:
         self._store = store
         self.hours = settings.hours
         self.most = settings.messages
@@ -60,8 +60,8 @@ class StoredPast:
                 "INSERT INTO gaps(channel, workspace, since) VALUES (:channel, :workspace, :since) RETURNING id",
                 {**place, "since": since},
             )
-            used = [row for row in rows if not row["topic"] or row["time"] > time.time() - THREADS]
-            heard = [Heard(row["chat"], row["topic"], min(row["time"], since) - OVERLAP) for row in used]
+            used = [row for row in rows if not row["topic"] or row["time"] > time.time() - THREAD_SECONDS]
+            heard = [LastEvent(row["chat"], row["topic"], min(row["time"], since) - OVERLAP_SECONDS) for row in used]
             return Gap(heard, gap["id"])
 
         return await self._run(work)
@@ -73,5 +73,5 @@ class StoredPast:
     async def _run(self, work: Callable[[Execute], T]) -> T:
         try:
             return await self._store.run(work)
-        except StoreError as error:
+        except StorageError as error:
             raise NotStored(str(error)) from error

@@ -21,36 +21,36 @@ from uuid import uuid4
 
 from agent.conversation import Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View
 from channels.base import (
-    NO_PAST,
+    NO_CATCH_UP,
+    CatchUpSource,
     Channel,
+    ChannelLimits,
     CommandInfo,
     Health,
-    Limits,
     NotStored,
-    OutFile,
-    Past,
-    Posts,
+    OutgoingFile,
     Readiness,
     Receipt,
     Receive,
     Refused,
     Reply,
+    SentMessages,
     TryLater,
-    command_text,
-    first_post,
+    first_sent_message,
+    parse_command_text,
 )
-from channels.console.plain import Pipe
-from channels.console.view import Face, Key, clean
+from channels.console.plain import PlainView
+from channels.console.view import ConsoleView, Key, strip_controls
 
 NAME = "console"
 LOCAL = True  # its person started the process: no access rules unless somebody writes some
-REPEATED = "_(Fawn was interrupted here: this may be the second time you see it.)_"
-LEAVE = ("/quit", "/exit")
-_AGAIN = 1.0  # seconds until a message that could not be stored is offered again
+REPEATED_NOTE = "_(Fawn was interrupted here: this may be the second time you see it.)_"
+LEAVE_COMMANDS = ("/quit", "/exit")
+_RETRY_SECONDS = 1.0  # seconds until a message that could not be stored is offered again
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConsoleSettings:
     """`channels.console.channel`: all of it may be left out."""
 
     name: str = field(default="", metadata={"help": "who you are in this chat; empty: your user name"})
@@ -62,29 +62,29 @@ class Settings:
 
 @asynccontextmanager
 async def connect(
-    settings: Settings, *, stdin: TextIO | None = None, stdout: TextIO | None = None
+    settings: ConsoleSettings, *, stdin: TextIO | None = None, stdout: TextIO | None = None
 ) -> AsyncIterator[Channel]:
     """The console on `stdin` and `stdout` (the process's own if not given); a terminal only if both are one."""
     source, target = stdin or sys.stdin, stdout or sys.stdout
     if source is not None and target is not None and source.isatty() and target.isatty():
-        from channels.console.tui import Screen
+        from channels.console.tui import TerminalView
 
-        face: Face = Screen(source, target)
+        face: ConsoleView = TerminalView(source, target)
     else:
-        face = Pipe(source.fileno() if source else None, target.fileno() if target else None)
+        face = PlainView(source.fileno() if source else None, target.fileno() if target else None)
     async with face:
-        yield Console(settings, face)
+        yield ConsoleChannel(settings, face)
 
 
-class Console:
+class ConsoleChannel:
     """One person at one terminal, one conversation."""
 
     name = NAME
-    limits = Limits(text=1_000_000, upload=1 << 40, download=0, edits_notify=True)
+    limits = ChannelLimits(text_limit=1_000_000, upload=1 << 40, download=0, edits_notify=True)
     window = 0.05
 
-    def __init__(self, settings: Settings, face: Face) -> None:
-        person = settings.name or _user()
+    def __init__(self, settings: ConsoleSettings, face: ConsoleView) -> None:
+        person = settings.name or _user_name()
         self.thread = Thread(NAME, "local", person)
         self._author = Author(person, person)
         self._downloads = Path(settings.downloads)
@@ -97,39 +97,39 @@ class Console:
 
     # ------------------------------------------------------------ in
 
-    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
+    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         """Offer what is typed, until the input ends or the person leaves."""
         self._ready = Readiness(Health.READY, time.time())
         try:
             while (event := await self._face.read()) is not None:
                 if isinstance(event, Key):
-                    if not await self._interrupt(receive):
+                    if not await self._handle_interrupt(receive):
                         return
-                elif event.strip() in LEAVE:
+                elif event.strip() in LEAVE_COMMANDS:
                     return
                 elif event.strip():
-                    await self._offer(receive, self._message(event.strip()))
+                    await self._offer_until_stored(receive, self._make_message(event.strip()))
         finally:
             self._ready = Readiness(Health.DOWN, time.time(), "the input has ended")
 
     def readiness(self) -> Readiness:
         return self._ready
 
-    def _message(self, text: str) -> Message:
-        command = command_text(text)
+    def _make_message(self, text: str) -> Message:
+        command = parse_command_text(text)
         kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
         if len(self._asks) == 1 and command is None and (option := self._asks[0].choice(text)):
             kind, target, text = Kind.CLICK, self._asks[0].id, option
         if command in (None, "new"):  # any words answer a question, a new conversation leaves it behind
             self._asks = ()
-        return self._event(kind, command if command is not None else text, target)
+        return self._make_event(kind, command if command is not None else text, target)
 
-    def _event(self, kind: Kind, text: str, target: str = "") -> Message:
+    def _make_event(self, kind: Kind, text: str, target: str = "") -> Message:
         number = uuid4().hex
         key = f"{NAME}/local/{self._author.id}/{number}"
         return Message(self.thread, key, number, self._author, text, time.time(), kind, target=target, private=True)
 
-    async def _offer(self, receive: Receive, message: Message) -> None:
+    async def _offer_until_stored(self, receive: Receive, message: Message) -> None:
         """Into the inbox, however often that takes: what was typed is not typed twice."""
         told = False
         while True:
@@ -140,36 +140,36 @@ class Console:
                 if not told:
                     await self._face.write(f"Not stored yet ({error}); I keep trying.")
                 told = True
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RETRY_SECONDS)
         if receipts == [Receipt.IGNORED]:
             await self._face.write("That was not taken: you may not talk to this bot. See `access` in config.yaml.")
         elif message.kind is not Kind.COMMAND and not self._working:
             self._waiting = True
-            self._face.busy(True)
+            self._face.set_busy(True)
 
-    async def _interrupt(self, receive: Receive) -> bool:
+    async def _handle_interrupt(self, receive: Receive) -> bool:
         """Ctrl-C: stop what is running, else leave. False when it is time to leave."""
         if self._stopping or not (self._working or self._waiting):
             return False
         self._stopping = True
         await self._face.write("Stopping… (Ctrl-C again leaves)")
-        await self._offer(receive, self._event(Kind.COMMAND, "stop"))
+        await self._offer_until_stored(receive, self._make_event(Kind.COMMAND, "stop"))
         return True
 
     # ------------------------------------------------------------ out
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         return ConsoleReply(self, posts)
 
-    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
+    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
         """Copy the file into the downloads folder and say where it is."""
         if any(post.id is not None for post in posts.known):
             return
-        path = await asyncio.to_thread(keep, file, self._downloads)
+        path = await asyncio.to_thread(save_download, file, self._downloads)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         caption = f" — {file.caption}" if file.caption else ""
         await posts.sending(0)
-        await self._face.write(f"File: {clean(file.name)} ({measure(file.size)}) → {shown}{caption}")
+        await self._face.write(f"File: {strip_controls(file.name)} ({human_size(file.size)}) → {shown}{caption}")
         await posts.sent(0, str(path))
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -179,68 +179,68 @@ class Console:
         return message
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        self._face.offer([(command.name, command.help) for command in commands])
+        self._face.set_completions([(command.name, command.help) for command in commands])
 
     # ------------------------------------------------------------ what replies tell
 
-    def began(self, reply: int) -> None:
+    def reply_began(self, reply: int) -> None:
         self._working.add(reply)
         self._waiting = False
 
-    def asked(self, asks: tuple[Ask, ...]) -> None:
+    def question_asked(self, asks: tuple[Ask, ...]) -> None:
         self._asks = asks
 
-    def ended(self, reply: int) -> None:
+    def reply_ended(self, reply: int) -> None:
         if reply in self._working:
             self._working.discard(reply)
             self._stopping = False
         if not self._working:
             self._waiting = False
-        self._face.busy(bool(self._working))
+        self._face.set_busy(bool(self._working))
 
     @property
-    def face(self) -> Face:
+    def view(self) -> ConsoleView:
         return self._face
 
 
 class ConsoleReply:
     """A reply in progress. What a terminal has shown cannot be edited, so only the end of it is printed for good."""
 
-    def __init__(self, console: Console, posts: Posts) -> None:
+    def __init__(self, console: ConsoleChannel, posts: SentMessages) -> None:
         self._console, self._posts = console, posts
         self._view = View()
 
     def show(self, block: Block) -> None:
-        self._console.began(id(self))
+        self._console.reply_began(id(self))
         self._view.add(block)
-        self._console.face.show(self._view, block)
+        self._console.view.show(self._view, block)
 
     async def finish(self, final: Final) -> None:
         """Print `final`, once: a reply that was printed before a crash is not printed again."""
         await self.close()
         if final.asks:
-            self._console.asked(final.asks)
-        known = first_post(self._posts)
+            self._console.question_asked(final.asks)
+        known = first_sent_message(self._posts)
         if known and known.id is not None:
             return
-        pieces = [REPEATED] if known else []
+        pieces = [REPEATED_NOTE] if known else []
         for words, ask in final.messages():
-            pieces += [words, *(choices(ask, alone=len(final.asks) == 1) if ask else ())]
+            pieces += [words, *(describe_options(ask, alone=len(final.asks) == 1) if ask else ())]
         text = "\n\n".join(pieces)
         if text.strip():
             await self._posts.sending(0)
-            await self._console.face.write(text, markdown=True)
+            await self._console.view.write(text, markdown=True)
             await self._posts.sent(0, uuid4().hex)
 
     async def close(self) -> None:
-        self._console.face.drop(self._view)
-        self._console.ended(id(self))
+        self._console.view.drop(self._view)
+        self._console.reply_ended(id(self))
 
 
 # ---------------------------------------------------------------- questions and files
 
 
-def choices(ask: Ask, *, alone: bool) -> list[str]:
+def describe_options(ask: Ask, *, alone: bool) -> list[str]:
     """How to answer, below a question: its options, by number when it stands alone."""
     if not (ask.options and alone):
         return ["\n".join(f"- {option}" for option in ask.options)] if ask.options else []
@@ -248,9 +248,9 @@ def choices(ask: Ask, *, alone: bool) -> list[str]:
     return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint]
 
 
-def keep(file: OutFile, folder: Path) -> Path:
+def save_download(file: OutgoingFile, folder: Path) -> Path:
     """Copy a file into `folder` under a name that is free there. Raises Refused or TryLater."""
-    name = Path(clean(file.name).replace("\n", " ")).name or "file"
+    name = Path(strip_controls(file.name).replace("\n", " ")).name or "file"
     stem, suffix = Path(name).stem, Path(name).suffix
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ def keep(file: OutFile, folder: Path) -> Path:
     raise Refused(f"the folder {folder} has too many files called {name}")
 
 
-def measure(size: int) -> str:
+def human_size(size: int) -> str:
     """Bytes as a person reads them."""
     for unit in ("bytes", "KB", "MB"):
         if size < 1000:
@@ -278,7 +278,7 @@ def measure(size: int) -> str:
     return f"{size:.1f} GB"
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a user id without a name, as in containers

@@ -12,15 +12,15 @@ from types import TracebackType
 from typing import Self
 
 from agent.conversation import Block, Notice, Plan, Step, View
-from channels.base import Gone, command_text
-from channels.console.view import ICONS, Key, clean, one_line
+from channels.base import ChatGone, parse_command_text
+from channels.console.view import ICONS, Key, one_line, strip_controls
 
-_TOGETHER = 0.05  # seconds: lines that arrive so close are one message
-_MESSAGE = 100_000  # characters after which a message ends anyway
-_BACKLOG = 1000  # lines read ahead of what was taken
+_GATHER_SECONDS = 0.05  # seconds: lines that arrive so close are one message
+_MAX_MESSAGE_CHARS = 100_000  # characters after which a message ends anyway
+_MAX_QUEUED_LINES = 1000  # lines read ahead of what was taken
 
 
-class Pipe:
+class PlainView:
     """Plain lines in and out, for pipes and files."""
 
     def __init__(self, source: int | None, target: int | None) -> None:
@@ -38,7 +38,7 @@ class Pipe:
         self._writer: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._writer = asyncio.create_task(self._drain(), name="console-writer")
+        self._writer = asyncio.create_task(self._write_queued(), name="console-writer")
         return self
 
     async def __aexit__(
@@ -53,13 +53,13 @@ class Pipe:
     async def read(self) -> str | Key | None:
         if not self._reading:
             self._reading = True
-            self._start()
+            self._start_reading()
         while not self._ready:
-            if not await self._gather():
+            if not await self._gather_lines():
                 return None
         return self._ready.popleft()
 
-    def _start(self) -> None:
+    def _start_reading(self) -> None:
         """Read in a thread: a regular file cannot be waited for, a blocking read cannot be cancelled."""
         self._room.set()
         loop, source, room = asyncio.get_running_loop(), self._source, self._room
@@ -73,33 +73,33 @@ class Pipe:
                 except OSError:
                     data = b""
                 try:
-                    loop.call_soon_threadsafe(self._feed, data)
+                    loop.call_soon_threadsafe(self._receive_bytes, data)
                 except RuntimeError:  # the loop is closed: nobody reads any more
                     return
 
         threading.Thread(target=pump, name="console-reader", daemon=True).start()
 
-    def _feed(self, data: bytes) -> None:
+    def _receive_bytes(self, data: bytes) -> None:
         *lines, self._partial = (self._partial + self._decoder.decode(data, final=not data)).split("\n")
         if not data:
             self._ended = True
             lines += [self._partial] if self._partial else []
         self._lines.extend(lines)
-        if len(self._lines) > _BACKLOG:
+        if len(self._lines) > _MAX_QUEUED_LINES:
             self._room.clear()
         self._news.set()
 
-    async def _gather(self) -> bool:
+    async def _gather_lines(self) -> bool:
         """Wait for a line and take those that come with it. False at the end."""
         lines: list[str] = []
         length = 0
-        while length < _MESSAGE:
+        while length < _MAX_MESSAGE_CHARS:
             if not self._lines:
                 if self._ended:
                     break
                 self._news.clear()
                 try:
-                    async with asyncio.timeout(_TOGETHER if lines else None):
+                    async with asyncio.timeout(_GATHER_SECONDS if lines else None):
                         await self._news.wait()
                 except TimeoutError:
                     break
@@ -107,14 +107,14 @@ class Pipe:
             lines.append(self._lines.popleft())
             length += len(lines[-1]) + 1
         self._room.set()
-        self._ready.extend(messages(lines))
+        self._ready.extend(group_messages(lines))
         return bool(lines) or not self._ended
 
     # out
 
     def show(self, view: View, block: Block) -> None:
         said = self._said.setdefault(id(view), set())
-        for line in progress(block):
+        for line in progress_lines(block):
             if line not in said:
                 said.add(line)
                 self._out.put_nowait((line, None))
@@ -122,45 +122,45 @@ class Pipe:
     def drop(self, view: View) -> None:
         self._said.pop(id(view), None)
 
-    def busy(self, working: bool) -> None:
+    def set_busy(self, working: bool) -> None:
         """Nothing to see: a pipe shows what happened, not that something will."""
 
-    def offer(self, commands: Sequence[tuple[str, str]]) -> None:
+    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         """Nobody types here."""
 
     async def write(self, text: str, *, markdown: bool = False) -> None:
         if self._target is None:
-            raise Gone("there is no output to write to")
+            raise ChatGone("there is no output to write to")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._out.put_nowait((clean(text), done))
+        self._out.put_nowait((strip_controls(text), done))
         await done
 
-    async def _drain(self) -> None:
+    async def _write_queued(self) -> None:
         """Write line after line; a broken pipe ends the input too, because nobody would see the answers."""
         while True:
             text, done = await self._out.get()
             try:
-                await asyncio.to_thread(self._put, f"{text}\n".encode("utf-8", "replace"))
+                await asyncio.to_thread(self._enqueue, f"{text}\n".encode("utf-8", "replace"))
             except OSError:
                 self._target, self._ended = None, True
                 self._lines.clear()
                 self._news.set()
             if done and not done.done():
                 if self._target is None:
-                    done.set_exception(Gone("nobody reads the output any more"))
+                    done.set_exception(ChatGone("nobody reads the output any more"))
                 else:
                     done.set_result(None)
 
-    def _put(self, data: bytes) -> None:
+    def _enqueue(self, data: bytes) -> None:
         while data and self._target is not None:
             data = data[os.write(self._target, data) :]
 
 
-def messages(lines: Iterable[str]) -> Iterator[str]:
+def group_messages(lines: Iterable[str]) -> Iterator[str]:
     """Lines as messages: a command is one of its own, the text between commands is one."""
     text: list[str] = []
     for line in lines:
-        if command_text(line) is None:
+        if parse_command_text(line) is None:
             text.append(line)
             continue
         yield "\n".join(text).strip()
@@ -169,7 +169,7 @@ def messages(lines: Iterable[str]) -> Iterator[str]:
     yield "\n".join(text).strip()
 
 
-def progress(block: Block) -> Iterator[str]:
+def progress_lines(block: Block) -> Iterator[str]:
     """A block as progress lines; what is an answer, or comes back with it, has none."""
     match block:
         case Step():

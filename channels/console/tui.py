@@ -23,14 +23,14 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.utils import get_cwidth
 
 from agent.conversation import Ask, Block, View
-from channels.base import Gone
-from channels.console.view import ICONS, Key, clean, one_line
+from channels.base import ChatGone
+from channels.console.view import ICONS, Key, one_line, strip_controls
 
-_TAIL = 8000  # characters of a growing text that are looked at for each picture: more than any screen holds
+_TAIL_CHARS = 8000  # characters of a growing text that are looked at for each picture: more than any screen holds
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
 
 
-class Screen:
+class TerminalView:
     """A prompt at the bottom, the replies that grow right above it, everything finished scrolling away upwards."""
 
     def __init__(self, source: TextIO, target: TextIO) -> None:
@@ -56,33 +56,33 @@ class Screen:
 
     async def read(self) -> str | Key | None:
         if self._prompt is None:
-            self._session = await asyncio.to_thread(self._build)
-            self._prompt = asyncio.create_task(self._run(self._session), name="console-prompt")
+            self._session = await asyncio.to_thread(self._build_prompt)
+            self._prompt = asyncio.create_task(self._keep_prompt_open(self._session), name="console-prompt")
         event = await self._events.get()
         if isinstance(event, str) and event.strip():
             await self.write(f"› {event}")
         return event
 
-    def _build(self) -> PromptSession[str]:
+    def _build_prompt(self) -> PromptSession[str]:
         def completer() -> WordCompleter:
             names = {f"/{name}": text for name, text in self._commands}
             return WordCompleter(list(names), meta_dict=names, sentence=True)
 
         session: PromptSession[str] = PromptSession(
-            message=self._picture,
+            message=self._prompt_message,
             completer=DynamicCompleter(completer),
-            key_bindings=self._keys(),
+            key_bindings=self._key_bindings(),
             erase_when_done=True,
             input=create_input(self._source),
             output=create_output(self._target),
             complete_while_typing=False,
             placeholder=[("ansibrightblack", "Ask me, or /help")],
-            reserve_space_for_menu=_menu(self._size()[1]),
+            reserve_space_for_menu=_completion_lines(self._terminal_size()[1]),
         )
         session.app.min_redraw_interval = 0.05
         return session
 
-    def _keys(self) -> KeyBindings:
+    def _key_bindings(self) -> KeyBindings:
         keys = KeyBindings()
 
         @keys.add("enter")
@@ -109,7 +109,7 @@ class Screen:
 
         return keys
 
-    async def _run(self, session: PromptSession[str]) -> None:
+    async def _keep_prompt_open(self, session: PromptSession[str]) -> None:
         """Keep the prompt open; lines that others print (the log) scroll by above it."""
         try:
             with patch_stdout():
@@ -129,15 +129,19 @@ class Screen:
         if self._views.pop(id(view), None) is not None:
             self._refresh()
 
-    def busy(self, working: bool) -> None:
+    def set_busy(self, working: bool) -> None:
         self._busy = working
         self._refresh()
 
-    def offer(self, commands: Sequence[tuple[str, str]]) -> None:
+    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         self._commands = commands
 
     async def write(self, text: str, *, markdown: bool = False) -> None:
-        text = await asyncio.to_thread(rendered, clean(text), self._size()[0]) if markdown else clean(text) + "\n"
+        text = (
+            await asyncio.to_thread(render_markdown, strip_controls(text), self._terminal_size()[0])
+            if markdown
+            else strip_controls(text) + "\n"
+        )
 
         def put() -> None:
             self._target.write(text)
@@ -146,54 +150,54 @@ class Screen:
         try:
             await run_in_terminal(put)
         except OSError:
-            raise Gone("the terminal is gone") from None
+            raise ChatGone("the terminal is gone") from None
 
     def _refresh(self) -> None:
         if self._session:
             self._session.app.invalidate()
 
-    def _size(self) -> tuple[int, int]:
+    def _terminal_size(self) -> tuple[int, int]:
         """Columns and lines; a terminal that does not know says zero."""
         size = os.get_terminal_size(self._target.fileno())
         return size.columns or 80, size.lines or 24
 
-    def _picture(self) -> StyleAndTextTuples:
+    def _prompt_message(self) -> StyleAndTextTuples:
         """What is above the prompt at this moment, and the prompt itself."""
-        columns, lines = self._size()
-        rows = [row for view in self._views.values() for row in drawn(view, columns - 1)]
+        columns, lines = self._terminal_size()
+        rows = [row for view in self._views.values() for row in draw_reply(view, columns - 1)]
         if not rows and self._busy:
             rows = [("ansibrightblack", "• working…")]
-        room = max(lines - _menu(lines) - 2, 1)
+        room = max(lines - _completion_lines(lines) - 2, 1)
         if len(rows) > room:
             rows = rows[-room:] if room < 3 else [("ansibrightblack", "…"), *rows[1 - room :]]
         return [*((style, f"{text}\n") for style, text in rows), ("bold", "› ")]
 
 
-def _menu(lines: int) -> int:
+def _completion_lines(lines: int) -> int:
     """Lines kept free below the prompt for completions."""
     return min(4, lines // 4)
 
 
-def drawn(view: View, columns: int) -> Iterator[tuple[str, str]]:
+def draw_reply(view: View, columns: int) -> Iterator[tuple[str, str]]:
     """A growing reply as rows (style, text), none wider than the screen."""
     for step in view.steps.values():
         detail = f" — {step.detail}" if step.detail and step.state != "done" else ""
-        for row in wrap(one_line(f"{ICONS[step.state]} {step.title}{detail}"), columns):
+        for row in wrap_line(one_line(f"{ICONS[step.state]} {step.title}{detail}"), columns):
             yield _COLOURS[step.state], row
     for item in view.plan.items if view.plan else ():
-        yield _COLOURS[item.state], next(wrap(one_line(f"  {ICONS[item.state]} {item.title}"), columns), "")
-    for line in clean(view.text[-_TAIL:]).expandtabs(4).splitlines():
-        yield from (("", row) for row in wrap(line, columns))
+        yield _COLOURS[item.state], next(wrap_line(one_line(f"  {ICONS[item.state]} {item.title}"), columns), "")
+    for line in strip_controls(view.text[-_TAIL_CHARS:]).expandtabs(4).splitlines():
+        yield from (("", row) for row in wrap_line(line, columns))
     for ask in view.asks:
         question = ask.question if isinstance(ask, Ask) else ask.action
-        yield from (("bold", row) for row in wrap(one_line(question), columns))
+        yield from (("bold", row) for row in wrap_line(one_line(question), columns))
     if view.notice:
-        yield from (("ansiyellow", row) for row in wrap(one_line(view.notice.text), columns))
+        yield from (("ansiyellow", row) for row in wrap_line(one_line(view.notice.text), columns))
     if view.failed:
-        yield from (("ansired", row) for row in wrap(one_line(str(view.failed)), columns))
+        yield from (("ansired", row) for row in wrap_line(one_line(str(view.failed)), columns))
 
 
-def wrap(line: str, columns: int) -> Iterator[str]:
+def wrap_line(line: str, columns: int) -> Iterator[str]:
     """A line in rows of at most `columns` cells, wide characters counted as two, cut between words where it can be."""
     row, width = "", 0
     for character in line:
@@ -208,7 +212,7 @@ def wrap(line: str, columns: int) -> Iterator[str]:
     yield row
 
 
-def rendered(text: str, columns: int) -> str:
+def render_markdown(text: str, columns: int) -> str:
     """Markdown as styled terminal text. Called in a thread: rich takes its time to import."""
     from rich.console import Console
     from rich.markdown import Markdown

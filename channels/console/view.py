@@ -11,19 +11,19 @@ from agent.conversation import Block, View
 
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
 ICONS = {"running": "•", "done": "✓", "failed": "✗", "stopped": "■", "pending": "○"}
-_TITLE = 200
+_MAX_TITLE_CHARS = 200
 
 
 class Key(Enum):
     INTERRUPT = "Ctrl-C"
 
 
-def clean(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Text without control characters: nothing that is shown may steer the terminal."""
     return text.translate(_CONTROL)
 
 
-class Face(AbstractAsyncContextManager["Face"], Protocol):
+class ConsoleView(AbstractAsyncContextManager["ConsoleView"], Protocol):
     """What a person sees and types. Entered for the life of the channel."""
 
     async def read(self) -> str | Key | None:
@@ -35,10 +35,10 @@ class Face(AbstractAsyncContextManager["Face"], Protocol):
     def drop(self, view: View) -> None:
         """Do not show `view` any longer."""
 
-    def busy(self, working: bool) -> None:
+    def set_busy(self, working: bool) -> None:
         """Whether somebody waits for an answer."""
 
-    def offer(self, commands: Sequence[tuple[str, str]]) -> None:
+    def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
         """Commands (name, help) to complete while typing."""
 
     async def write(self, text: str, *, markdown: bool = False) -> None:
@@ -47,5 +47,5 @@ class Face(AbstractAsyncContextManager["Face"], Protocol):
 
 def one_line(text: str) -> str:
     """Text on one line of a bearable length."""
-    line = clean(" ".join(text.split()))
-    return line if len(line) <= _TITLE else line[: _TITLE - 1] + "…"
+    line = strip_controls(" ".join(text.split()))
+    return line if len(line) <= _MAX_TITLE_CHARS else line[: _MAX_TITLE_CHARS - 1] + "…"

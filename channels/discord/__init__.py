@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.conversation import Secret
 from channels.base import Channel
-from channels.shared.lifecycle import opened
+from channels.shared.lifecycle import open_channel
 
 if TYPE_CHECKING:
-    from channels.discord.channel import Discord
+    from channels.discord.channel import DiscordChannel
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DiscordSettings:
     """`channels.discord` in config.yaml."""
 
     token: Secret = field(metadata={"help": "the bot's token from discord.com/developers, page Bot"})
@@ -42,19 +42,22 @@ class Settings:
     overall: float = field(default=45.0, metadata={"help": "calls a second in all", "least": 1})
 
 
-def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
+Settings = DiscordSettings  # the name under which the configuration finds them
+
+
+def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying."""
 
-    def load() -> type[Discord]:
-        from channels.discord.channel import Discord
+    def load() -> type[DiscordChannel]:
+        from channels.discord.channel import DiscordChannel
 
-        return Discord
+        return DiscordChannel
 
-    return opened(load, settings)
+    return open_channel(load, settings)
 
 
-async def probe(settings: Settings) -> str:
+async def probe(settings: DiscordSettings) -> str:
     """One look at the account: a sentence, or Refused with what to do."""
-    from channels.discord.probe import look  # the calls need aiohttp, which a configuration does not
+    from channels.discord.probe import probe_account  # the calls need aiohttp, which a configuration does not
 
-    return await look(settings)
+    return await probe_account(settings)

@@ -16,66 +16,66 @@ from typing import Any, BinaryIO
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
-from channels.discord import Settings
+from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.discord import DiscordSettings
 from channels.shared.file_limits import CHUNK
-from channels.shared.lifecycle import trust
-from channels.shared.rate_limit import Budget
-from channels.shared.reply_writer import Missing
+from channels.shared.lifecycle import load_certificates
+from channels.shared.rate_limit import RateLimiter
+from channels.shared.reply_writer import MessageMissing
 
-CONNECT = 10.0  # seconds to reach the server
-ANSWER = 20.0  # seconds it may be silent
-UPLOAD = 120.0  # …after an upload
-IDLE = 15.0  # seconds an idle connection is kept
+CONNECT_TIMEOUT_SECONDS = 10.0  # seconds to reach the server
+ANSWER_TIMEOUT_SECONDS = 20.0  # seconds it may be silent
+UPLOAD_TIMEOUT_SECONDS = 120.0  # …after an upload
+IDLE_SECONDS = 15.0  # seconds an idle connection is kept
 # The form is theirs: discord.com/developers/docs/reference#user-agent
-AGENT = "DiscordBot (https://github.com/fawn, 1)"
+USER_AGENT = "DiscordBot (https://github.com/fawn, 1)"
 _ID = re.compile(r"\d{5,}")
 
 
-class Forbidden(Gone):
+class Forbidden(ChatGone):
     """The bot may not do this here (50001, 50013)."""
 
 
-class Archived(Refused):
+class ThreadArchived(Refused):
     """The thread is archived: it must be opened again first (50083)."""
 
 
-class Exists(Refused):
+class ThreadExists(Refused):
     """The message has a thread already (160004)."""
 
 
-class Expired(Refused):
+class InteractionExpired(Refused):
     """The interaction was answered already, or too late (10062, 10015, 50027)."""
 
 
-class Answered(Expired):
+class InteractionAnswered(InteractionExpired):
     """…answered already (40060)."""
 
 
 # Codes of discord.com/developers/docs/topics/opcodes-and-status-codes#json
 _CODES: dict[int, type[Refused]] = {
-    10003: Gone,
-    10004: Gone,
-    10008: Missing,
+    10003: ChatGone,
+    10004: ChatGone,
+    10008: MessageMissing,
     50001: Forbidden,
     50013: Forbidden,
-    50007: Gone,
-    50083: Archived,
-    160004: Exists,
-    40060: Answered,
-    10062: Expired,
-    10015: Expired,
-    50027: Expired,
+    50007: ChatGone,
+    50083: ThreadArchived,
+    160004: ThreadExists,
+    40060: InteractionAnswered,
+    10062: InteractionExpired,
+    10015: InteractionExpired,
+    50027: InteractionExpired,
 }
 
 
 _SLOWLY = (20016, 20028, 20029, 30046)  # limits of a channel, a server, and of edits to messages older than an hour
 
 
-class Calls:
+class DiscordApi:
     """The calls of one bot. Raises ChannelError; no error carries a token."""
 
-    def __init__(self, settings: Settings, budget: Budget | None = None) -> None:
+    def __init__(self, settings: DiscordSettings, budget: RateLimiter | None = None) -> None:
         self._base = settings.base_url.rstrip("/")
         self._token = settings.token
         self._budget = budget
@@ -91,9 +91,9 @@ class Calls:
         """Get ready to make calls. Raises Refused."""
         if self._proxy and not self._proxy.startswith("http"):
             raise Refused("proxy: Discord can be reached through an http proxy only.")
-        self.trust = await trust(self._ca_file)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=self.trust)
-        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": AGENT})
+        self.trust = await load_certificates(self._ca_file)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=self.trust)
+        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": USER_AGENT})
 
     async def close(self) -> None:
         """Hang up."""
@@ -106,19 +106,19 @@ class Calls:
     ) -> Any:
         """One call; gives the JSON of the answer. `free`: the path carries its own token (interactions)."""
         try:
-            return await self._make(method, path, body, file, free)
-        except Unknown as error:
+            return await self._request(method, path, body, file, free)
+        except OutcomeUnknown as error:
             if method == "GET":
                 raise TryLater(str(error)) from None
             raise
 
-    async def _make(self, method: str, path: str, body: Any, file: tuple[str, BinaryIO] | None, free: bool) -> Any:
-        bucket = _bucket(method, path)
+    async def _request(self, method: str, path: str, body: Any, file: tuple[str, BinaryIO] | None, free: bool) -> Any:
+        bucket = _bucket_key(method, path)
         loop = asyncio.get_running_loop()
         if (left := max(self._closed.get(bucket, 0.0), self._closed.get("", 0.0)) - loop.time()) > 0:
             raise TryLater("Discord's limit for this channel is used up", left)
         if not free:
-            await self._second()
+            await self._wait_for_second()
         headers = {} if free else {"Authorization": f"Bot {self._token.reveal()}"}
         data: Any = None
         if file:
@@ -127,35 +127,41 @@ class Calls:
             data.add_field("files[0]", file[1], filename=file[0], content_type="application/octet-stream")
         elif body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), "application/json"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=UPLOAD if file else ANSWER)
+        timeout = aiohttp.ClientTimeout(
+            total=None,
+            sock_connect=CONNECT_TIMEOUT_SECONDS,
+            sock_read=UPLOAD_TIMEOUT_SECONDS if file else ANSWER_TIMEOUT_SECONDS,
+        )
         try:
             async with self._open_session.request(
                 method, self._base + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy
             ) as answer:
                 payload = await answer.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise _told_apart(error) from None
-        self._note(bucket, path, answer.headers)
+            raise _classify_transport_error(error) from None
+        self._note_bucket(bucket, path, answer.headers)
         if answer.status < 300:
             try:
                 return orjson.loads(payload) if payload else None
             except ValueError:  # the page of a proxy, or of a network that wants a login
                 raise TryLater("what answers there is not Discord", 10.0) from None
-        raise self._refusal(answer.status, answer.headers, payload, bucket)
+        raise self._map_api_error(answer.status, answer.headers, payload, bucket)
 
     async def download(self, url: str) -> AsyncGenerator[bytes, None]:
         """The bytes behind a URL, in chunks. Raises TryLater; Missing when the link has run out."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=ANSWER)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=ANSWER_TIMEOUT_SECONDS
+        )
         try:
             async with self._open_session.get(url, timeout=timeout, proxy=self._proxy) as answer:
                 if answer.status in (401, 403, 404):
-                    raise Missing("the file's link has run out")
+                    raise MessageMissing("the file's link has run out")
                 if answer.status != 200:
                     raise TryLater(f"the file server answered {answer.status}")
                 async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise TryLater(str(_told_apart(error))) from None
+            raise TryLater(str(_classify_transport_error(error))) from None
 
     # ------------------------------------------------------------ parts
 
@@ -165,7 +171,7 @@ class Calls:
             raise TryLater("the channel is closed")
         return self._session
 
-    async def _second(self) -> None:
+    async def _wait_for_second(self) -> None:
         """Wait until this call is not one too many for the second: a 429 for all of them costs everybody more."""
         loop = asyncio.get_running_loop()
         while True:
@@ -176,22 +182,22 @@ class Calls:
             await asyncio.sleep(self._made[0] + 1 - loop.time())
         self._made.append(loop.time())
 
-    def _note(self, bucket: str, path: str, headers: Any) -> None:
+    def _note_bucket(self, bucket: str, path: str, headers: Any) -> None:
         """Remember a bucket that is used up: the next call there would be a 429."""
         if headers.get("X-RateLimit-Remaining") != "0":
             return
         after = float(headers.get("X-RateLimit-Reset-After") or 0.0)
-        self._shut(bucket, after)
+        self._close_bucket(bucket, after)
         if self._budget and (channel := re.match(r"/channels/(\d+)/messages", path)):
-            self._budget.close(channel[1], after)
+            self._budget.pause_chat(channel[1], after)
 
-    def _shut(self, bucket: str, seconds: float) -> None:
+    def _close_bucket(self, bucket: str, seconds: float) -> None:
         now = asyncio.get_running_loop().time()
         if len(self._closed) > 1000:
             self._closed = {key: until for key, until in self._closed.items() if until > now}
         self._closed[bucket] = now + seconds
 
-    def _refusal(self, status: int, headers: Any, payload: bytes, bucket: str) -> ChannelError:
+    def _map_api_error(self, status: int, headers: Any, payload: bytes, bucket: str) -> ChannelError:
         """An answer that is none, in our words."""
         try:
             told = orjson.loads(payload)
@@ -202,10 +208,10 @@ class Calls:
             after = float(told.get("retry_after") or headers.get("Retry-After") or 60.0)
             # Without `Via` it is not Discord itself but what stands before it, which bans the whole address.
             everywhere = status == 429 and (told.get("global") or "Via" not in headers)
-            self._shut("" if everywhere else bucket, after)
+            self._close_bucket("" if everywhere else bucket, after)
             return TryLater("Discord asked to wait", after)
         if status == 504:
-            return Unknown("a gateway gave up waiting (504)")
+            return OutcomeUnknown("a gateway gave up waiting (504)")
         if status >= 500 or not told:
             return TryLater(f"Discord answered {status}", 1.0)
         if status == 401 and code not in _CODES:
@@ -213,25 +219,25 @@ class Calls:
         if status == 413 or code == 40005:
             return Refused("Discord says it is too large")
         kind = _CODES.get(code, Forbidden if status == 403 else Refused)
-        return kind(f"Discord: {words} ({code or status}){_details(told)}")
+        return kind(f"Discord: {words} ({code or status}){_refused_fields(told)}")
 
 
-def _bucket(method: str, path: str) -> str:
+def _bucket_key(method: str, path: str) -> str:
     """Discord counts by method, route and channel (or webhook): other ids in the path do not matter."""
     kept, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
     major, _, route = rest.partition("/")
     return f"{method} {kept}/{major}/{_ID.sub('*', route)}"
 
 
-def _details(told: dict[str, Any]) -> str:
+def _refused_fields(told: dict[str, Any]) -> str:
     """Which field of a form was wrong: their names only, values may be a person's words."""
     errors = told.get("errors")
     return f" in {', '.join(map(str, errors))}" if isinstance(errors, dict) else ""
 
 
-def _told_apart(error: Exception) -> ChannelError:
+def _classify_transport_error(error: Exception) -> ChannelError:
     """Whether a failed call can have reached the server; only the kind of the error is named."""
     kind = type(error).__name__
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)):
         return TryLater(f"cannot reach Discord ({kind})")
-    return Unknown(f"no answer from Discord ({kind})")
+    return OutcomeUnknown(f"no answer from Discord ({kind})")

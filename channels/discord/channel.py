@@ -13,61 +13,72 @@ from weakref import WeakSet
 
 from agent.conversation import Attachment, Message, Quote, Thread
 from channels.base import (
-    NO_PAST,
+    NO_CATCH_UP,
+    CatchUpSource,
+    ChannelLimits,
     CommandInfo,
     Health,
-    Limits,
-    OutFile,
-    Past,
-    Posts,
+    OutgoingFile,
     Readiness,
     Receive,
     Refused,
     Reply,
+    SentMessages,
     TryLater,
-    first_post,
+    first_sent_message,
 )
-from channels.discord import Settings, events
-from channels.discord.api import Calls
+from channels.discord import DiscordSettings, events
+from channels.discord.api import DiscordApi
 from channels.discord.gateway import Gateway
-from channels.discord.guild_cache import DIRECT, NAME, Places
-from channels.discord.inbound import Intake
-from channels.discord.interactions import Interactions, Tokens
-from channels.discord.reply import LIMIT, NO_PREVIEWS, LiveWriter, Surface, nonce
+from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
+from channels.discord.inbound import Inbound
+from channels.discord.interactions import Interactions, InteractionTokens
+from channels.discord.reply import (
+    MAX_MESSAGE_CHARS,
+    SUPPRESS_EMBEDS_FLAG,
+    DiscordRenderer,
+    TypingReplyWriter,
+    post_nonce,
+)
 from channels.discord.second_instance import DETECTED, SecondInstance
-from channels.discord.threads import Rooms
+from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
-from channels.shared.rate_limit import Budget, Place, Priority, Rates
-from channels.shared.reply_writer import MOST_REPEATS, Missing, post_once
+from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
+from channels.shared.reply_writer import MOST_REPEATS, MessageMissing, post_once
 
 log = logging.getLogger(__name__)
 
 MIB = 1 << 20
-UPLOADS = (10 * MIB, 10 * MIB, 50 * MIB, 100 * MIB)  # by a server's boost tier (…/docs/reference#uploading-files)
-DOWNLOAD = 500 * MIB  # what a paying person may upload
+UPLOAD_BYTES_BY_TIER = (
+    10 * MIB,
+    10 * MIB,
+    50 * MIB,
+    100 * MIB,
+)  # by a server's boost tier (…/docs/reference#uploading-files)
+MAX_DOWNLOAD_BYTES = 500 * MIB  # what a paying person may upload
 
 
-class Discord:
+class DiscordChannel:
     """One bot."""
 
     name = NAME
-    limits = Limits(text=LIMIT, upload=UPLOADS[-1], download=DOWNLOAD)
+    limits = ChannelLimits(text_limit=MAX_MESSAGE_CHARS, upload=UPLOAD_BYTES_BY_TIER[-1], download=MAX_DOWNLOAD_BYTES)
     window = 0.2
 
-    def __init__(self, settings: Settings) -> None:
-        self._budget = Budget(Rates(settings.per_channel, settings.burst, overall=settings.overall))
-        self._calls = Calls(settings, self._budget)
+    def __init__(self, settings: DiscordSettings) -> None:
+        self._budget = RateLimiter(RateLimits(settings.per_channel, settings.burst, overall=settings.overall))
+        self._calls = DiscordApi(settings, self._budget)
         self._opens = settings.threads == "thread"
         self._second = SecondInstance()
-        self._places = Places(self._calls)
-        self._rooms = Rooms(self._calls, self._places, self._second, self._budget)
-        self._tokens = Tokens()
+        self._places = GuildCache(self._calls)
+        self._rooms = DiscordThreads(self._calls, self._places, self._second, self._budget)
+        self._tokens = InteractionTokens()
         interactions = Interactions(self._calls, self._tokens, self._second)
-        self._intake = Intake(self._calls, self._places, self._rooms, interactions, self._second, self._opens)
+        self._intake = Inbound(self._calls, self._places, self._rooms, interactions, self._second, self._opens)
         self._gateway = Gateway(
-            settings.base_url, settings.gateway_url, settings.token, settings.proxy, self._intake.take
+            settings.base_url, settings.gateway_url, settings.token, settings.proxy, self._intake.receive_frame
         )
-        self._writers: WeakSet[LiveWriter] = WeakSet()
+        self._writers: WeakSet[TypingReplyWriter] = WeakSet()
 
     async def open(self) -> None:
         """Get ready to make calls."""
@@ -79,7 +90,7 @@ class Discord:
         await self._rooms.close()
         await self._calls.close()
 
-    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
+    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._intake.run(receive, past), name="discord intake")
             group.create_task(self._gateway.run(self._calls.trust), name="discord connection")
@@ -90,9 +101,9 @@ class Discord:
             return Readiness(Health.DOWN, told.since, DETECTED)
         return told
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
-        surface = Surface(self._calls, self._rooms, self._tokens, thread, posts, to)
-        writer = LiveWriter(surface, posts, self._place(thread))
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
+        surface = DiscordRenderer(self._calls, self._rooms, self._tokens, thread, posts, to)
+        writer = TypingReplyWriter(surface, posts, self._rate_limit_scope(thread))
         self._writers.add(writer)
         return writer
 
@@ -100,18 +111,23 @@ class Discord:
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         thread = message.thread
-        if thread.workspace == DIRECT or earlier < 1 or thread.topic == message.id or not message.id.isdecimal():
+        if (
+            thread.workspace == DIRECT_WORKSPACE
+            or earlier < 1
+            or thread.topic == message.id
+            or not message.id.isdecimal()
+        ):
             return message
         room = thread.topic or thread.chat
         limit = min(earlier, 100)
         found = await self._calls("GET", f"/channels/{room}/messages?before={message.id}&limit={limit}")
         found.sort(key=lambda each: int(each["id"]))
-        if thread.topic and len(found) < limit and (starter := await self._starter(thread)):
+        if thread.topic and len(found) < limit and (starter := await self._thread_starter(thread)):
             found.insert(0, starter)
-        quotes = [quote for each in found if (quote := self._quote(each, thread))]
+        quotes = [quote for each in found if (quote := self._make_quote(each, thread))]
         return replace(message, quotes=(*quotes, *message.quotes))
 
-    async def _starter(self, thread: Thread) -> dict[str, Any] | None:
+    async def _thread_starter(self, thread: Thread) -> dict[str, Any] | None:
         """The message that a thread hangs on; None when it was deleted, or there never was one."""
         try:
             found: dict[str, Any] = await self._calls("GET", f"/channels/{thread.chat}/messages/{thread.topic}")
@@ -119,8 +135,8 @@ class Discord:
             return None
         return found
 
-    def _quote(self, found: dict[str, Any], thread: Thread) -> Quote | None:
-        read = events.message(found, thread, events.Me(self._rooms.account, opens=False))
+    def _make_quote(self, found: dict[str, Any], thread: Thread) -> Quote | None:
+        read = events.parse_message(found, thread, events.DiscordAccount(self._rooms.account, opens=False))
         if read is None:
             return None
         names = ", ".join(file.name for file in read.attachments)
@@ -131,38 +147,40 @@ class Discord:
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         usable = [command for command in commands if re.fullmatch(r"[a-z0-9_-]{1,32}", command.name)][:100]
-        self._intake.commands(frozenset(command.name for command in commands))
-        wanted = [_described(command) for command in usable]
+        self._intake.set_commands(frozenset(command.name for command in commands))
+        wanted = [_command_payload(command) for command in usable]
         where = f"/applications/{(await self._calls('GET', '/applications/@me'))['id']}/commands"
         there = await self._calls("GET", where)
-        if _essence(there) != _essence(wanted):
+        if _comparable_commands(there) != _comparable_commands(wanted):
             await self._calls("PUT", where, wanted)
 
     # ------------------------------------------------------------ files
 
-    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
-        if (known := first_post(posts)) and known.id:
+    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
+        if (known := first_sent_message(posts)) and known.id:
             return
         guild = self._places.guilds.get(thread.workspace)
-        most = UPLOADS[min(guild.tier, 3)] if guild else UPLOADS[0]
-        file_limits.check(file, most, "Discord", empty=True)
-        place = self._place(thread)
-        await place.take(Priority.FINAL)
+        most = UPLOAD_BYTES_BY_TIER[min(guild.tier, 3)] if guild else UPLOAD_BYTES_BY_TIER[0]
+        file_limits.check_outgoing_file(file, most, "Discord", empty=True)
+        place = self._rate_limit_scope(thread)
+        await place.acquire(Priority.FINAL)
         try:
-            await post_once(posts, lambda: self._upload(thread, file, posts.key), MOST_REPEATS)
+            await post_once(posts, lambda: self._upload_file(thread, file, posts.key), MOST_REPEATS)
         except TryLater as error:
-            place.close(error.after)
+            place.pause(error.after)
             raise
 
-    async def _upload(self, thread: Thread, file: OutFile, key: str) -> str:
-        name = file_limits.plain_name(file)
-        caption = file.caption if len(file.caption) <= LIMIT else f"{file.caption[: LIMIT - 1]}…"
+    async def _upload_file(self, thread: Thread, file: OutgoingFile, key: str) -> str:
+        name = file_limits.multipart_file_name(file)
+        caption = (
+            file.caption if len(file.caption) <= MAX_MESSAGE_CHARS else f"{file.caption[: MAX_MESSAGE_CHARS - 1]}…"
+        )
         body = {
             "content": caption,
             "attachments": [{"id": 0, "filename": name}],
-            "flags": NO_PREVIEWS,
+            "flags": SUPPRESS_EMBEDS_FLAG,
             "allowed_mentions": {"parse": []},
-            "nonce": nonce(thread, key, 0, "file"),
+            "nonce": post_nonce(thread, key, 0, "file"),
             "enforce_nonce": True,
         }
 
@@ -173,28 +191,28 @@ class Discord:
             finally:
                 await asyncio.to_thread(handle.close)
 
-        answer = await self._rooms.into(thread, send)
-        self._rooms.typed(answer["channel_id"])
+        answer = await self._rooms.call_in_thread(thread, send)
+        self._rooms.typing_ended(answer["channel_id"])
         return str(answer["id"])
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return file_limits.within(DOWNLOAD, attachment, self._download(attachment))
+        return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
 
-    async def _download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+    async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         where, _, url = attachment.ref.partition(" ")
         got = False
         for fresh in (False, True):
             try:
-                async with aclosing(self._calls.download(await self._link(where) if fresh else url)) as chunks:
+                async with aclosing(self._calls.download(await self._fresh_link(where) if fresh else url)) as chunks:
                     async for chunk in chunks:
                         got = True
                         yield chunk
                 return
-            except Missing:
+            except MessageMissing:
                 if fresh or got:
                     raise Refused("is no longer available on Discord") from None
 
-    async def _link(self, where: str) -> str:
+    async def _fresh_link(self, where: str) -> str:
         """A fresh link to an attachment: they run out after a day."""
         channel, message, file = where.split("/")
         carrier = await self._calls("GET", f"/channels/{channel}/messages/{message}")
@@ -203,15 +221,15 @@ class Discord:
             for entry in each.get("attachments") or ():
                 if entry["id"] == file:
                     return str(entry["url"])
-        raise Missing("the file is gone")
+        raise MessageMissing("the file is gone")
 
     # ------------------------------------------------------------ parts
 
-    def _place(self, thread: Thread) -> Place:
-        return Place(self._budget, thread.topic or thread.chat, idempotent=True)
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
+        return RateLimitScope(self._budget, thread.topic or thread.chat, idempotent=True)
 
 
-def _described(command: CommandInfo) -> dict[str, Any]:
+def _command_payload(command: CommandInfo) -> dict[str, Any]:
     described: dict[str, Any] = {
         "name": command.name,
         "description": command.help[:100] or "…",
@@ -223,7 +241,7 @@ def _described(command: CommandInfo) -> dict[str, Any]:
     return described
 
 
-def _essence(commands: Sequence[dict[str, Any]]) -> list[Any]:
+def _comparable_commands(commands: Sequence[dict[str, Any]]) -> list[Any]:
     """What counts when the commands that are listed are compared with those that should be."""
 
     def parts(command: dict[str, Any]) -> tuple[Any, ...]:

@@ -22,19 +22,21 @@ from discord.http import Route
 
 from agent.conversation import Secret
 from channels.base import Health, Readiness
-from channels.discord.texts import NO_INTENT, REJECTED
-from channels.shared.health import Vitals, pause
+from channels.discord.texts import INTENT_REFUSED, REJECTION
+from channels.shared.health import ConnectionHealth, backoff_seconds
 
 log = logging.getLogger(__name__)
 
-SLOWEST = 10.0  # seconds between two tries while Discord cannot be reached
-REFUSED = 30.0  # …while it refuses the token
-STUBBORN = 120.0  # …while it ends our sessions: 1,000 may be begun a day, then Discord takes the token away
-STEADY = 60.0  # seconds a session lives that did not fail
-GREETING = 60.0  # seconds until a connection is ready
-PATIENCE = 20.0  # seconds the SDK may try to take up a lost session
-CLOSING = 2.0  # seconds for a close that is answered
-LATE = 5.0  # seconds that an answer to a heartbeat may be late
+MAX_BACKOFF_SECONDS = 10.0  # seconds between two tries while Discord cannot be reached
+REFUSED_RETRY_SECONDS = 30.0  # …while it refuses the token
+STUBBORN_RETRY_SECONDS = (
+    120.0  # …while it ends our sessions: 1,000 may be begun a day, then Discord takes the token away
+)
+STEADY_SECONDS = 60.0  # seconds a session lives that did not fail
+GREETING_TIMEOUT_SECONDS = 60.0  # seconds until a connection is ready
+HEARTBEAT_TIMEOUT_SECONDS = 20.0  # seconds the SDK may try to take up a lost session
+CLOSE_TIMEOUT_SECONDS = 2.0  # seconds for a close that is answered
+LATE_SECONDS = 5.0  # seconds that an answer to a heartbeat may be late
 
 LOST = "The connection to Discord is lost; connecting again."
 UNREACHED = "Discord cannot be reached: its gateway does not answer; trying again."
@@ -47,7 +49,7 @@ INTENTS = discord.Intents(
 Event = dict[str, Any]  # the shape is Discord's
 
 
-class Client(discord.Client):
+class GatewayClient(discord.Client):
     """The SDK's client; every frame goes to `take`, the loss of a connection to `lost`."""
 
     def __init__(
@@ -75,10 +77,10 @@ class Client(discord.Client):
             self._lost()
 
 
-async def _end(client: Client, task: asyncio.Task[None]) -> None:
+async def _close_client(client: GatewayClient, task: asyncio.Task[None]) -> None:
     """Close the connection politely, but not for long: the other side may be gone. The SDK's thread ends with it."""
     closing = asyncio.create_task(client.close(), name="discord close")
-    await asyncio.wait({closing}, timeout=CLOSING)
+    await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_SECONDS)
     if not closing.done():
         closing.cancel()
         await client.http.close()
@@ -98,7 +100,7 @@ class Gateway:
         self._token = token
         self._proxy = proxy
         self._deliver = take
-        self._vitals = Vitals("discord", log)
+        self._vitals = ConnectionHealth("discord", log)
         self._interval = 0.0  # seconds between heartbeats
         self._acked = 0.0  # time.monotonic() of the last answer to one
         self._lost = 0.0  # …of the loss of the connection, 0 while there is one
@@ -108,43 +110,45 @@ class Gateway:
 
     def readiness(self) -> Readiness:
         """Ready only if the last heartbeat was answered."""
-        if self._vitals.ready and (late := self._late()) > 0:
+        if self._vitals.is_ready and (late := self._heartbeat_delay()) > 0:
             return Readiness(Health.DOWN, time.time() - late, DEAF)
         return self._vitals.now
 
     async def run(self, trust: ssl.SSLContext | None) -> None:
         """Be connected until cancelled."""
         while True:
-            client = Client(self._take, self._disconnected, trust, self._proxy)
+            client = GatewayClient(self._receive_frame, self._disconnected, trust, self._proxy)
             task = asyncio.create_task(client.start(self._token.reveal()), name="discord gateway")
             self._begun, self._ready, self._lost = time.monotonic(), 0.0, 0.0
             try:
-                await self._watch(client, task)
+                await self._watch_connection(client, task)
             finally:
-                await _end(client, task)
-            await asyncio.sleep(self._trouble(None if task.cancelled() else task.exception()))
+                await _close_client(client, task)
+            await asyncio.sleep(self._note_failure(None if task.cancelled() else task.exception()))
 
-    async def _watch(self, client: Client, task: asyncio.Task[None]) -> None:
+    async def _watch_connection(self, client: GatewayClient, task: asyncio.Task[None]) -> None:
         """Until the connection ends, or takes too long. One that went deaf is closed, so that the SDK resumes."""
         while not task.done():
             await asyncio.wait({task}, timeout=min(1.0, self._interval / 4 or 1.0))
             now = time.monotonic()
-            if (self._lost and now - self._lost > PATIENCE) or (not self._ready and now - self._begun > GREETING):
+            if (self._lost and now - self._lost > HEARTBEAT_TIMEOUT_SECONDS) or (
+                not self._ready and now - self._begun > GREETING_TIMEOUT_SECONDS
+            ):
                 return
-            if not self._lost and self._late() > 0:
-                self._vitals.became(Health.DOWN, DEAF)
+            if not self._lost and self._heartbeat_delay() > 0:
+                self._vitals.set_health(Health.DOWN, DEAF)
                 self._lost = now
                 closing = asyncio.create_task(client.ws.close(4000), name="discord deaf")
                 await asyncio.wait({closing}, timeout=1.0)
                 closing.cancel()
 
-    def _late(self) -> float:
+    def _heartbeat_delay(self) -> float:
         """Seconds by which the answer to a heartbeat is late."""
         if not self._interval:
             return 0.0
-        return time.monotonic() - self._acked - self._interval - min(LATE, 2 * self._interval)
+        return time.monotonic() - self._acked - self._interval - min(LATE_SECONDS, 2 * self._interval)
 
-    def _take(self, frame: Event) -> None:
+    def _receive_frame(self, frame: Event) -> None:
         match frame.get("op"):
             case 10:
                 self._interval = frame["d"]["heartbeat_interval"] / 1000
@@ -155,39 +159,39 @@ class Gateway:
                 if frame["t"] in ("READY", "RESUMED"):
                     self._lost = 0.0
                     self._ready = self._ready or time.monotonic()
-                    self._vitals.became(Health.READY)
+                    self._vitals.set_health(Health.READY)
                 self._deliver(frame)
 
     def _disconnected(self) -> None:
         self._lost = self._lost or time.monotonic()
         self._interval = 0.0
         lost = bool(self._ready)  # Discord asks for a new connection every now and then
-        self._vitals.became(Health.DOWN, LOST if lost else UNREACHED, usual=lost)
+        self._vitals.set_health(Health.DOWN, LOST if lost else UNREACHED, usual=lost)
 
     # ------------------------------------------------------------ trouble
 
-    def _trouble(self, error: BaseException | None) -> float:
+    def _note_failure(self, error: BaseException | None) -> float:
         """Take note of an ended connection; gives the seconds to wait."""
-        self._failures = 1 if self._ready and time.monotonic() - self._ready > STEADY else self._failures + 1
+        self._failures = 1 if self._ready and time.monotonic() - self._ready > STEADY_SECONDS else self._failures + 1
         self._interval = 0.0
-        most = STUBBORN if self._ready else SLOWEST
+        most = STUBBORN_RETRY_SECONDS if self._ready else MAX_BACKOFF_SECONDS
         match error:
             case None:
                 words = "Discord does not answer; connecting again."
             case discord.LoginFailure():
-                words, most = REJECTED, REFUSED
+                words, most = REJECTION, REFUSED_RETRY_SECONDS
             case discord.PrivilegedIntentsRequired():
-                words, most = NO_INTENT, STUBBORN
+                words, most = INTENT_REFUSED, STUBBORN_RETRY_SECONDS
             case discord.ConnectionClosed():
-                words = REJECTED if error.code == 4004 else f"Discord closed the connection ({error.code})."
-                most = STUBBORN
+                words = REJECTION if error.code == 4004 else f"Discord closed the connection ({error.code})."
+                most = STUBBORN_RETRY_SECONDS
             case discord.HTTPException():
-                words, most = f"Discord answered {error.status}.", REFUSED
+                words, most = f"Discord answered {error.status}.", REFUSED_RETRY_SECONDS
             case OSError() | aiohttp.ClientError() | AttributeError() | TimeoutError():
                 # AttributeError is what the SDK raises when its very first connection fails.
                 words = f"Discord cannot be reached ({type(error).__name__}); trying again."
             case _:
                 log.error("discord.ended", exc_info=error)
                 words = f"The connection to Discord failed ({type(error).__name__}); trying again."
-        self._vitals.became(Health.DOWN, words)
-        return pause(self._failures, most)
+        self._vitals.set_health(Health.DOWN, words)
+        return backoff_seconds(self._failures, most)

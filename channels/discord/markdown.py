@@ -15,7 +15,7 @@ _PIPE = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(r"(?P<code>(?P<mark>`+).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL)
 
 
-def convert(text: str) -> str:
+def to_discord_markdown(text: str) -> str:
     """Markdown with its top-level tables as code blocks."""
     if "|" not in text:
         return text
@@ -27,34 +27,34 @@ def convert(text: str) -> str:
     ]
     for start, end in reversed(tables):
         if max(map(len, lines[start:end])) <= LONGEST:
-            lines[start:end] = _aligned(lines[start:end])
+            lines[start:end] = _align_table(lines[start:end])
     return "\n".join(lines)
 
 
-def quiet(text: str) -> str:
+def without_previews(text: str) -> str:
     """Links outside of code in angle brackets, which take their preview away."""
     return _LINK.sub(lambda found: found["code"] or f"<{found['url']}>", text)
 
 
-def _aligned(lines: list[str]) -> list[str]:
+def _align_table(lines: list[str]) -> list[str]:
     """A table as a code block, its columns as wide as people see them (CJK is two wide)."""
     rows: list[list[str]] = []
-    for token in _TABLES.parse("\n".join(_widened(lines))):
+    for token in _TABLES.parse("\n".join(_widen_header(lines))):
         if token.type == "tr_open":
             rows.append([])
         elif token.type == "inline":
-            rows[-1].append(_cell(token))
-    widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+            rows[-1].append(_cell_text(token))
+    widths = [max(_cell_width(row[column]) for row in rows) for column in range(len(rows[0]))]
 
     def line(row: list[str]) -> str:
-        cells = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [cell + " " * (width - _cell_width(cell)) for cell, width in zip(row, widths, strict=True)]
         return " | ".join(cells).rstrip()
 
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", str(rows))), default=0))
     return [fence, line(rows[0]), "-+-".join("-" * width for width in widths), *map(line, rows[1:]), fence]
 
 
-def _widened(lines: list[str]) -> list[str]:
+def _widen_header(lines: list[str]) -> list[str]:
     """The same with a head as wide as the widest row: the parser leaves out what goes beyond it."""
     columns = [len(_PIPE.findall(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
     more = max(columns) - columns[0]
@@ -64,7 +64,7 @@ def _widened(lines: list[str]) -> list[str]:
     return [head + " |" * more, rule + "-|" * more, *lines[2:]]
 
 
-def _cell(token: Token) -> str:
+def _cell_text(token: Token) -> str:
     """The words of a cell; in code Markdown would show its marks, and a link has to be written out."""
     words, href = "", ""
     for child in token.children or ():
@@ -76,5 +76,5 @@ def _cell(token: Token) -> str:
     return words
 
 
-def _width(text: str) -> int:
+def _cell_width(text: str) -> int:
     return max(wcswidth(text), 0)

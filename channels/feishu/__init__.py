@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel
-from channels.shared.lifecycle import opened
+from channels.shared.lifecycle import open_channel
 
 if TYPE_CHECKING:
-    from channels.feishu.channel import Feishu
+    from channels.feishu.channel import FeishuChannel
 
 DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.com"}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FeishuSettings:
     """`channels.feishu` in config.yaml."""
 
     app_id: str = field(metadata={"help": "the app's id (cli_…), page Credentials of the developer console"})
@@ -43,19 +43,22 @@ class Settings:
         return DOMAINS.get(self.domain, self.domain).rstrip("/")
 
 
-def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
+Settings = FeishuSettings  # the name under which the configuration finds them
+
+
+def connect(settings: FeishuSettings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying."""
 
-    def load() -> type[Feishu]:
-        from channels.feishu.channel import Feishu
+    def load() -> type[FeishuChannel]:
+        from channels.feishu.channel import FeishuChannel
 
-        return Feishu
+        return FeishuChannel
 
-    return opened(load, settings)
+    return open_channel(load, settings)
 
 
-async def probe(settings: Settings) -> str:
+async def probe(settings: FeishuSettings) -> str:
     """One look at the account: a sentence. Raises Refused with what to do."""
-    from channels.feishu.probe import look
+    from channels.feishu.probe import probe_account
 
-    return await look(settings)
+    return await probe_account(settings)

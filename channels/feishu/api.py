@@ -13,26 +13,28 @@ from typing import Any
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
-from channels.feishu import Settings
+from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.feishu import FeishuSettings
 from channels.shared.file_limits import CHUNK
-from channels.shared.lifecycle import trust
+from channels.shared.lifecycle import load_certificates
 
-CONNECT = 10.0  # seconds to reach the server
-ANSWER = 20.0  # seconds it may be silent
-UPLOAD = 120.0  # …after an upload
-IDLE = 15.0  # seconds an idle connection is kept: shorter than servers do, so that none dies under a call
-MARGIN = 600.0  # seconds before its end that a token is replaced: so long an old one stays valid beside the new one
+CONNECT_TIMEOUT_SECONDS = 10.0  # seconds to reach the server
+ANSWER_TIMEOUT_SECONDS = 20.0  # seconds it may be silent
+UPLOAD_TIMEOUT_SECONDS = 120.0  # …after an upload
+IDLE_SECONDS = 15.0  # seconds an idle connection is kept: shorter than servers do, so that none dies under a call
+TOKEN_MARGIN_SECONDS = (
+    600.0  # seconds before its end that a token is replaced: so long an old one stays valid beside the new one
+)
 
 # open.feishu.cn/document/server-docs/api-call-guide/generic-error-code, and each method's own page
-_TOKEN = frozenset({99991661, 99991663, 99991664, 99991668, 99991671})  # missing, expired or invalid
-_BUSY = frozenset({99991400, 230020, 230049, 11232, 11233, 11247, 200810, 2200})
-_GONE = frozenset({230002, 230013, 230018, 230029, 230035, 230038, 230053, 232006, 232009, 232010, 232011})
-_SCOPE = frozenset({99991672, 99991679, 230027, 230006, 41050, 40004, 40014})
-_SECRET = frozenset({10003, 10012, 10014, 10015, 10019})
+_TOKEN_CODES = frozenset({99991661, 99991663, 99991664, 99991668, 99991671})  # missing, expired or invalid
+_BUSY_CODES = frozenset({99991400, 230020, 230049, 11232, 11233, 11247, 200810, 2200})
+_GONE_CODES = frozenset({230002, 230013, 230018, 230029, 230035, 230038, 230053, 232006, 232009, 232010, 232011})
+_SCOPE_CODES = frozenset({99991672, 99991679, 230027, 230006, 41050, 40004, 40014})
+_SECRET_CODES = frozenset({10003, 10012, 10014, 10015, 10019})
 
 
-class Said(Refused):
+class ApiRefusal(Refused):
     """The platform's refusal, with its code."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -40,22 +42,22 @@ class Said(Refused):
         self.code = code
 
 
-class Rejected(TryLater):
+class CredentialsRejected(TryLater):
     """The app's id or secret is wrong. It may be put right in the console, so it is tried again after a while."""
 
 
-class NoScope(Said):
+class ScopeMissing(ApiRefusal):
     """The app has not been given the permission for this call."""
 
 
-class SaidGone(Said, Gone):
+class ChatGoneRefusal(ApiRefusal, ChatGone):
     """The chat is gone, or the bot may not write there any more."""
 
 
-class Calls:
+class FeishuApi:
     """The calls of one app. Raises ChannelError."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FeishuSettings) -> None:
         self._base = settings.base_url
         self._app, self._secret = settings.app_id, settings.app_secret
         self._proxy = settings.proxy or None
@@ -68,8 +70,8 @@ class Calls:
 
     async def open(self) -> None:
         """Get ready to make calls."""
-        certificates = await trust(self._ca_file)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=certificates)
+        certificates = await load_certificates(self._ca_file)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=certificates)
         self._session = aiohttp.ClientSession(connector=connector)
 
     async def close(self) -> None:
@@ -94,19 +96,19 @@ class Calls:
         return data if isinstance(data, dict) else answer
 
     async def _with_token(self, method: str, path: str, raw: Any, query: Any) -> dict[str, Any]:
-        token = await self.token()
+        token = await self.tenant_token()
         try:
             return await self._request(method, path, raw, query, token)
-        except Said as error:
-            if error.code not in _TOKEN:
+        except ApiRefusal as error:
+            if error.code not in _TOKEN_CODES:
                 raise
             if self._token == token:  # nobody else replaced it meanwhile
                 self._until = 0.0
             if isinstance(raw, aiohttp.FormData):  # it can be sent once only
                 raise TryLater(str(error)) from None
-        return await self._request(method, path, raw, query, await self.token())
+        return await self._request(method, path, raw, query, await self.tenant_token())
 
-    async def token(self) -> str:
+    async def tenant_token(self) -> str:
         """The app's tenant token. Raises Rejected when the credentials are wrong."""
         async with self._fetching:
             if time.monotonic() < self._until:
@@ -114,22 +116,22 @@ class Calls:
             body = orjson.dumps({"app_id": self._app, "app_secret": self._secret.reveal()})
             try:
                 answer = await self._request("POST", "auth/v3/tenant_access_token/internal", body, None, "")
-            except Unknown as error:  # asking twice does no harm
+            except OutcomeUnknown as error:  # asking twice does no harm
                 raise TryLater(str(error)) from None
-            except Said as error:
-                if error.code not in _SECRET:
+            except ApiRefusal as error:
+                if error.code not in _SECRET_CODES:
                     raise TryLater(str(error), 10.0) from None
                 self.rejected = (
                     f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
                 )
-                raise Rejected(self.rejected, 60.0) from None
+                raise CredentialsRejected(self.rejected, 60.0) from None
             self.rejected = ""
             self._token = str(answer["tenant_access_token"])
             life = float(answer.get("expire", 7200))
-            self._until = time.monotonic() + max(life - MARGIN, life / 2)
+            self._until = time.monotonic() + max(life - TOKEN_MARGIN_SECONDS, life / 2)
             return self._token
 
-    async def endpoint(self) -> None:
+    async def connection_endpoint(self) -> None:
         """Ask for a long connection as the SDK does, without making it. Raises Said when the app may not have one."""
         body = orjson.dumps({"AppID": self._app, "AppSecret": self._secret.reveal()})
         await self._request("POST", "/callback/ws/endpoint", body, None, "")
@@ -141,8 +143,8 @@ class Calls:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if isinstance(raw, bytes):
             headers["Content-Type"] = "application/json; charset=utf-8"
-        silence = UPLOAD if isinstance(raw, aiohttp.FormData) else ANSWER
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
+        silence = UPLOAD_TIMEOUT_SECONDS if isinstance(raw, aiohttp.FormData) else ANSWER_TIMEOUT_SECONDS
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence)
         try:
             async with self.session.request(
                 method,
@@ -155,25 +157,27 @@ class Calls:
                 allow_redirects=False,
             ) as answer:
                 status, payload = answer.status, await answer.read()
-                return _read(status, payload, answer.headers)
+                return _parse_answer(status, payload, answer.headers)
         except (aiohttp.ClientError, OSError) as error:
-            raise _told_apart(error) from None
+            raise _classify_transport_error(error) from None
 
     async def download(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The bytes of a resource, in chunks."""
-        headers = {"Authorization": f"Bearer {await self.token()}"}
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=ANSWER)
+        headers = {"Authorization": f"Bearer {await self.tenant_token()}"}
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=ANSWER_TIMEOUT_SECONDS
+        )
         try:
             async with self.session.get(
                 self._url(path), params=query, headers=headers, timeout=timeout, proxy=self._proxy
             ) as answer:
                 if answer.status != 200:
-                    _read(answer.status, await answer.read(), answer.headers)
+                    _parse_answer(answer.status, await answer.read(), answer.headers)
                     raise TryLater(f"Feishu answered {answer.status}")
                 async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise TryLater(str(_told_apart(error))) from None
+            raise TryLater(str(_classify_transport_error(error))) from None
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -183,38 +187,38 @@ class Calls:
         return self._session
 
 
-def _read(status: int, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     """The JSON of an answer. Raises what its status and code say."""
     if status == 504:
-        raise Unknown("a gateway gave up waiting (504)")
+        raise OutcomeUnknown("a gateway gave up waiting (504)")
     try:
         answer = orjson.loads(payload)
     except ValueError:
         answer = None
     if status == 429:
-        raise TryLater("Feishu asked to wait", _wait(headers))
+        raise TryLater("Feishu asked to wait", _retry_after_seconds(headers))
     if not isinstance(answer, dict) or "code" not in answer:
         raise TryLater(f"the answer is not Feishu's (status {status})")
     code, words = int(answer["code"]), str(answer.get("msg", ""))
     if code == 0:
         return answer
-    if code in _BUSY:
-        raise TryLater(f"Feishu: {words[:300]} ({code})", _wait(headers))
+    if code in _BUSY_CODES:
+        raise TryLater(f"Feishu: {words[:300]} ({code})", _retry_after_seconds(headers))
     if status >= 500:
         raise TryLater(f"Feishu answered {status}: {words[:300]} ({code})")
-    kind = NoScope if code in _SCOPE else SaidGone if code in _GONE else Said
+    kind = ScopeMissing if code in _SCOPE_CODES else ChatGoneRefusal if code in _GONE_CODES else ApiRefusal
     raise kind(code, words)
 
 
-def _wait(headers: Mapping[str, str]) -> float:
+def _retry_after_seconds(headers: Mapping[str, str]) -> float:
     """Seconds that the platform asks to wait (open.feishu.cn/document/server-docs/api-call-guide/frequency-control)."""
     after = str(headers.get("x-ogw-ratelimit-reset") or headers.get("Retry-After") or "")
     return max(float(after), 0.2) if after.replace(".", "", 1).isdigit() else 1.0
 
 
-def _told_apart(error: Exception) -> ChannelError:
+def _classify_transport_error(error: Exception) -> ChannelError:
     """Whether a failed call can have reached the server; only the kind of the error is named."""
     kind = type(error).__name__
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)):
         return TryLater(f"cannot reach Feishu ({kind})")
-    return Unknown(f"no answer from Feishu ({kind})")
+    return OutcomeUnknown(f"no answer from Feishu ({kind})")

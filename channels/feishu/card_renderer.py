@@ -14,15 +14,15 @@ import orjson
 
 from agent.conversation import Final, View
 from channels.shared import texts
-from channels.shared.markdown_split import split
+from channels.shared.markdown_split import split_markdown
 
-LIMIT = 22_000  # bytes of text as JSON in a card: the card takes 30 KB, panel, buttons and frame included
-HEAD = 3_000  # …of plan and steps at most
-TABLES = 5  # in a card; one more and it is refused
-BUTTONS = 20
-LABEL = 100  # characters of a button
-STEPS = 30  # the latest are shown
-SUMMARY = 80  # characters in the list of chats
+MAX_CARD_BYTES = 22_000  # bytes of text as JSON in a card: the card takes 30 KB, panel, buttons and frame included
+MAX_HEAD_BYTES = 3_000  # …of plan and steps at most
+MAX_TABLES = 5  # in a card; one more and it is refused
+MAX_BUTTONS = 20
+MAX_LABEL_CHARS = 100  # characters of a button
+MAX_SHOWN_STEPS = 30  # the latest are shown
+MAX_SUMMARY_CHARS = 80  # characters in the list of chats
 
 _PINGS = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
 _MARK = re.compile(r"`+|!\[|\]\(?|[)\n]")  # what code and images begin and end with
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FeishuMessage:
     """One card: Markdown with something before and after it, a panel that folds, and the buttons of a question.
 
     `final`: it grows no more. `mention` is the open id of a person to ping, `quote`: it refers to what it answers.
@@ -48,40 +48,40 @@ class Part:
     quote: bool = False
 
     @property
-    def words(self) -> str:
+    def markdown(self) -> str:
         """The main text, as Feishu's Markdown."""
         ping = f"<at id={self.mention}></at> " if self.mention else ""
         return ping + self.text
 
 
-def size(text: str) -> int:
+def card_bytes(text: str) -> int:
     """The bytes of a text inside a card."""
     return len(orjson.dumps(text)) - 2
 
 
-def render(view: View) -> list[Part]:
+def render_live(view: View) -> list[FeishuMessage]:
     """The work so far: plan and steps in a panel, the text, the notice."""
-    lines = texts.work(view, STEPS)
-    while size("\n".join(lines)) > HEAD:
+    lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
+    while card_bytes("\n".join(lines)) > MAX_HEAD_BYTES:
         del lines[0]
     panel = "\n".join(lines)
-    foot = f"⏳ {texts.short(view.notice.text, 300)}" if view.notice else ""
+    foot = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
     if not (panel or foot or view.text):
         return []
-    parts = [Part(chunk) for chunk in _chunks(view.text)] or [Part("")]
+    parts = [FeishuMessage(chunk) for chunk in _split_for_cards(view.text)] or [FeishuMessage("")]
     parts[0] = replace(parts[0], panel=panel)
     parts[-1] = replace(parts[-1], foot=foot)
     return parts
 
 
-def render_final(final: Final, *, direct: bool) -> list[Part]:
+def render_final_cards(final: Final, *, direct: bool) -> list[FeishuMessage]:
     """The answer; an open question's options are buttons under its last card. In a `direct` chat nobody is pinged: a
     message reaches them anyway."""
-    parts: list[Part] = []
+    parts: list[FeishuMessage] = []
     for text, ask in final.messages():
-        options = tuple(map(plain, ask.options)) if ask and len(ask.options) <= BUTTONS else ()
-        hint = texts.hint(ask, fits=bool(options), label=LABEL) if ask and ask.options else ""
-        more = [Part(chunk, final=True) for chunk in _chunks(f"{text}\n\n{hint}" if hint else text)]
+        options = tuple(map(without_mentions, ask.options)) if ask and len(ask.options) <= MAX_BUTTONS else ()
+        hint = texts.question_hint(ask, fits=bool(options), label=MAX_LABEL_CHARS) if ask and ask.options else ""
+        more = [FeishuMessage(chunk, final=True) for chunk in _split_for_cards(f"{text}\n\n{hint}" if hint else text)]
         if more and ask and options:
             more[-1] = replace(more[-1], ask=ask.id, options=options)
         parts += more
@@ -90,37 +90,42 @@ def render_final(final: Final, *, direct: bool) -> list[Part]:
     return parts
 
 
-def card(part: Part, topic: str) -> Json:
+def card_json(part: FeishuMessage, topic: str) -> Json:
     """The whole card. `topic` comes back with a click."""
     config: Json = {"update_multi": True, "streaming_mode": not part.final}
     if part.final:
-        config["summary"] = {"content": texts.short(part.text, SUMMARY)}
+        config["summary"] = {"content": texts.shorten(part.text, MAX_SUMMARY_CHARS)}
     else:
         config["streaming_config"] = {
             "print_frequency_ms": {"default": 30},
             "print_step": {"default": 5},
             "print_strategy": "fast",
         }
-    return {"schema": "2.0", "config": config, "body": {"elements": list(_elements(part, topic))}}
+    return {"schema": "2.0", "config": config, "body": {"elements": list(_card_elements(part, topic))}}
 
 
-def chosen(option: str) -> Json:
+def choice_element(option: str) -> Json:
     """What stands in the place of the buttons when one was pressed."""
-    return {"tag": "markdown", "element_id": "choices", "content": f"✓ {plain(option)}"}
+    return {"tag": "markdown", "element_id": "choices", "content": f"✓ {without_mentions(option)}"}
 
 
-def plain(text: str) -> str:
+def without_mentions(text: str) -> str:
     """Text that pings nobody (and has no half characters, which JSON cannot carry)."""
     return _PINGS.sub("<\u200b", text if text.isascii() else text.encode("utf-8", "replace").decode())
 
 
-def post(part: Part) -> Json:
+def rich_message(part: FeishuMessage) -> Json:
     """The part as a rich message, where cards are refused."""
-    lines = [part.panel, part.words, part.foot, "\n".join(f"- {plain(option)}" for option in part.options)]
+    lines = [
+        part.panel,
+        part.markdown,
+        part.foot,
+        "\n".join(f"- {without_mentions(option)}" for option in part.options),
+    ]
     return {"zh_cn": {"content": [[{"tag": "md", "text": line}] for line in lines if line]}}
 
 
-def _elements(part: Part, topic: str) -> Iterator[Json]:
+def _card_elements(part: FeishuMessage, topic: str) -> Iterator[Json]:
     if part.panel:
         yield {
             "tag": "collapsible_panel",
@@ -129,32 +134,36 @@ def _elements(part: Part, topic: str) -> Iterator[Json]:
             "header": {"title": {"tag": "plain_text", "content": "Steps"}},
             "elements": [{"tag": "markdown", "element_id": "steps", "content": part.panel}],
         }
-    if part.words:
-        yield {"tag": "markdown", "element_id": "text", "content": part.words}
+    if part.markdown:
+        yield {"tag": "markdown", "element_id": "text", "content": part.markdown}
     if part.foot:
         yield {"tag": "markdown", "element_id": "foot", "content": part.foot}
     if part.options:
-        buttons = [_button(option, part.ask, topic) for option in part.options]
+        buttons = [_option_button(option, part.ask, topic) for option in part.options]
         column = {"tag": "column", "width": "weighted", "weight": 1, "elements": buttons}
         yield {"tag": "column_set", "element_id": "choices", "columns": [column]}
 
 
-def _button(option: str, ask: str, topic: str) -> Json:
+def _option_button(option: str, ask: str, topic: str) -> Json:
     value = {"ask": ask, "option": option, "topic": topic}
-    label = {"tag": "plain_text", "content": texts.short(option, LABEL) or "…"}
+    label = {"tag": "plain_text", "content": texts.shorten(option, MAX_LABEL_CHARS) or "…"}
     return {"tag": "button", "text": label, "behaviors": [{"type": "callback", "value": value}]}
 
 
 # ---------------------------------------------------------------- text
 
 
-def _chunks(text: str) -> list[str]:
-    return [chunk for section in _sections(_tidy(text)) for chunk in split(section, LIMIT, size)]
+def _split_for_cards(text: str) -> list[str]:
+    return [
+        chunk
+        for section in _split_tables(_card_markdown(text))
+        for chunk in split_markdown(section, MAX_CARD_BYTES, card_bytes)
+    ]
 
 
-def _tidy(text: str) -> str:
+def _card_markdown(text: str) -> str:
     """Markdown that a card takes: nobody pinged, images as links (a card with an image from elsewhere is refused)."""
-    text = plain(text)
+    text = without_mentions(text)
     return _linked(text) if "![" in text else text
 
 
@@ -186,7 +195,7 @@ def _linked(text: str) -> str:
     return "".join([*kept, text[done:]])
 
 
-def _sections(text: str) -> list[str]:
+def _split_tables(text: str) -> list[str]:
     """Cut before the table that would be one too many."""
     lines = text.split("\n")
     cuts, tables, fence = [0], 0, ""
@@ -196,7 +205,7 @@ def _sections(text: str) -> list[str]:
             fence = "" if fence else mark
         elif not fence and number and "|" in lines[number - 1] and _RULE.fullmatch(line):
             tables += 1
-            if tables > TABLES:
+            if tables > MAX_TABLES:
                 cuts.append(number - 1)
                 tables = 1
     return ["\n".join(lines[start:end]) for start, end in zip(cuts, [*cuts[1:], len(lines)], strict=True)]

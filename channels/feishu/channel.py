@@ -15,49 +15,51 @@ import orjson
 
 from agent.conversation import Attachment, Final, Kind, Message, Thread, Unreadable
 from channels.base import (
-    NO_PAST,
+    NO_CATCH_UP,
+    CatchUpSource,
     ChannelError,
+    ChannelLimits,
     CommandInfo,
     Gap,
     Health,
-    Limits,
     NotStored,
-    OutFile,
-    Past,
-    Posts,
+    OutgoingFile,
     Readiness,
     Receipt,
     Receive,
     Reply,
+    SentMessages,
 )
-from channels.feishu import Settings
+from channels.feishu import FeishuSettings
 from channels.feishu import files as feishu_files
-from channels.feishu.api import Calls
-from channels.feishu.card_api import Cards
-from channels.feishu.card_renderer import LIMIT, Part, chosen
-from channels.feishu.connection import Link
-from channels.feishu.events import NAME, Me, menu, read
+from channels.feishu.api import FeishuApi
+from channels.feishu.card_api import CardApi
+from channels.feishu.card_renderer import MAX_CARD_BYTES, FeishuMessage, choice_element
+from channels.feishu.connection import FeishuConnection
+from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import History
-from channels.feishu.reply import Sender, Surface
-from channels.shared.health import pause
-from channels.shared.rate_limit import Budget, Place, Rates
-from channels.shared.reply_writer import Writer
+from channels.feishu.reply import FeishuRenderer, MessageSender
+from channels.shared.health import backoff_seconds
+from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
+from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import NOT_STORED
 
 log = logging.getLogger(__name__)
 
-WORKING, DONE = "OnIt", "DONE"  # open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce
-BURST = 3
-KEPT = 60.0  # seconds: what came in a shorter absence is delivered again by itself
-SLOWEST = 30.0  # seconds between two tries to introduce ourselves
+WORKING_EMOJI, DONE = "OnIt", "DONE"  # open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce
+CALL_BURST = 3
+KEPT_SECONDS = 60.0  # seconds: what came in a shorter absence is delivered again by itself
+MAX_BACKOFF_SECONDS = 30.0  # seconds between two tries to introduce ourselves
 
 NOT_YOURS = "This is not yours to answer, or it is answered already."
 
 
-class Answer(Writer[Part]):
+class ReactingReplyWriter(ReplyWriter[FeishuMessage]):
     """A reply that tells when it is complete."""
 
-    def __init__(self, surface: Surface, posts: Posts, place: Place, done: Callable[[Final], None]) -> None:
+    def __init__(
+        self, surface: FeishuRenderer, posts: SentMessages, place: RateLimitScope, done: Callable[[Final], None]
+    ) -> None:
         super().__init__(surface, posts, place)
         self._done = done
 
@@ -66,27 +68,29 @@ class Answer(Writer[Part]):
         self._done(final)
 
 
-class Feishu:
+class FeishuChannel:
     """One app."""
 
     name = NAME
-    limits = Limits(text=LIMIT, upload=feishu_files.UPLOAD, download=feishu_files.DOWNLOAD)
+    limits = ChannelLimits(
+        text_limit=MAX_CARD_BYTES, upload=feishu_files.MAX_UPLOAD_BYTES, download=feishu_files.MAX_DOWNLOAD_BYTES
+    )
     window = 0.2
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FeishuSettings) -> None:
         self._app = settings.app_id
-        self._calls = Calls(settings)
-        self._cards = Cards(self._calls)
+        self._calls = FeishuApi(settings)
+        self._cards = CardApi(self._calls)
         self._history = History(self._calls)
-        self._budget = Budget(Rates(settings.per_reply, BURST, overall=settings.overall))
-        self._link = Link(settings, self._connected)
+        self._budget = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
+        self._link = FeishuConnection(settings, self._connection_began)
         self._missed = asyncio.Event()  # there is something to be read back…
         self._since = math.inf  # …from this time on
-        self._me: Me | None = None
+        self._me: FeishuAccount | None = None
         self._commands: frozenset[str] = frozenset()
         self._directs: dict[str, str] = {}  # person → their direct chat, as far as it was seen
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
-        self._writers: WeakSet[Answer] = WeakSet()
+        self._writers: WeakSet[ReactingReplyWriter] = WeakSet()
         self._signs: set[asyncio.Task[None]] = set()  # calls that nothing depends on
 
     async def open(self) -> None:
@@ -103,18 +107,18 @@ class Feishu:
 
     # ------------------------------------------------------------ in
 
-    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
-        me = self._me = await self._hello()
+    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
+        me = self._me = await self._identify()
 
         async def take(raw: bytes) -> object:
-            return await self._take(raw, me, receive)
+            return await self._store_event(raw, me, receive)
 
         gap = await past.open_gap(NAME, me.app) if past.hours else Gap()  # before the first event moves it on
         async with asyncio.TaskGroup() as group:
             group.create_task(self._catch_up(receive, past, me, gap), name="feishu history")
             await self._link.run(take)
 
-    async def _hello(self) -> Me:
+    async def _identify(self) -> FeishuAccount:
         """Who we are; tried until the platform says so."""
         tries = 0
         while True:
@@ -122,25 +126,25 @@ class Feishu:
                 answer = await self._calls("GET", "bot/v3/info")
                 bot = answer.get("bot") or answer
                 log.info("feishu.hello bot=%s", bot.get("app_name"))
-                return Me(self._app, str(bot["open_id"]))
+                return FeishuAccount(self._app, str(bot["open_id"]))
             except ChannelError as error:
                 tries += 1
-                self._link.vitals.became(Health.DOWN, self._calls.rejected or f"Feishu cannot be reached: {error}.")
-                await asyncio.sleep(pause(tries, SLOWEST))
+                self._link.vitals.set_health(Health.DOWN, self._calls.rejected or f"Feishu cannot be reached: {error}.")
+                await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
 
-    def _connected(self, away: float) -> None:
-        if away > KEPT:
-            self._since = min(self._since, time.time() - away - KEPT)
+    def _connection_began(self, away: float) -> None:
+        if away > KEPT_SECONDS:
+            self._since = min(self._since, time.time() - away - KEPT_SECONDS)
             self._missed.set()
 
-    async def _catch_up(self, receive: Receive, past: Past, me: Me, first: Gap) -> None:
+    async def _catch_up(self, receive: Receive, past: CatchUpSource, me: FeishuAccount, first: Gap) -> None:
         """Read back what was missed: first what came before the start, later what got lost on the way."""
         gap: Gap | None = first
 
         async def offer(events: Sequence[Message | Unreadable]) -> list[Receipt]:
             receipts = await receive(events)
             for event, receipt in zip(events, receipts, strict=True):
-                self._welcome(event, receipt)
+                self._show_received(event, receipt)
             return receipts
 
         while True:
@@ -155,14 +159,14 @@ class Feishu:
                 await past.close_gap(gap)
             except (ChannelError, NotStored) as error:
                 log.warning("feishu.catch_up_failed reason=%s", error)
-                await asyncio.sleep(SLOWEST)
+                await asyncio.sleep(MAX_BACKOFF_SECONDS)
                 self._missed.set()
             else:
                 gap = None
 
-    async def _take(self, raw: bytes, me: Me, receive: Receive) -> object:
+    async def _store_event(self, raw: bytes, me: FeishuAccount, receive: Receive) -> object:
         """Store one event; gives the answer to a click. Raises NotStored."""
-        event = read(raw, me) or await self._menu(raw, me)
+        event = parse_event(raw, me) or await self._parse_menu(raw, me)
         if event is None:
             return None
         try:
@@ -180,28 +184,28 @@ class Feishu:
         if isinstance(event, Unreadable):
             log.error("feishu.unreadable key=%s reason=%s", event.key, event.error)
         elif event.kind is Kind.CLICK:
-            return self._clicked(event, receipt)
-        self._welcome(event, receipt)
+            return self._answer_click(event, receipt)
+        self._show_received(event, receipt)
         return None
 
-    def _welcome(self, event: Message | Unreadable, receipt: Receipt) -> None:
+    def _show_received(self, event: Message | Unreadable, receipt: Receipt) -> None:
         """The sign of life: a reaction on what was taken."""
         if isinstance(event, Message) and event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            self._soon(self._react(event.id, WORKING), f"reaction {event.id}")
+            self._run_in_background(self._add_reaction(event.id, WORKING_EMOJI), f"reaction {event.id}")
 
-    async def _menu(self, raw: bytes, me: Me) -> Message | None:
+    async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """A command from the bot's menu: its event names the person, not the chat."""
         if b"application.bot.menu_v6" not in raw:
             return None
         event = orjson.loads(raw)
         try:
             person = event["event"]["operator"]["operator_id"]["open_id"]
-            return menu(event, me, await self._direct(person), self._commands)
+            return parse_menu(event, me, await self._direct_chat(person), self._commands)
         except (ChannelError, LookupError, TypeError) as error:
             log.warning("feishu.menu reason=%s: %s", type(error).__name__, error)
             return None
 
-    async def _direct(self, person: str) -> str:
+    async def _direct_chat(self, person: str) -> str:
         """The direct chat with a person."""
         if person in self._directs:
             return self._directs[person]
@@ -210,10 +214,12 @@ class Feishu:
         answer = await self._calls("POST", "im/v1/chat_p2p/batch_query", body, query=query)
         return str(answer["p2p_chats"][0]["chat_id"])
 
-    def _clicked(self, click: Message, receipt: Receipt) -> object:
+    def _answer_click(self, click: Message, receipt: Receipt) -> object:
         """The answer that ends the spinner; the buttons give way to the choice."""
         if receipt is Receipt.ACCEPTED:
-            self._soon(self._cards.swap(click.id, "choices", chosen(click.text)), f"click {click.key}")
+            self._run_in_background(
+                self._cards.replace_element(click.id, "choices", choice_element(click.text)), f"click {click.key}"
+            )
             return {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
         return {"toast": {"type": "info", "content": NOT_YOURS}}
 
@@ -223,14 +229,14 @@ class Feishu:
             return
         if event.thread not in self._told:
             self._told.add(event.thread)
-            sender = Sender(self._calls, event.thread, "sorry", event.id)
-            self._soon(sender.send("text", {"text": NOT_STORED}, ""), f"not stored {event.thread}")
+            sender = MessageSender(self._calls, event.thread, "sorry", event.id)
+            self._run_in_background(sender.send("text", {"text": NOT_STORED}, ""), f"not stored {event.thread}")
 
-    async def _react(self, message_id: str, emoji: str) -> None:
+    async def _add_reaction(self, message_id: str, emoji: str) -> None:
         body = {"reaction_type": {"emoji_type": emoji}}
         await self._calls("POST", f"im/v1/messages/{message_id}/reactions", body)
 
-    def _soon(self, call: Awaitable[Any], name: str) -> None:
+    def _run_in_background(self, call: Awaitable[Any], name: str) -> None:
         """Make a call that nothing depends on."""
 
         async def quietly() -> None:
@@ -251,22 +257,24 @@ class Feishu:
 
     # ------------------------------------------------------------ out
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
-        surface = Surface(self._calls, self._cards, thread, posts, to)
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
+        surface = FeishuRenderer(self._calls, self._cards, thread, posts, to)
 
         def done(final: Final) -> None:
             if to.startswith("om_") and not (final.asks or final.mention):
-                self._soon(self._react(to, DONE), f"done {to}")
+                self._run_in_background(self._add_reaction(to, DONE), f"done {to}")
 
-        writer = Answer(surface, posts, self._place(thread), done)
+        writer = ReactingReplyWriter(surface, posts, self._rate_limit_scope(thread), done)
         self._writers.add(writer)
         return writer
 
-    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
-        await feishu_files.send(self._calls, Sender(self._calls, thread, posts.key), self._place(thread), file, posts)
+    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
+        await feishu_files.send_file(
+            self._calls, MessageSender(self._calls, thread, posts.key), self._rate_limit_scope(thread), file, posts
+        )
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return feishu_files.fetch(self._calls, attachment)
+        return feishu_files.fetch_attachment(self._calls, attachment)
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return await self._history.enrich(message, earlier, self._me) if self._me else message
@@ -275,5 +283,5 @@ class Feishu:
         """Feishu lists no commands; an entry of the bot's menu with a command's name as its key is one."""
         self._commands = frozenset(command.name for command in commands)
 
-    def _place(self, thread: Thread) -> Place:
-        return Place(self._budget, str(thread), idempotent=True)
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
+        return RateLimitScope(self._budget, str(thread), idempotent=True)

@@ -12,24 +12,24 @@ from typing import Any
 import orjson
 
 from agent.conversation import ANYWHERE, Author, Kind, Message, Thread, Unreadable
-from channels.base import command_text
-from channels.feishu.message_content import FORWARDED, Content, content
+from channels.base import parse_command_text
+from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
 
 NAME = "feishu"
-STOP = frozenset({"CrossMark", "No", "ThumbsDown", "Cross"})  # reactions that ask to stop
+STOP_EMOJI = frozenset({"CrossMark", "No", "ThumbsDown", "Cross"})  # reactions that ask to stop
 
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Me:
+class FeishuAccount:
     """The bot's own account: the app and its open id in this tenant."""
 
     app: str
     open_id: str
 
 
-def read(raw: bytes, me: Me) -> Message | Unreadable | None:
+def parse_event(raw: bytes, me: FeishuAccount) -> Message | Unreadable | None:
     """One event as it came. None: nothing that concerns us."""
     envelope: Any = None
     try:
@@ -37,13 +37,13 @@ def read(raw: bytes, me: Me) -> Message | Unreadable | None:
         header, event = envelope.get("header") or {}, envelope.get("event") or {}
         match header.get("event_type"):
             case "im.message.receive_v1":
-                return message(event, me, str(header.get("tenant_key", "")))
+                return parse_message(event, me, str(header.get("tenant_key", "")))
             case "im.message.recalled_v1":
-                return _recall(event, me, header)
+                return _parse_recall(event, me, header)
             case "im.message.reaction.created_v1":
-                return _reaction(event, me, header)
+                return _parse_reaction(event, me, header)
             case "card.action.trigger":
-                return _click(event, me, header)
+                return _parse_click(event, me, header)
     except Exception as error:  # noqa: BLE001 — the boundary of one event: its shape is not ours, others must go on
         known = envelope.get("header") if isinstance(envelope, dict) else None
         number = known.get("event_id") if isinstance(known, dict) else None
@@ -52,13 +52,13 @@ def read(raw: bytes, me: Me) -> Message | Unreadable | None:
     return None
 
 
-def message(event: Json, me: Me, tenant: str) -> Message | None:
+def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None:
     """A message that a person sent, as the event (or, in the same shape, the history) tells it. None: not for us."""
     raw, sender = event["message"], event["sender"]
     author = author_of(sender, tenant)
     if author.id in (me.open_id, me.app) or raw["message_type"] == "system":
         return None
-    read = content(raw, me.open_id)
+    read = parse_content(raw, me.open_id)
     private = raw.get("chat_type") == "p2p"
     root = str(raw.get("root_id") or "")
     topic = root if root or private else str(raw["message_id"])
@@ -66,14 +66,14 @@ def message(event: Json, me: Me, tenant: str) -> Message | None:
         topic = ""  # one rolling conversation; a reply that quotes is part of it
     parent = str(raw.get("parent_id") or "")
     quoted = parent if parent and (parent != root or not raw.get("thread_id")) else ""  # in a topic all answer its root
-    kind, text = _kind(read, private)
+    kind, text = _message_kind(read, private)
     addressed = private or read.mentioned
     follow_up = bool(root) and not addressed and not read.others
     if not (addressed or follow_up):
         return None  # what people say to each other: it is not even remembered as heard
     return Message(
         thread=Thread(NAME, me.app, str(raw["chat_id"]), topic),
-        key=key_of(me, str(raw["message_id"])),
+        key=message_key(me, str(raw["message_id"])),
         id=str(raw["message_id"]),
         author=author,
         text=text,
@@ -88,17 +88,17 @@ def message(event: Json, me: Me, tenant: str) -> Message | None:
     )
 
 
-def _kind(read: Content, private: bool) -> tuple[Kind, str]:
+def _message_kind(read: MessageContent, private: bool) -> tuple[Kind, str]:
     if read.unsupported:
         return Kind.UNSUPPORTED, read.unsupported
-    if read.text != FORWARDED and not read.attachments and (private or read.mentioned):
-        command = command_text(read.text)
+    if read.text != FORWARDED_TEXT and not read.attachments and (private or read.mentioned):
+        command = parse_command_text(read.text)
         if command is not None:
             return Kind.COMMAND, command
     return Kind.CHAT, read.text
 
 
-def key_of(me: Me, message_id: str) -> str:
+def message_key(me: FeishuAccount, message_id: str) -> str:
     return f"{NAME}:{me.app}:{message_id}"
 
 
@@ -115,24 +115,24 @@ def author_of(sender: Json, tenant: str) -> Author:
 # ---------------------------------------------------------------- other events
 
 
-def _recall(event: Json, me: Me, header: Json) -> Message:
+def _parse_recall(event: Json, me: FeishuAccount, header: Json) -> Message:
     gone = str(event["message_id"])
     return Message(
         thread=Thread(NAME, me.app, str(event["chat_id"]), ANYWHERE),
-        key=f"{key_of(me, gone)}:recalled",
+        key=f"{message_key(me, gone)}:recalled",
         id=gone,
         author=Author("", ""),
         text="",
         time=int(header["create_time"]) / 1000,
         kind=Kind.DELETE,
-        target=key_of(me, gone),
+        target=message_key(me, gone),
         addressed=False,
     )
 
 
-def _reaction(event: Json, me: Me, header: Json) -> Message | None:
+def _parse_reaction(event: Json, me: FeishuAccount, header: Json) -> Message | None:
     """❌ on a message: the inbox knows whether it is one of the bot's, and where."""
-    if event["reaction_type"]["emoji_type"] not in STOP or event.get("operator_type") != "user":
+    if event["reaction_type"]["emoji_type"] not in STOP_EMOJI or event.get("operator_type") != "user":
         return None
     person = str(event["user_id"]["open_id"])
     return Message(
@@ -149,7 +149,7 @@ def _reaction(event: Json, me: Me, header: Json) -> Message | None:
     )
 
 
-def _click(event: Json, me: Me, header: Json) -> Message | None:
+def _parse_click(event: Json, me: FeishuAccount, header: Json) -> Message | None:
     """A pressed button of ours: everything needed is in its value."""
     value = event["action"].get("value")
     if not isinstance(value, dict) or "ask" not in value:
@@ -168,7 +168,7 @@ def _click(event: Json, me: Me, header: Json) -> Message | None:
     )
 
 
-def menu(raw: Json, me: Me, chat: str, known: frozenset[str]) -> Message | None:
+def parse_menu(raw: Json, me: FeishuAccount, chat: str, known: frozenset[str]) -> Message | None:
     """An entry of the bot's menu, chosen in the direct chat `chat`, whose key is a command's name."""
     event, header = raw["event"], raw["header"]
     words = str(event["event_key"]).lstrip("/!").replace("_", " ")

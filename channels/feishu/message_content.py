@@ -14,7 +14,7 @@ import orjson
 
 from agent.conversation import Attachment
 
-FORWARDED = "(forwarded messages)"  # the text of a bundle until `enrich` has read it
+FORWARDED_TEXT = "(forwarded messages)"  # the text of a bundle until `enrich` has read it
 
 _UNSUPPORTED = {
     "sticker": "stickers",
@@ -36,7 +36,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class MessageContent:
     """The text without the bot's mention; `mentioned`: the bot was named, `others`: somebody else was.
     `unsupported` is what it is when it is nothing we read."""
 
@@ -47,15 +47,15 @@ class Content:
     unsupported: str = ""
 
 
-def content(message: Json, bot: str) -> Content:
+def parse_content(message: Json, bot: str) -> MessageContent:
     """What an event's (or the history's) message says; `bot` is the bot's open id."""
     kind = str(message["message_type"])
     raw = orjson.loads(message.get("content") or "{}")
     if kind in _UNSUPPORTED:
-        return Content(unsupported=_UNSUPPORTED[kind])
+        return MessageContent(unsupported=_UNSUPPORTED[kind])
     if kind == "merge_forward":
-        return Content(FORWARDED)
-    names = _Names(message.get("mentions") or (), bot)
+        return MessageContent(FORWARDED_TEXT)
+    names = _MentionNames(message.get("mentions") or (), bot)
     number = str(message["message_id"])
     text, files = "", tuple[Attachment, ...]()
     if kind == "text":
@@ -63,15 +63,15 @@ def content(message: Json, bot: str) -> Content:
         if message.get("updated"):  # the editor leaves its paragraphs in it
             text = text.replace("</p><p>", "\n").removeprefix("<p>").removesuffix("</p>")
     elif kind in ("post", "interactive"):
-        text, files = _rich(raw, number)
-    elif attachment := _file(kind, raw, number):
+        text, files = _parse_rich_text(raw, number)
+    elif attachment := _parse_file(kind, raw, number):
         files = (attachment,)
     else:
-        return Content(unsupported=f"“{kind}” messages")
-    return Content(names.shown(text), files, names.mentioned, names.others)
+        return MessageContent(unsupported=f"“{kind}” messages")
+    return MessageContent(names.readable(text), files, names.mentioned, names.others)
 
 
-class _Names:
+class _MentionNames:
     """The people that a message names: their placeholders become their names, the bot's own goes."""
 
     def __init__(self, mentions: Any, bot: str) -> None:
@@ -84,30 +84,30 @@ class _Names:
             self.mentioned |= own
             self.others |= not own
 
-    def shown(self, text: str) -> str:
+    def readable(self, text: str) -> str:
         def named(found: re.Match[str]) -> str:
             return "@all" if found[0] == "@_all" else self._names.get(found[0], found[0]) or "\0"
 
         return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", _KEY.sub(named, text)).strip()
 
 
-def _rich(raw: Any, number: str) -> tuple[str, tuple[Attachment, ...]]:
+def _parse_rich_text(raw: Any, number: str) -> tuple[str, tuple[Attachment, ...]]:
     """A post's (or card's) text with its images and files, in order."""
     body = raw
     if "content" not in raw and "elements" not in raw:  # by language
         body = next((part for part in raw.values() if isinstance(part, dict)), {})
     files: list[Attachment] = []
-    lines = [_line(line if isinstance(line, list) else [line], number, files) for line in _lines(body)]
+    lines = [_line_text(line if isinstance(line, list) else [line], number, files) for line in _body_lines(body)]
     title = body.get("title")
     return "\n".join([str(title), *lines] if title else lines).strip(), tuple(files)
 
 
-def _lines(body: Json) -> Iterator[Any]:
+def _body_lines(body: Json) -> Iterator[Any]:
     rows = body.get("content") or body.get("elements") or []
     yield from rows if isinstance(rows, list) else ()
 
 
-def _line(parts: list[Any], number: str, files: list[Attachment]) -> str:
+def _line_text(parts: list[Any], number: str, files: list[Attachment]) -> str:
     said = ""
     for part in parts:
         match part.get("tag"):
@@ -118,7 +118,7 @@ def _line(parts: list[Any], number: str, files: list[Attachment]) -> str:
                 key = str(part.get("user_id", ""))
                 said += key if _KEY.fullmatch(key) else f"@{part.get('user_name') or key}"
             case "img" | "media" as tag:
-                files.append(_file("image" if tag == "img" else "media", part, number, len(files)))  # type: ignore[arg-type] # both kinds are known
+                files.append(_parse_file("image" if tag == "img" else "media", part, number, len(files)))  # type: ignore[arg-type] # both kinds are known
                 said += f"[{files[-1].kind}: {files[-1].name}]"
             case "code_block":
                 said += f"```{str(part.get('language', '')).lower()}\n{part.get('text', '')}\n```"
@@ -131,7 +131,7 @@ def _line(parts: list[Any], number: str, files: list[Attachment]) -> str:
     return said
 
 
-def _file(kind: str, raw: Json, number: str, index: int = 0) -> Attachment | None:
+def _parse_file(kind: str, raw: Json, number: str, index: int = 0) -> Attachment | None:
     """The file of a message. `ref` is the message, the file's key and its kind, as the download wants them."""
     made: tuple[str, str, Literal["file", "image", "audio", "video"]]
     short = f"{number[-6:]}_{index}" if index else number[-6:]

@@ -7,22 +7,22 @@ from typing import Any
 import orjson
 
 from channels.base import ChannelError, Refused
-from channels.feishu import Settings
-from channels.feishu.api import Calls, NoScope, Rejected, Said
-from channels.feishu.card_renderer import Part, card
+from channels.feishu import FeishuSettings
+from channels.feishu.api import ApiRefusal, CredentialsRejected, FeishuApi, ScopeMissing
+from channels.feishu.card_renderer import FeishuMessage, card_json
 
 _SOCKET = "Choose “long connection” under Events & Callbacks in the developer console, for events and for callbacks."
 
 
-async def look(settings: Settings) -> str:
+async def probe_account(settings: FeishuSettings) -> str:
     """A sentence about the app. Raises Refused with what to do."""
-    calls = Calls(settings)
+    calls = FeishuApi(settings)
     await calls.open()
     try:
-        return await _look(calls, settings)
+        return await _probe_app(calls, settings)
     except Refused:
         raise
-    except Rejected as error:
+    except CredentialsRejected as error:
         raise Refused(str(error)) from None
     except ChannelError as error:
         raise Refused(f"{settings.base_url} cannot be used: {error}. Check `domain`, `proxy` and `ca_file`.") from None
@@ -30,33 +30,33 @@ async def look(settings: Settings) -> str:
         await calls.close()
 
 
-async def _look(calls: Calls, settings: Settings) -> str:
+async def _probe_app(calls: FeishuApi, settings: FeishuSettings) -> str:
     try:
         answer = await calls("GET", "bot/v3/info")
-    except Said as error:
+    except ApiRefusal as error:
         raise Refused(f"{error}. Add the Bot capability in the developer console and publish a version.") from None
     bot: dict[str, Any] = answer.get("bot") or answer
     if bot.get("activate_status") not in (None, 2):
         raise Refused("The app is not active: publish a version in the developer console and have it approved.")
     try:
         await calls("GET", "im/v1/messages/om_0")
-    except NoScope:
+    except ScopeMissing:
         raise Refused("The app may not read messages: add the permission im:message and publish a version.") from None
-    except Said:
+    except ApiRefusal:
         pass  # there is no such message, which is all that is to be heard
     try:
         await calls(
             "POST",
             "cardkit/v1/cards",
-            {"type": "card_json", "data": orjson.dumps(card(Part("…", final=True), "")).decode()},
+            {"type": "card_json", "data": orjson.dumps(card_json(FeishuMessage("…", final=True), "")).decode()},
         )
-    except NoScope:
+    except ScopeMissing:
         raise Refused(
             "The app may not stream cards: add the permission cardkit:card:write and publish a version. Until then"
             " answers come as plain messages."
         ) from None
     try:
-        await calls.endpoint()
-    except Said as error:
+        await calls.connection_endpoint()
+    except ApiRefusal as error:
         raise Refused(f"{error}. {_SOCKET}") from None
     return f"connected as {bot.get('app_name', settings.app_id)}"

@@ -12,23 +12,25 @@ from typing import Any
 import orjson
 
 from agent.conversation import Final, Thread, View
-from channels.base import Gone, Posts, Refused, TryLater, Unknown
+from channels.base import ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater
 from channels.feishu import card_renderer as shape
-from channels.feishu.api import Calls, NoScope, Said
-from channels.feishu.card_api import Cards
-from channels.feishu.card_renderer import Part
-from channels.shared.reply_writer import Missing
+from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
+from channels.feishu.card_api import CardApi
+from channels.feishu.card_renderer import FeishuMessage
+from channels.shared.reply_writer import MessageMissing
 
 log = logging.getLogger(__name__)
 
-_NO_TARGET = frozenset({230011, 230050, 230054, 230110, 230019})  # the message to answer was recalled or cannot be seen
-_LOST = frozenset({230011, 230110, 230001, 230050})  # the message to change is not there
+_NO_TARGET_CODES = frozenset(
+    {230011, 230050, 230054, 230110, 230019}
+)  # the message to answer was recalled or cannot be seen
+_LOST_CODES = frozenset({230011, 230110, 230001, 230050})  # the message to change is not there
 
 
-class Sender:
+class MessageSender:
     """Puts messages into a thread, each at most once: the platform knows a repeated `uuid` for an hour."""
 
-    def __init__(self, calls: Calls, thread: Thread, key: str, to: str = "") -> None:
+    def __init__(self, calls: FeishuApi, thread: Thread, key: str, to: str = "") -> None:
         self._calls = calls
         self._thread = thread
         self._key = key
@@ -49,40 +51,40 @@ class Sender:
             try:
                 answer = await self._calls("POST", f"im/v1/messages/{target}/reply", body)
                 return str(answer["message_id"])
-            except Said as error:
-                if error.code not in _NO_TARGET:
+            except ApiRefusal as error:
+                if error.code not in _NO_TARGET_CODES:
                     raise
         if topic:
-            raise Gone("the message to answer is not there any more")
+            raise ChatGone("the message to answer is not there any more")
         body["receive_id"] = self._thread.chat
         answer = await self._calls("POST", "im/v1/messages", body, query={"receive_id_type": "chat_id"})
         return str(answer["message_id"])
 
 
-class Surface:
+class FeishuRenderer:
     """The cards of one reply."""
 
-    def __init__(self, calls: Calls, cards: Cards, thread: Thread, posts: Posts, to: str) -> None:
+    def __init__(self, calls: FeishuApi, cards: CardApi, thread: Thread, posts: SentMessages, to: str) -> None:
         self._calls = calls
         self._cards = cards
         self._topic = thread.topic
-        self._sender = Sender(calls, thread, posts.key, to)
+        self._sender = MessageSender(calls, thread, posts.key, to)
         self._unknown = {post.index for post in posts.known if post.id is None}
         self._index = {post.id: post.index for post in posts.known if post.id}
-        self._shown: dict[str, Part] = {}  # message → what its card shows
+        self._shown: dict[str, FeishuMessage] = {}  # message → what its card shows
         self._plain: set[str] = set()  # messages that are no cards
         self._gone: dict[int, str] = {}  # index → the message that was there and is not any more
 
-    def render(self, view: View) -> list[Part]:
-        return shape.render(view)
+    def render(self, view: View) -> list[FeishuMessage]:
+        return shape.render_live(view)
 
-    def render_final(self, final: Final) -> list[Part]:
-        return shape.render_final(final, direct=not self._topic)
+    def render_final(self, final: Final) -> list[FeishuMessage]:
+        return shape.render_final_cards(final, direct=not self._topic)
 
-    def placeholder(self) -> Part:
-        return Part("…")
+    def placeholder(self) -> FeishuMessage:
+        return FeishuMessage("…")
 
-    def repeat(self, part: Part) -> Part:
+    def repeat(self, part: FeishuMessage) -> FeishuMessage:
         return part  # a `uuid` that comes again shows once
 
     async def typing(self) -> None:
@@ -90,57 +92,57 @@ class Surface:
 
     # ------------------------------------------------------------ calls
 
-    async def post(self, part: Part, index: int) -> str:
+    async def post(self, part: FeishuMessage, index: int) -> str:
         try:
-            message_id = await self._post(part, index)
-        except Unknown:
+            message_id = await self._post_message(part, index)
+        except OutcomeUnknown:
             self._unknown.add(index)
             raise
         self._index[message_id] = index
         self._shown[message_id] = part
         return message_id
 
-    async def _post(self, part: Part, index: int) -> str:
+    async def _post_message(self, part: FeishuMessage, index: int) -> str:
         """As a card; where cards are refused, as a rich message."""
         name = f"{index} {self._gone.get(index, '')}"  # a uuid twice would give the message that is gone
         try:
             return await self._post_card(part, index, name)
-        except Gone:
+        except ChatGone:
             raise
         except Refused as error:
             log.warning("feishu.card_refused reason=%s", error)
-        message_id = await self._sender.send("post", shape.post(part), f"{name} plain")
+        message_id = await self._sender.send("post", shape.rich_message(part), f"{name} plain")
         self._plain.add(message_id)
         if index in self._unknown:  # the first try may have arrived, with other words
             await self._edit_plain(message_id, replace(part, final=True))
         return message_id
 
-    async def _post_card(self, part: Part, index: int, name: str) -> str:
-        card_id = await self._cards.create(shape.card(part, self._topic))
+    async def _post_card(self, part: FeishuMessage, index: int, name: str) -> str:
+        card_id = await self._cards.create_entity(shape.card_json(part, self._topic))
         content = {"type": "card", "data": {"card_id": card_id}}
         message_id = await self._sender.send("interactive", content, name, quote=part.quote)
-        self._cards.note(message_id, card_id)
+        self._cards.remember(message_id, card_id)
         if index in self._unknown:
-            await self._adopt(message_id, card_id, part)
+            await self._adopt_earlier_post(message_id, card_id, part)
         return message_id
 
-    async def _adopt(self, message_id: str, card_id: str, part: Part) -> None:
+    async def _adopt_earlier_post(self, message_id: str, card_id: str, part: FeishuMessage) -> None:
         """The first try may have arrived: then its message is there, and shows another card."""
         try:
-            if await self._cards.find(message_id) != card_id:
-                await self._cards.replace(message_id, shape.card(part, self._topic))
+            if await self._cards.find_entity(message_id) != card_id:
+                await self._cards.replace_card(message_id, shape.card_json(part, self._topic))
         except Refused:
             with suppress(Refused):
-                await self._recall(message_id)
+                await self._recall_message(message_id)
             raise
 
-    async def edit(self, message_id: str, part: Part) -> None:
+    async def edit(self, message_id: str, part: FeishuMessage) -> None:
         if message_id in self._plain:
             await self._edit_plain(message_id, part)
             return
         try:
-            await self._change(message_id, self._shown.get(message_id), part)
-        except (TryLater, Unknown):
+            await self._change_card(message_id, self._shown.get(message_id), part)
+        except (TryLater, OutcomeUnknown):
             self._shown.pop(message_id, None)
             raise
         except Refused as error:
@@ -149,44 +151,44 @@ class Surface:
                 raise TryLater(str(error), 0.5) from None
             log.warning("feishu.card_lost message=%s reason=%s", message_id, error)
             with suppress(Refused):
-                await self._recall(message_id)
+                await self._recall_message(message_id)
             self._gone[self._index.get(message_id, 0)] = message_id
-            raise Missing(str(error)) from None
+            raise MessageMissing(str(error)) from None
         self._shown[message_id] = part
 
-    async def _change(self, message_id: str, shown: Part | None, part: Part) -> None:
+    async def _change_card(self, message_id: str, shown: FeishuMessage | None, part: FeishuMessage) -> None:
         """The least that makes a card show `part`."""
-        grown = shown and not part.final and shown.words and part.words and replace(shown, text=part.text) == part
+        grown = shown and not part.final and shown.markdown and part.markdown and replace(shown, text=part.text) == part
         if grown:
-            await self._cards.write(message_id, "text", part.words)
+            await self._cards.write_text(message_id, "text", part.markdown)
         elif shown and part.final and replace(shown, final=True) == part:
-            await self._cards.settle(message_id, shape.card(part, self._topic)["config"])
+            await self._cards.change_settings(message_id, shape.card_json(part, self._topic)["config"])
         else:
-            await self._cards.replace(message_id, shape.card(part, self._topic))
+            await self._cards.replace_card(message_id, shape.card_json(part, self._topic))
 
-    async def _edit_plain(self, message_id: str, part: Part) -> None:
+    async def _edit_plain(self, message_id: str, part: FeishuMessage) -> None:
         if not part.final:
             return  # it can be edited twenty times only
-        body = {"msg_type": "post", "content": orjson.dumps(shape.post(part)).decode()}
+        body = {"msg_type": "post", "content": orjson.dumps(shape.rich_message(part)).decode()}
         try:
             await self._calls("PUT", f"im/v1/messages/{message_id}", body)
-        except (NoScope, Gone):
+        except (ScopeMissing, ChatGone):
             raise
-        except Said as error:
+        except ApiRefusal as error:
             self._gone[self._index.get(message_id, 0)] = message_id
-            raise Missing(str(error)) from None
+            raise MessageMissing(str(error)) from None
 
     async def delete(self, message_id: str) -> None:
         self._gone[self._index.get(message_id, 0)] = message_id
         try:
-            await self._recall(message_id)
-        except Missing:
+            await self._recall_message(message_id)
+        except MessageMissing:
             raise
         except Refused:  # too old: it cannot go, but it can be emptied
-            await self._cards.replace(message_id, shape.card(Part("·", final=True), self._topic))
+            await self._cards.replace_card(message_id, shape.card_json(FeishuMessage("·", final=True), self._topic))
 
-    async def _recall(self, message_id: str) -> None:
+    async def _recall_message(self, message_id: str) -> None:
         try:
             await self._calls("DELETE", f"im/v1/messages/{message_id}")
-        except Said as error:
-            raise (Missing(str(error)) if error.code in _LOST else error) from None
+        except ApiRefusal as error:
+            raise (MessageMissing(str(error)) if error.code in _LOST_CODES else error) from None

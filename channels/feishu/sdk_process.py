@@ -23,14 +23,14 @@ import time
 import types
 from typing import Any
 
-BEAT = 1.0  # seconds between two words on how it goes
-PATIENCE = 2.5  # seconds for the answer to an event: the platform itself waits 3
-QUIET = 5.0  # seconds that a pong may be late
-CONNECT = 15.0  # seconds
-SLOWEST = 30.0  # seconds between two tries to connect
+HEARTBEAT_SECONDS = 1.0  # seconds between two words on how it goes
+ANSWER_TIMEOUT_SECONDS = 2.5  # seconds for the answer to an event: the platform itself waits 3
+PONG_TIMEOUT_SECONDS = 5.0  # seconds that a pong may be late
+CONNECT_TIMEOUT_SECONDS = 15.0  # seconds
+MAX_BACKOFF_SECONDS = 30.0  # seconds between two tries to connect
 
 
-class Pipe(asyncio.Protocol):
+class ParentPipe(asyncio.Protocol):
     """Lines of JSON, up and down. The parent's end ends this process."""
 
     def __init__(self, up: int) -> None:
@@ -39,7 +39,7 @@ class Pipe(asyncio.Protocol):
         self._numbers = itertools.count()
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
-    def tell(self, **words: object) -> None:
+    def send_line(self, **words: object) -> None:
         data = json.dumps(words).encode() + b"\n"
         try:
             while data:
@@ -47,14 +47,14 @@ class Pipe(asyncio.Protocol):
         except OSError:
             os._exit(0)  # nobody listens any more
 
-    async def ask(self, event: bytes) -> object:
+    async def ask_parent(self, event: bytes) -> object:
         """Have an event stored; gives what the platform is answered. Raises TimeoutError, and RuntimeError when it was
         not stored."""
         number = next(self._numbers)
         asked = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self.tell(number=number, event=event.decode("utf-8", "replace"))
-            async with asyncio.timeout(PATIENCE):
+            self.send_line(number=number, event=event.decode("utf-8", "replace"))
+            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 answer = await asked
         finally:
             del self._asked[number]  # an answer that comes too late finds nobody
@@ -74,7 +74,7 @@ class Pipe(asyncio.Protocol):
         os._exit(0)
 
 
-def load(whole: bool = False) -> Any:
+def load_sdk_module(whole: bool = False) -> Any:
     """The SDK's module of the long connection. It needs none of the 11,000 generated modules that the package imports
     with it, so they are left out: a tenth of a second instead of seconds, 33 MB instead of 166. Should a later version
     of the SDK not stand for that, it is imported as a `whole`."""
@@ -95,7 +95,7 @@ def load(whole: bool = False) -> Any:
     return importlib.import_module("lark_oapi.ws.client")
 
 
-def prepare(settings: dict[str, Any]) -> Any:
+def prepare_sdk(settings: dict[str, Any]) -> Any:
     """Import the SDK and teach it timeouts, the proxy and the certificates; it has no settings for them. Gives its
     module of the long connection."""
     environment = os.environ
@@ -106,13 +106,17 @@ def prepare(settings: dict[str, Any]) -> Any:
     if settings["ca_file"]:
         environment["REQUESTS_CA_BUNDLE"] = settings["ca_file"]
     requests: Any = importlib.import_module("requests")
-    requests.post = functools.partial(requests.post, timeout=CONNECT)  # deaf for days: oapi-sdk-python issue 169
-    ws = load()
+    requests.post = functools.partial(
+        requests.post, timeout=CONNECT_TIMEOUT_SECONDS
+    )  # deaf for days: oapi-sdk-python issue 169
+    ws = load_sdk_module()
     plain = ws._ws_connect_kwargs  # noqa: SLF001 — the one place where the SDK sets up its socket
 
     def options(headers: object = None) -> dict[str, Any]:
         made: dict[str, Any] = plain(headers)
-        made.update(proxy=settings["proxy"] or None, max_size=None, open_timeout=CONNECT, close_timeout=1)
+        made.update(
+            proxy=settings["proxy"] or None, max_size=None, open_timeout=CONNECT_TIMEOUT_SECONDS, close_timeout=1
+        )
         made.update(ping_interval=15, ping_timeout=10)
         if settings["domain"].startswith("https"):
             made["ssl"] = ssl.create_default_context(cafile=settings["ca_file"] or None)
@@ -122,7 +126,7 @@ def prepare(settings: dict[str, Any]) -> Any:
     return ws
 
 
-def client_class(ws: Any, pipe: Pipe) -> Any:
+def make_client_class(ws: Any, pipe: ParentPipe) -> Any:
     """The SDK's client, which also notes when the platform was heard last, and has events stored side by side."""
 
     class Client(ws.Client):  # type: ignore[misc]  # the SDK is imported by name
@@ -144,7 +148,7 @@ def client_class(ws: Any, pipe: Pipe) -> Any:
                 return
             answer = ws.Response(code=200)
             try:
-                data = await pipe.ask(payload)
+                data = await pipe.ask_parent(payload)
             except (RuntimeError, TimeoutError):
                 answer.code = 500  # it comes again
             else:
@@ -156,33 +160,33 @@ def client_class(ws: Any, pipe: Pipe) -> Any:
     return Client
 
 
-async def connection(client: Any, pipe: Pipe) -> None:
+async def run_connection(client: Any, pipe: ParentPipe) -> None:
     """One connection, until it is lost. Its tasks are cancelled by the caller."""
     await client._connect()  # noqa: SLF001 — `start()` does this and then never returns, whatever happens
     client.heard = time.monotonic()
     pings = asyncio.create_task(client._ping_loop(), name="pings")  # noqa: SLF001 — likewise
     try:
         while client._conn is not None:  # noqa: SLF001 — its loss shows nowhere else
-            pipe.tell(state="up")
-            await asyncio.sleep(BEAT)
-            if time.monotonic() - client.heard > 2 * client._ping_interval + QUIET:  # noqa: SLF001 — the server sets it
+            pipe.send_line(state="up")
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            if time.monotonic() - client.heard > 2 * client._ping_interval + PONG_TIMEOUT_SECONDS:  # noqa: SLF001 — the server sets it
                 raise TimeoutError("the connection is open, but nothing is heard")
     finally:
         pings.cancel()
     raise ConnectionError("the connection was lost")
 
 
-def told(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Why, without what a URL in the words of a library could give away (a ticket, a proxy's password)."""
     ours = type(error) in (ConnectionError, TimeoutError) or hasattr(error, "code")
     return str(error)[:300] if ours and str(error) else type(error).__name__
 
 
-async def serve(ws: Any, settings: dict[str, Any], pipe: Pipe) -> None:
+async def serve_connections(ws: Any, settings: dict[str, Any], pipe: ParentPipe) -> None:
     """Connect again and again."""
     loop = ws.loop = asyncio.get_running_loop()  # the SDK took another one when it was imported
     await loop.connect_read_pipe(lambda: pipe, sys.stdin)
-    kind, failures = client_class(ws, pipe), 0
+    kind, failures = make_client_class(ws, pipe), 0
     while True:
         client = kind(
             app_id=settings["app_id"],
@@ -193,32 +197,32 @@ async def serve(ws: Any, settings: dict[str, Any], pipe: Pipe) -> None:
         logging.disable(logging.CRITICAL)  # it logs tickets and messages
         began = time.monotonic()
         try:
-            await connection(client, pipe)
+            await run_connection(client, pipe)
         except Exception as error:  # noqa: BLE001 — the boundary of one connection: the SDK raises what it likes
-            pipe.tell(state="down", code=getattr(error, "code", 0), reason=told(error))
+            pipe.send_line(state="down", code=getattr(error, "code", 0), reason=describe_error(error))
         with contextlib.suppress(Exception):  # a dead socket may not even close
-            async with asyncio.timeout(CONNECT):
+            async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 await client._disconnect()  # noqa: SLF001 — there is no public way to hang up
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
-        failures = 0 if time.monotonic() - began > SLOWEST else failures + 1
-        end = time.monotonic() + min(SLOWEST, 0.1 * 2.0**failures) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
+        failures = 0 if time.monotonic() - began > MAX_BACKOFF_SECONDS else failures + 1
+        end = time.monotonic() + min(MAX_BACKOFF_SECONDS, 0.1 * 2.0**failures) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
         while (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, BEAT))
-            pipe.tell(state="waiting")
+            await asyncio.sleep(min(left, HEARTBEAT_SECONDS))
+            pipe.send_line(state="waiting")
 
 
 def main() -> None:
     up = os.dup(1)
     os.dup2(2, 1)  # the SDK prints its log
-    pipe = Pipe(up)
+    pipe = ParentPipe(up)
     settings = json.loads(sys.stdin.buffer.readline())
     try:
-        ws = prepare(settings)
-        pipe.tell(state="loaded")
-        asyncio.run(serve(ws, settings, pipe))
+        ws = prepare_sdk(settings)
+        pipe.send_line(state="loaded")
+        asyncio.run(serve_connections(ws, settings, pipe))
     except Exception as error:  # noqa: BLE001 — the end of this process: its parent is told why
-        pipe.tell(state="died", reason=told(error))
+        pipe.send_line(state="died", reason=describe_error(error))
         sys.exit(1)
 
 

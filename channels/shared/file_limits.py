@@ -7,32 +7,32 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from agent.conversation import Attachment
-from channels.base import OutFile, Refused
+from channels.base import OutgoingFile, Refused
 
 CHUNK = 1 << 16  # bytes
 
 
-def over(limit: int) -> Refused:
+def too_large(limit: int) -> Refused:
     """The refusal of a file that somebody sent."""
     return Refused(f"exceeds the {limit >> 20} MB download limit")
 
 
-async def within(
+async def limit_chunks(
     limit: int, attachment: Attachment, chunks: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of an attachment, whatever size was told of it. Raises Refused when they are more than `limit`."""
     if (attachment.size or 0) > limit:
-        raise over(limit)
+        raise too_large(limit)
     got = 0
     async with aclosing(chunks):
         async for chunk in chunks:
             got += len(chunk)
             if got > limit:
-                raise over(limit)
+                raise too_large(limit)
             yield chunk
 
 
-def check(file: OutFile, limit: int, platform: str, *, empty: bool = False) -> None:
+def check_outgoing_file(file: OutgoingFile, limit: int, platform: str, *, empty: bool = False) -> None:
     """Raises Refused for a file that is over the platform's limit, or empty unless it takes `empty` ones."""
     unit = 1e6 if limit % 1_000_000 == 0 else 1 << 20
     if file.size > limit:
@@ -41,6 +41,6 @@ def check(file: OutFile, limit: int, platform: str, *, empty: bool = False) -> N
         raise Refused(f"{file.name} is empty; {platform} takes no empty files")
 
 
-def plain_name(file: OutFile) -> str:
+def multipart_file_name(file: OutgoingFile) -> str:
     """The name as a part of an upload may carry it."""
     return re.sub(r'[\x00-\x1f"\\/]', "_", file.name) or "file"

@@ -9,7 +9,7 @@ import time
 from channels.base import Health, Readiness
 
 
-class Vitals:
+class ConnectionHealth:
     """The state of a connection; each change is logged once, by `log`, under the channel's `name`."""
 
     def __init__(self, name: str, log: logging.Logger) -> None:
@@ -22,10 +22,10 @@ class Vitals:
         return self._now
 
     @property
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return self._now.health is Health.READY
 
-    def became(self, health: Health, detail: str = "", *, usual: bool = False) -> None:
+    def set_health(self, health: Health, detail: str = "", *, usual: bool = False) -> None:
         """Take note of how it is. A `usual` interruption is nothing to warn of."""
         if (health, detail) == (self._now.health, self._now.detail):
             return
@@ -38,6 +38,6 @@ class Vitals:
             self._log.info("%s.%s", self._name, health)
 
 
-def pause(tries: int, most: float) -> float:
+def backoff_seconds(tries: int, most: float) -> float:
     """Seconds until the next try, with jitter, so that many bots do not come back in the same moment."""
     return min(most, 0.25 * 2.0 ** min(tries, 10)) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from channels.base import Refused
 
 
-class Closing(Protocol):
+class Closable(Protocol):
     """What is opened before its first call, and closed after its last."""
 
     async def open(self) -> None: ...
@@ -20,11 +20,11 @@ class Closing(Protocol):
 
 
 S = TypeVar("S")
-C = TypeVar("C", bound=Closing)
+C = TypeVar("C", bound=Closable)
 
 
 @asynccontextmanager
-async def opened(load: Callable[[], Callable[[S], C]], settings: S) -> AsyncIterator[C]:
+async def open_channel(load: Callable[[], Callable[[S], C]], settings: S) -> AsyncIterator[C]:
     """A channel of the class that `load` imports, in a thread: an SDK takes a while."""
     channel = (await asyncio.to_thread(load))(settings)
     await channel.open()
@@ -34,7 +34,7 @@ async def opened(load: Callable[[], Callable[[S], C]], settings: S) -> AsyncIter
         await channel.close()
 
 
-async def trust(ca_file: str) -> ssl.SSLContext:
+async def load_certificates(ca_file: str) -> ssl.SSLContext:
     """The certificates to trust: those of a PEM file, or the system's. Raises Refused."""
     try:
         return await asyncio.to_thread(ssl.create_default_context, cafile=ca_file or None)

@@ -17,12 +17,12 @@ _FENCE = re.compile(r"(?P<lead>(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*)(?P<mark>
 _FENCED = frozenset({"fence", "bullet_list_open", "ordered_list_open", "blockquote_open"})
 
 
-def utf16(text: str) -> int:
+def utf16_length(text: str) -> int:
     """The length of `text` in UTF-16 units, the measure of Telegram (core.telegram.org/api/entities)."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def split(text: str, limit: int, size: Size = len) -> list[str]:
+def split_markdown(text: str, limit: int, size: Size = len) -> list[str]:
     """Cut Markdown into chunks of at most `limit`, measured by `size` (of two texts together: the sum of both).
 
     Cuts fall between blocks where they can, else between lines, else between words. A fence that is cut is closed and
@@ -35,7 +35,7 @@ def split(text: str, limit: int, size: Size = len) -> list[str]:
     chunks: list[str] = []
     current: list[str] = []
     used = -1
-    for kind, lines in _blocks(text):
+    for kind, lines in _split_blocks(text):
         block = "\n".join(lines)
         cost = size(block) + 1
         if used + cost <= limit:
@@ -43,7 +43,7 @@ def split(text: str, limit: int, size: Size = len) -> list[str]:
             used += cost
             continue
         chunks.append("\n".join(current))
-        pieces = [block] if cost <= limit + 1 else list(_pieces(kind, lines, limit, size))
+        pieces = [block] if cost <= limit + 1 else list(_split_block(kind, lines, limit, size))
         chunks += pieces[:-1]
         current = pieces[-1:]
         used = size(current[0])
@@ -51,7 +51,7 @@ def split(text: str, limit: int, size: Size = len) -> list[str]:
     return [chunk.strip("\n") for chunk in chunks if chunk.strip()]
 
 
-def _blocks(text: str) -> Iterator[tuple[str, list[str]]]:
+def _split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
     """The top-level blocks and what is between them (blank lines, link definitions), in order: (kind, lines)."""
     lines = text.split("\n")
     at = 0
@@ -80,7 +80,7 @@ class _Fence:
         return bare.startswith(mark) and not bare.strip(mark[0])
 
 
-def _fence(line: str) -> _Fence | None:
+def _open_fence(line: str) -> _Fence | None:
     found = _FENCE.fullmatch(line)
     if not found:
         return None
@@ -88,7 +88,7 @@ def _fence(line: str) -> _Fence | None:
     return _Fence(lead + found["mark"] + found["info"].rstrip(), lead + found["mark"])
 
 
-def _pieces(kind: str, lines: list[str], limit: int, size: Size) -> Iterator[str]:
+def _split_block(kind: str, lines: list[str], limit: int, size: Size) -> Iterator[str]:
     """Cut one block that is too long by itself; at least one piece comes out."""
     head = lines[:2] if kind == "table_open" and size("\n".join(lines[:2])) < limit // 2 else []
     fence: _Fence | None = None
@@ -106,12 +106,12 @@ def _pieces(kind: str, lines: list[str], limit: int, size: Size) -> Iterator[str
             used += cost(fence.close)
             fence = None
             continue
-        opened = None if fence or kind not in _FENCED else _fence(line)
+        opened = None if fence or kind not in _FENCED else _open_fence(line)
         if opened and cost(opened.reopen, opened.close) > limit // 2:
             opened = None  # no room for the ceremony: cut plainly
         frame = cost(fence.reopen, fence.close) if fence else cost(*head)
         tail = cost(opened.close) if opened else cost(fence.close) if fence else 0
-        for part in _hard(line.rstrip() if opened else line, limit - frame, size):
+        for part in _split_line(line.rstrip() if opened else line, limit - frame, size):
             if len(piece) > bare and used + cost(part) + tail > limit:
                 if len(piece) == opener:
                     yield from ["\n".join(piece[:-1])] * (len(piece) > 1)  # the fence opens in the next piece
@@ -127,7 +127,7 @@ def _pieces(kind: str, lines: list[str], limit: int, size: Size) -> Iterator[str
         yield "\n".join(piece)
 
 
-def _hard(line: str, limit: int, size: Size) -> Iterator[str]:
+def _split_line(line: str, limit: int, size: Size) -> Iterator[str]:
     """Cut a line at spaces where possible, so that no part is over the limit. An empty line is one part."""
     while size(line) > limit:
         low, high = 1, min(len(line), limit)

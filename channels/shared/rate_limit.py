@@ -19,13 +19,13 @@ class Priority(IntEnum):
     STREAM = 2  # a look at work that goes on: the next one makes it obsolete
 
 
-SHY = (
+COOLDOWN_FACTOR = (
     0.95  # of the overall limit: the platform counts arrivals, we count departures, and a 429 costs everybody a second
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class RateLimits:
     """What a platform takes: calls a second in a chat and in all, calls a minute in a group; `burst` at once."""
 
     chat: float = 1.0
@@ -34,7 +34,7 @@ class Rates:
     overall: float = 30.0
 
 
-class Bucket:
+class TokenBucket:
     """Tokens that come back at `rate` a second up to `size`; calls of a lower priority leave some of them untouched:
     streaming ones `reserve`, first words `first`."""
 
@@ -50,7 +50,7 @@ class Bucket:
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def wait(self, priority: Priority) -> float:
+    def seconds_until_free(self, priority: Priority) -> float:
         """Seconds until such a call may go, if nobody else goes before (0: now)."""
         now = self._loop.time()
         self._tokens = min(self._size, self._tokens + (now - self._at) * self._rate)
@@ -58,60 +58,65 @@ class Bucket:
         need = 1 + self._reserves[priority] - self._tokens
         return max(self._closed_until - now, need / self._rate if need > 1e-9 else 0.0, 0.0)
 
-    def try_take(self, priority: Priority) -> bool:
+    def try_acquire(self, priority: Priority) -> bool:
         """Take a token if it can be had now."""
-        if self._waiting or self.wait(priority):
+        if self._waiting or self.seconds_until_free(priority):
             return False
         self._tokens -= 1
         return True
 
-    async def take(self, priority: Priority) -> None:
+    async def acquire(self, priority: Priority) -> None:
         """Wait for a token: by priority, then in order."""
-        if self.try_take(priority):
+        if self.try_acquire(priority):
             return
         turn = self._loop.create_future()
         heapq.heappush(self._waiting, (priority, next(self._order), turn))
-        self._serve()
+        self._serve_waiting()
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # it was granted in the same moment
-                self.give_back()
+                self.release_unused()
             raise
 
-    def give_back(self) -> None:
+    def release_unused(self) -> None:
         """A token was not used."""
         self._tokens = min(self._size, self._tokens + 1)
-        self._serve()
+        self._serve_waiting()
 
-    def close(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """No call for so long: the platform asked for it."""
         self._closed_until = max(self._closed_until, self._loop.time() + seconds)
 
-    def closed(self) -> float:
+    def paused_seconds(self) -> float:
         """Seconds until it opens again."""
         return max(0.0, self._closed_until - self._loop.time())
 
     @property
-    def idle(self) -> bool:
-        return not self._waiting and not self.closed() and not self.wait(Priority.FINAL) and self._tokens >= self._size
+    def is_idle(self) -> bool:
+        return (
+            not self._waiting
+            and not self.paused_seconds()
+            and not self.seconds_until_free(Priority.FINAL)
+            and self._tokens >= self._size
+        )
 
-    def _serve(self) -> None:
+    def _serve_waiting(self) -> None:
         if self._timer:
             self._timer.cancel()
             self._timer = None
         while self._waiting:
             priority, _, turn = self._waiting[0]
             if not turn.done():
-                if wait := self.wait(priority):
-                    self._timer = self._loop.call_later(max(wait, 0.001), self._serve)
+                if wait := self.seconds_until_free(priority):
+                    self._timer = self._loop.call_later(max(wait, 0.001), self._serve_waiting)
                     return
                 self._tokens -= 1
                 turn.set_result(None)
             heapq.heappop(self._waiting)
 
 
-class Budget:
+class RateLimiter:
     """The buckets of one platform account: one per chat, one for all. Finals go before first words before streams.
 
     In a chat a streaming call leaves one token, so that the final never waits. Overall streaming and first words
@@ -120,73 +125,73 @@ class Budget:
 
     PATIENCE = 2.0  # seconds a final waits for a closed chat before it says TryLater
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: RateLimits) -> None:
         self._rates = rates
-        most = max(1.0, rates.overall * SHY)
+        most = max(1.0, rates.overall * COOLDOWN_FACTOR)
         spare = most - 1
-        self._all = Bucket(rates.overall * SHY, most, min(0.85 * most, spare), min(0.75 * most, spare))
-        self._chats: dict[str, Bucket] = {}
+        self._all = TokenBucket(rates.overall * COOLDOWN_FACTOR, most, min(0.85 * most, spare), min(0.75 * most, spare))
+        self._chats: dict[str, TokenBucket] = {}
         self._crowd = 4096  # so many chats before the idle ones are forgotten
 
-    async def take(self, chat: str, priority: Priority, *, group: bool = False) -> None:
+    async def acquire(self, chat: str, priority: Priority, *, group: bool = False) -> None:
         """Wait until a call into `chat` is due. Raises TryLater for a final when the platform closed the chat."""
-        bucket = self._bucket(chat, group)
-        if priority is Priority.FINAL and (left := bucket.closed()) > self.PATIENCE:
+        bucket = self._chat_bucket(chat, group)
+        if priority is Priority.FINAL and (left := bucket.paused_seconds()) > self.PATIENCE:
             raise TryLater("the platform asked to wait", left)
-        await bucket.take(priority)
+        await bucket.acquire(priority)
         try:
-            await self._all.take(priority)
+            await self._all.acquire(priority)
         except asyncio.CancelledError:
-            bucket.give_back()
+            bucket.release_unused()
             raise
 
-    def try_take(self, chat: str, priority: Priority, *, group: bool = False) -> bool:
+    def try_acquire(self, chat: str, priority: Priority, *, group: bool = False) -> bool:
         """Take what `take` would give without waiting, or nothing."""
-        bucket = self._bucket(chat, group)
-        if not bucket.try_take(priority):
+        bucket = self._chat_bucket(chat, group)
+        if not bucket.try_acquire(priority):
             return False
-        if self._all.try_take(priority):
+        if self._all.try_acquire(priority):
             return True
-        bucket.give_back()
+        bucket.release_unused()
         return False
 
-    def give_back(self, chat: str) -> None:
+    def release_unused(self, chat: str) -> None:
         """The call was not needed."""
         if bucket := self._chats.get(chat):
-            bucket.give_back()
-        self._all.give_back()
+            bucket.release_unused()
+        self._all.release_unused()
 
-    def close(self, chat: str, seconds: float, *, group: bool = False) -> None:
+    def pause_chat(self, chat: str, seconds: float, *, group: bool = False) -> None:
         """The platform asked to leave this chat alone for so long; other chats go on."""
-        self._bucket(chat, group).close(seconds)
+        self._chat_bucket(chat, group).pause(seconds)
 
-    def _bucket(self, chat: str, group: bool) -> Bucket:
+    def _chat_bucket(self, chat: str, group: bool) -> TokenBucket:
         if bucket := self._chats.get(chat):
             return bucket
         if len(self._chats) >= self._crowd:
-            self._chats = {key: known for key, known in self._chats.items() if not known.idle}
+            self._chats = {key: known for key, known in self._chats.items() if not known.is_idle}
             self._crowd = max(4096, 2 * len(self._chats))
         burst = self._rates.burst
         # A full bucket and a minute's refill together are the group's limit: no minute ever sees more.
         rate = min(self._rates.chat, max(self._rates.group_minute - burst, 1) / 60) if group else self._rates.chat
-        self._chats[chat] = Bucket(rate, burst, min(1, burst - 1))
+        self._chats[chat] = TokenBucket(rate, burst, min(1, burst - 1))
         return self._chats[chat]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RateLimitScope:
     """Where a reply's calls go, for the budget; `idempotent`: a repeated post shows once, so it needs no mark."""
 
-    budget: Budget
+    budget: RateLimiter
     chat: str
     group: bool = False
     idempotent: bool = False
 
-    async def take(self, priority: Priority) -> None:
-        await self.budget.take(self.chat, priority, group=self.group)
+    async def acquire(self, priority: Priority) -> None:
+        await self.budget.acquire(self.chat, priority, group=self.group)
 
-    def try_take(self, priority: Priority) -> bool:
-        return self.budget.try_take(self.chat, priority, group=self.group)
+    def try_acquire(self, priority: Priority) -> bool:
+        return self.budget.try_acquire(self.chat, priority, group=self.group)
 
-    def close(self, seconds: float) -> None:
-        self.budget.close(self.chat, seconds, group=self.group)
+    def pause(self, seconds: float) -> None:
+        self.budget.pause_chat(self.chat, seconds, group=self.group)

@@ -12,23 +12,23 @@ NOT_STORED = (
 )
 NOT_YOURS = "This is not yours to answer."
 ANSWERED = "This is answered already."
-REPEAT = "↻ Possibly a repeat:"  # before what may be shown twice
+REPEAT_MARK = "↻ Possibly a repeat:"  # before what may be shown twice
 _STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
 _ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
 
 
-def short(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """On one line of at most so many characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def work(view: View, steps: int) -> list[str]:
+def progress_lines(view: View, steps: int) -> list[str]:
     """Plan and latest steps, a line each."""
-    return [*_plan(view.plan), *_steps(list(view.steps.values()), steps)]
+    return [*_plan_lines(view.plan), *_step_lines(list(view.steps.values()), steps)]
 
 
-def hint(ask: Ask, *, fits: bool, label: int) -> str:
+def question_hint(ask: Ask, *, fits: bool, label: int) -> str:
     """What has to be said in words besides the buttons, which hold `label` characters each: options that do not `fit`
     into buttons or are cut there, and whether words will do."""
     lines = []
@@ -41,13 +41,13 @@ def hint(ask: Ask, *, fits: bool, label: int) -> str:
     return "\n".join(lines).strip()
 
 
-def _plan(plan: Plan | None) -> list[str]:
-    return [f"{_ITEM[item.state]} {short(item.title, 100)}" for item in plan.items[:15]] if plan else []
+def _plan_lines(plan: Plan | None) -> list[str]:
+    return [f"{_ITEM[item.state]} {shorten(item.title, 100)}" for item in plan.items[:15]] if plan else []
 
 
-def _steps(steps: Sequence[Step], most: int) -> list[str]:
+def _step_lines(steps: Sequence[Step], most: int) -> list[str]:
     lines = [
-        f"{_STEP[step.state]} {short(step.title, 80)}" + (f": {short(step.detail, 80)}" if step.detail else "")
+        f"{_STEP[step.state]} {shorten(step.title, 80)}" + (f": {shorten(step.detail, 80)}" if step.detail else "")
         for step in steps[-most:]
     ]
     return [f"… {len(steps) - most} earlier", *lines] if len(steps) > most else lines

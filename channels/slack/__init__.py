@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel
-from channels.shared.lifecycle import opened
-from channels.slack.manifest import manifest
+from channels.shared.lifecycle import open_channel
+from channels.slack.manifest import app_manifest
 
 if TYPE_CHECKING:
-    from channels.slack.channel import Slack
+    from channels.slack.channel import SlackChannel
 
-__all__ = ["Pair", "Settings", "connect", "manifest", "probe"]
+__all__ = ["Settings", "SlackSettings", "WorkspaceTokens", "app_manifest", "connect", "probe"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class WorkspaceTokens:
     """The tokens of one more workspace. An app that is installed in several has one app token for all of them."""
 
     bot_token: Secret = field(metadata={"help": "the bot's token in that workspace (xoxb-…)"})
@@ -30,12 +30,12 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SlackSettings:
     """`channels.slack` in config.yaml."""
 
     bot_token: Secret = field(metadata={"help": "the bot's token (xoxb-…) from OAuth & Permissions"})
     app_token: Secret = field(metadata={"help": "the app-level token (xapp-…) with the scope connections:write"})
-    workspaces: tuple[Pair, ...] = field(
+    workspaces: tuple[WorkspaceTokens, ...] = field(
         default=(), metadata={"help": "more workspaces: a list of {bot_token, app_token}"}
     )
     base_url: str = field(default="https://slack.com/api/", metadata={"help": "the Web API's URL"})
@@ -54,22 +54,25 @@ class Settings:
     )
 
     @property
-    def pairs(self) -> tuple[Pair, ...]:
-        return (Pair(self.bot_token, self.app_token), *self.workspaces)
+    def pairs(self) -> tuple[WorkspaceTokens, ...]:
+        return (WorkspaceTokens(self.bot_token, self.app_token), *self.workspaces)
 
 
-def _load() -> type[Slack]:
-    from channels.slack.channel import Slack
-
-    return Slack
+Settings = SlackSettings  # the name under which the configuration finds them
 
 
-def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
+def _load_channel_class() -> type[SlackChannel]:
+    from channels.slack.channel import SlackChannel
+
+    return SlackChannel
+
+
+def connect(settings: SlackSettings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying."""
-    return opened(_load, settings)
+    return open_channel(_load_channel_class, settings)
 
 
-async def probe(settings: Settings) -> str:
+async def probe(settings: SlackSettings) -> str:
     """One look at every workspace: tokens, scopes, the socket. Raises Refused with what to do."""
-    async with opened(_load, settings) as channel:
-        return await channel.look()
+    async with open_channel(_load_channel_class, settings) as channel:
+        return await channel.probe_accounts()

@@ -11,14 +11,14 @@ from typing import Any
 import orjson
 
 from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
-from channels.base import command_text
-from channels.slack.manifest import SHORTCUT
+from channels.base import parse_command_text
+from channels.slack.manifest import MESSAGE_SHORTCUT
 
 Json = dict[str, Any]  # a payload: its shape is Slack's
 
 NAME = "slack"
-ASK = "ask:"  # a block with an answer's buttons is called so, and then the question's id
-ABOUT = "What about this?"  # what the message shortcut asks
+QUESTION_PREFIX = "ask:"  # a block with an answer's buttons is called so, and then the question's id
+SHORTCUT_QUESTION = "What about this?"  # what the message shortcut asks
 
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "bot_message", "me_message"})
 _MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^<>]*)?>")
@@ -27,7 +27,7 @@ _ENTITIES = re.compile(r"&(lt|gt|amp);")
 
 
 @dataclass(frozen=True, slots=True)
-class Me:
+class SlackAccount:
     """The app's own account in a workspace."""
 
     team: str
@@ -37,7 +37,7 @@ class Me:
     workspace: str
 
 
-def teams(payload: Json) -> Iterator[str]:
+def candidate_workspaces(payload: Json) -> Iterator[str]:
     """The workspaces that a payload may be meant for, the likeliest first: in a shared channel the event names where
     it happened, its authorizations where the app is installed."""
     for entry in payload.get("authorizations") or ():
@@ -48,40 +48,40 @@ def teams(payload: Json) -> Iterator[str]:
     yield str((payload.get("user") or {}).get("team_id") or "")
 
 
-def read(payload: Json, me: Me) -> Message | Unreadable | None:
+def parse_payload(payload: Json, me: SlackAccount) -> Message | Unreadable | None:
     """One payload of an envelope. None: nothing that concerns us."""
     try:
         if "event" in payload:
-            return event(payload["event"], me, str(payload.get("event_id", "")))
+            return parse_event(payload["event"], me, str(payload.get("event_id", "")))
         if "command" in payload:
-            return _slash(payload, me)
+            return _parse_slash_command(payload, me)
         if payload.get("type") == "block_actions":
-            return _click(payload, me)
-        if payload.get("type") == "message_action" and payload.get("callback_id") == SHORTCUT:
-            return _shortcut(payload, me)
+            return _parse_click(payload, me)
+        if payload.get("type") == "message_action" and payload.get("callback_id") == MESSAGE_SHORTCUT:
+            return _parse_shortcut(payload, me)
     except Exception as error:  # noqa: BLE001 — the boundary of one payload: its shape is not ours, others must go on
         unique = payload.get("event_id") or payload.get("trigger_id")
         return Unreadable(NAME, f"{NAME}:{me.team}:{unique}", orjson.dumps(payload), f"{type(error).__name__}: {error}")
     return None
 
 
-def event(raw: Json, me: Me, event_id: str = "") -> Message | None:
+def parse_event(raw: Json, me: SlackAccount, event_id: str = "") -> Message | None:
     """One event, or a message of the history."""
     match raw["type"], raw.get("subtype", ""):
         case ("app_mention", _) | ("message", "" | "file_share" | "thread_broadcast" | "bot_message" | "me_message"):
-            return _heard(_message(raw, me))
+            return _drop_unaddressed(_parse_message(raw, me))
         case "message", "message_changed":
-            return _edit(raw, me)
+            return _parse_edit(raw, me)
         case "message", "message_deleted":
-            return _delete(raw, me)
+            return _parse_delete(raw, me)
         case "reaction_added", _:
-            return _reaction(raw, me)
+            return _parse_reaction(raw, me)
         case "agent_session_stopped", _:
-            return _stopped(raw, me, event_id)
+            return _parse_stop_button(raw, me, event_id)
     return None
 
 
-def key(me: Me, channel: str, ts: str) -> str:
+def message_key(me: SlackAccount, channel: str, ts: str) -> str:
     """A message's key: `app_mention` and `message` tell the same one."""
     return f"{NAME}:{me.team}:{channel}:{ts}"
 
@@ -89,25 +89,25 @@ def key(me: Me, channel: str, ts: str) -> str:
 # ---------------------------------------------------------------- kinds
 
 
-def _message(raw: Json, me: Me) -> Message | None:
-    author = _author(raw, me)
+def _parse_message(raw: Json, me: SlackAccount) -> Message | None:
+    author = _author_of(raw, me)
     if author is None:
         return None
     channel, ts, root = raw["channel"], raw["ts"], raw.get("thread_ts") or ""
     root = "" if root == ts else root  # a message with replies under it names itself
-    private = _private(raw)
-    text, mentioned, others = words(raw.get("text") or "", me)
-    files, links = _files(raw, me)
-    quotes = _quotes(raw)
+    private = _is_private(raw)
+    text, mentioned, others = readable_text(raw.get("text") or "", me)
+    files, links = _attachments_of(raw, me)
+    quotes = _quotes_of(raw)
     text = "\n".join([*([text] if text else []), *links])
     kind, noun = Kind.CHAT, ""
-    if (command := command_text(text, me.name)) is not None:
+    if (command := parse_command_text(text, me.name)) is not None:
         kind, text = Kind.COMMAND, command
     elif not (text or files or quotes or mentioned or raw.get("type") == "app_mention"):
         kind, noun = Kind.UNSUPPORTED, "a message without text"
     return Message(
         thread=Thread(NAME, me.team, channel, root if private else root or ts),
-        key=key(me, channel, ts),
+        key=message_key(me, channel, ts),
         id=ts,
         author=author,
         text=text or noun,
@@ -121,19 +121,19 @@ def _message(raw: Json, me: Me) -> Message | None:
     )
 
 
-def _heard(message: Message | None) -> Message | None:
+def _drop_unaddressed(message: Message | None) -> Message | None:
     """Without what people say to each other."""
     return message if message and (message.addressed or message.follow_up) else None
 
 
-def _edit(raw: Json, me: Me) -> Message | None:
+def _parse_edit(raw: Json, me: SlackAccount) -> Message | None:
     inner, before = raw["message"], raw.get("previous_message") or {}
     if inner.get("subtype") == "tombstone":  # deleted, but with replies under it
-        return _delete({**raw, "deleted_ts": inner["ts"]}, me)
+        return _parse_delete({**raw, "deleted_ts": inner["ts"]}, me)
     if inner.get("subtype", "") not in _SUBTYPES or inner.get("text") == before.get("text"):
         return None  # a preview was added, a thread grew
     shared: Json = {name: raw[name] for name in ("channel", "channel_type") if name in raw}
-    message = _message({**inner, **shared, "type": "message"}, me)
+    message = _parse_message({**inner, **shared, "type": "message"}, me)
     if message is None or message.kind is Kind.UNSUPPORTED:
         return None
     changed = (inner.get("edited") or {}).get("ts") or raw["ts"]
@@ -142,31 +142,31 @@ def _edit(raw: Json, me: Me) -> Message | None:
     )
 
 
-def _delete(raw: Json, me: Me) -> Message | None:
+def _parse_delete(raw: Json, me: SlackAccount) -> Message | None:
     before = {"type": "message", "user": "", **(raw.get("previous_message") or {}), "ts": raw["deleted_ts"]}
-    message = _message({**before, "channel": raw["channel"], "channel_type": raw.get("channel_type")}, me)
+    message = _parse_message({**before, "channel": raw["channel"], "channel_type": raw.get("channel_type")}, me)
     if message is None:
         return None
     return replace(message, kind=Kind.DELETE, target=message.key, key=f"{message.key}:delete", text="", quotes=())
 
 
-def _reaction(raw: Json, me: Me) -> Message | None:
+def _parse_reaction(raw: Json, me: SlackAccount) -> Message | None:
     """❌ on the bot's message."""
     item = raw.get("item") or {}
     if raw.get("reaction") != "x" or raw.get("item_user") != me.user or item.get("type") != "message":
         return None
-    unique = f"{key(me, item['channel'], item['ts'])}:x:{raw['user']}:{raw['event_ts']}"
-    return _stop(raw, me, unique, Thread(NAME, me.team, item["channel"], ANYWHERE), item["ts"])
+    unique = f"{message_key(me, item['channel'], item['ts'])}:x:{raw['user']}:{raw['event_ts']}"
+    return _make_stop(raw, me, unique, Thread(NAME, me.team, item["channel"], ANYWHERE), item["ts"])
 
 
-def _stopped(raw: Json, me: Me, event_id: str) -> Message | None:
+def _parse_stop_button(raw: Json, me: SlackAccount, event_id: str) -> Message | None:
     """The native stop button (docs.slack.dev/reference/events/agent_session_stopped)."""
     streams = raw.get("streaming_message_ts") or [""]
     thread = Thread(NAME, me.team, raw["channel"], raw.get("thread_ts") or ANYWHERE)
-    return _stop(raw, me, f"{NAME}:{me.team}:stop:{event_id}", thread, streams[0])
+    return _make_stop(raw, me, f"{NAME}:{me.team}:stop:{event_id}", thread, streams[0])
 
 
-def _stop(raw: Json, me: Me, unique: str, thread: Thread, on: str) -> Message:
+def _make_stop(raw: Json, me: SlackAccount, unique: str, thread: Thread, on: str) -> Message:
     return Message(
         thread=thread,
         key=unique,
@@ -182,7 +182,7 @@ def _stop(raw: Json, me: Me, unique: str, thread: Thread, on: str) -> Message:
     )
 
 
-def _slash(payload: Json, me: Me) -> Message:
+def _parse_slash_command(payload: Json, me: SlackAccount) -> Message:
     """`/fawn status`: Slack allows it outside of threads only, and gives the words as they are."""
     words_ = str(payload.get("text") or "").strip().lstrip("/!") or "help"
     unique = f"{NAME}:{me.team}:{payload['trigger_id']}"
@@ -195,46 +195,46 @@ def _slash(payload: Json, me: Me) -> Message:
         text=f"{name.lower()} {rest.strip()}".strip(),
         time=time.time(),
         kind=Kind.COMMAND,
-        private=_private({"channel": payload["channel_id"]}),
+        private=_is_private({"channel": payload["channel_id"]}),
     )
 
 
-def _click(payload: Json, me: Me) -> Message | None:
+def _parse_click(payload: Json, me: SlackAccount) -> Message | None:
     """A pressed button or a chosen option of ours: its value is the option in full."""
     action, where = payload["actions"][0], payload["container"]  # a message for one person is not told in full
-    if not action.get("block_id", "").startswith(ASK):
+    if not action.get("block_id", "").startswith(QUESTION_PREFIX):
         return None
     channel, ts, root = payload["channel"]["id"], where["message_ts"], where.get("thread_ts") or ""
-    private = _private({"channel": channel})
+    private = _is_private({"channel": channel})
     return Message(
         thread=Thread(NAME, me.team, channel, root or ("" if private else ANYWHERE)),
-        key=f"{key(me, channel, ts)}:click:{action['action_ts']}",
+        key=f"{message_key(me, channel, ts)}:click:{action['action_ts']}",
         id=ts,
         author=Author(payload["user"]["id"], payload["user"].get("name") or payload["user"]["id"]),
         text=(action.get("selected_option") or action)["value"],
         time=float(action["action_ts"]),
         kind=Kind.CLICK,
-        target=action["block_id"].removeprefix(ASK),
+        target=action["block_id"].removeprefix(QUESTION_PREFIX),
         private=private,
         to_bot=True,
         reply_to=ts,
     )
 
 
-def _shortcut(payload: Json, me: Me) -> Message:
+def _parse_shortcut(payload: Json, me: SlackAccount) -> Message:
     """ "Ask Fawn about this": the message is quoted in a question in its own thread."""
     about, channel = payload["message"], payload["channel"]["id"]
-    private = _private({"channel": channel})
+    private = _is_private({"channel": channel})
     ts, root = about["ts"], about.get("thread_ts") or ""
-    said, _, _ = words(about.get("text") or "", me)
-    files, links = _files(about, me)
-    quoted = "\n".join([*([said] if said else []), *links, *(quote.text for quote in _quotes(about))])
+    said, _, _ = readable_text(about.get("text") or "", me)
+    files, links = _attachments_of(about, me)
+    quoted = "\n".join([*([said] if said else []), *links, *(quote.text for quote in _quotes_of(about))])
     return Message(
         thread=Thread(NAME, me.team, channel, root if private else root or ts),
         key=f"{NAME}:{me.team}:{payload['trigger_id']}",
         id=ts,
         author=Author(payload["user"]["id"], payload["user"].get("name") or payload["user"]["id"]),
-        text=ABOUT,
+        text=SHORTCUT_QUESTION,
         time=float(payload["action_ts"]),
         attachments=files,
         quotes=(Quote(about.get("user") or about.get("username") or "somebody", quoted),) if quoted else (),
@@ -245,7 +245,7 @@ def _shortcut(payload: Json, me: Me) -> Message:
 # ---------------------------------------------------------------- parts
 
 
-def words(text: str, me: Me) -> tuple[str, bool, bool]:
+def readable_text(text: str, me: SlackAccount) -> tuple[str, bool, bool]:
     """The text as people read it, without the mention of the bot: whether that was there, whether others are mentioned.
 
     Mentions of others stay as Slack writes them.
@@ -253,12 +253,12 @@ def words(text: str, me: Me) -> tuple[str, bool, bool]:
     people = {found[1] for found in _MENTION.finditer(text)}
     text = _MENTION.sub(lambda found: "\0" if found[1] == me.user else found[0], text)
     text = re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text)
-    text = _TOKEN.sub(_readable, text)
+    text = _TOKEN.sub(_readable_token, text)
     text = _ENTITIES.sub(lambda found: {"lt": "<", "gt": ">", "amp": "&"}[found[1]], text)
     return text.strip(), me.user in people, bool(people - {me.user})
 
 
-def _readable(token: re.Match[str]) -> str:
+def _readable_token(token: re.Match[str]) -> str:
     """A token in angle brackets (docs.slack.dev/messaging/formatting-message-text#advanced) in words."""
     target, _, label = token[1].partition("|")
     match target[:1]:
@@ -272,11 +272,11 @@ def _readable(token: re.Match[str]) -> str:
     return bare if not label or label in (bare, target) else f"{label} ({bare})"
 
 
-def _private(raw: Json) -> bool:
+def _is_private(raw: Json) -> bool:
     return raw.get("channel_type") == "im" or str(raw["channel"]).startswith("D")
 
 
-def _author(raw: Json, me: Me) -> Author | None:
+def _author_of(raw: Json, me: SlackAccount) -> Author | None:
     """Who wrote it, None for ourselves; more of a person is known when Slack was asked."""
     user, bot = raw.get("user") or "", raw.get("bot_id") or ""
     if user == me.user or bot == me.bot:
@@ -287,7 +287,7 @@ def _author(raw: Json, me: Me) -> Author | None:
     return Author(user, user)
 
 
-def _files(raw: Json, me: Me) -> tuple[tuple[Attachment, ...], list[str]]:
+def _attachments_of(raw: Json, me: SlackAccount) -> tuple[tuple[Attachment, ...], list[str]]:
     """The files of a message, and links to those that are elsewhere. `ref` is "team/file id"."""
     files, links = [], []
     for file in raw.get("files") or ():
@@ -304,10 +304,10 @@ def _files(raw: Json, me: Me) -> tuple[tuple[Attachment, ...], list[str]]:
     return tuple(files), links
 
 
-def _quotes(raw: Json) -> tuple[Quote, ...]:
+def _quotes_of(raw: Json) -> tuple[Quote, ...]:
     """Messages that were shared into this one, or that it links to."""
     return tuple(
-        Quote(shared.get("author_name") or "somebody", _TOKEN.sub(_readable, shared["text"]), "forward")
+        Quote(shared.get("author_name") or "somebody", _TOKEN.sub(_readable_token, shared["text"]), "forward")
         for shared in raw.get("attachments") or ()
         if (shared.get("is_share") or shared.get("is_msg_unfurl")) and shared.get("text")
     )

@@ -9,34 +9,36 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from agent.conversation import Message, Quote
-from channels.base import ChannelError, Heard, Past, Refused, TryLater
+from channels.base import CatchUpSource, ChannelError, LastEvent, Refused, TryLater
 from channels.slack.api import Json
-from channels.slack.events import Me, event, words
-from channels.slack.workspace import Team
+from channels.slack.events import SlackAccount, parse_event, readable_text
+from channels.slack.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-KINDS = "public_channel,private_channel,mpim,im"
-CHATS = 5000  # conversations at most
-PAGES = 1000  # messages of a thread at most, to find the last ones
+CONVERSATION_TYPES = "public_channel,private_channel,mpim,im"
+MAX_CHATS = 5000  # conversations at most
+MAX_PAGES = 1000  # messages of a thread at most, to find the last ones
 
 
-async def missed(team: Team, heard: Sequence[Heard], past: Past) -> AsyncIterator[Message]:
+async def missed_messages(team: Workspace, heard: Sequence[LastEvent], past: CatchUpSource) -> AsyncIterator[Message]:
     """What may matter of what was written since, chat by chat, oldest first. Waits when Slack asks for it.
 
     A thread is looked at when it was in use lately, or when the message it hangs on was written meanwhile.
     """
-    me = await team.hello()
+    me = await team.identify()
     earliest = time.time() - 3600 * past.hours
     latest = max((entry.time for entry in heard), default=0.0)
     if not latest or not past.hours:
         return
     chats = {entry.chat: entry.time for entry in heard if not entry.topic}
-    for chat in await _all(team, "users.conversations", "channels", CHATS, types=KINDS, exclude_archived=True):
+    for chat in await _list_patiently(
+        team, "users.conversations", "channels", MAX_CHATS, types=CONVERSATION_TYPES, exclude_archived=True
+    ):
         since = max(earliest, chats.get(chat["id"], latest))
         threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat["id"] and h.topic}
         try:
-            found = await _chat(team, me, chat["id"], since, threads, past.most)
+            found = await _missed_in_chat(team, me, chat["id"], since, threads, past.most)
         except Refused as error:
             log.info("slack.not_caught_up chat=%s reason=%s", chat["id"], error)
             continue
@@ -44,45 +46,49 @@ async def missed(team: Team, heard: Sequence[Heard], past: Past) -> AsyncIterato
             yield message
 
 
-async def _chat(team: Team, me: Me, chat: str, since: float, threads: dict[str, float], most: int) -> list[Message]:
+async def _missed_in_chat(
+    team: Workspace, me: SlackAccount, chat: str, since: float, threads: dict[str, float], most: int
+) -> list[Message]:
     """One conversation's messages after `since`, and its threads' after their own times."""
-    entries = await _all(team, "conversations.history", "messages", most, channel=chat, oldest=f"{since:.6f}")
+    entries = await _list_patiently(
+        team, "conversations.history", "messages", most, channel=chat, oldest=f"{since:.6f}"
+    )
     for entry in entries:
         if float(entry.get("latest_reply") or 0) > since:
             threads.setdefault(entry["ts"], since)
     for root, after in threads.items():
         try:
             since_then = {"channel": chat, "ts": root, "oldest": f"{after:.6f}"}
-            replies = await _all(team, "conversations.replies", "messages", most, **since_then)
+            replies = await _list_patiently(team, "conversations.replies", "messages", most, **since_then)
         except Refused as error:  # deleted meanwhile
             log.debug("slack.no_thread chat=%s thread=%s reason=%s", chat, root, error)
             continue
         entries += [entry for entry in replies if entry["ts"] != root]
-    messages = [event({"channel": chat, **entry}, me) for entry in entries]
+    messages = [parse_event({"channel": chat, **entry}, me) for entry in entries]
     found = sorted((message for message in messages if message), key=lambda message: message.time)
     return found[-most:]
 
 
-async def _all(team: Team, method: str, field: str, most: int, **where: Any) -> list[Json]:
+async def _list_patiently(team: Workspace, method: str, field: str, most: int, **where: Any) -> list[Json]:
     """Every entry of a list, waiting as long as Slack asks. Raises Refused."""
     while True:
         try:
-            return [entry async for page in team.calls.pages(method, field, most, **where) for entry in page]
+            return [entry async for page in team.calls.list_all(method, field, most, **where) for entry in page]
         except Refused:
             raise
         except ChannelError as error:
             await asyncio.sleep(error.after if isinstance(error, TryLater) else 1.0)
 
 
-async def earlier(team: Team, message: Message, most: int) -> list[Quote]:
+async def earlier_messages(team: Workspace, message: Message, most: int) -> list[Quote]:
     """The last `most` messages that stood in its thread before it, not counting our own. Raises ChannelError."""
     if message.private or most < 1 or message.id == message.thread.topic:
         return []
-    me, entries = await team.hello(), list[Json]()
-    async for page in team.calls.pages(
+    me, entries = await team.identify(), list[Json]()
+    async for page in team.calls.list_all(
         "conversations.replies",
         "messages",
-        PAGES,
+        MAX_PAGES,
         channel=message.thread.chat,
         ts=message.thread.topic,
         latest=message.id,
@@ -90,10 +96,10 @@ async def earlier(team: Team, message: Message, most: int) -> list[Quote]:
         entries = [*entries, *(e for e in page if e.get("bot_id") != me.bot and e["ts"] != message.id)][-most:]
     quotes = []
     for entry in entries:
-        text, _, _ = words(entry.get("text") or "", me)
+        text, _, _ = readable_text(entry.get("text") or "", me)
         files = ", ".join(file.get("name") or "a file" for file in entry.get("files") or ())
         if said := "\n".join(piece for piece in (text, files and f"[{files}]") if piece):
-            person = await team.people.find(entry.get("user") or "", me.team)
+            person = await team.people.find_person(entry.get("user") or "", me.team)
             name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
-            quotes.append(Quote(name, await team.readable(said, me.team), "earlier"))
+            quotes.append(Quote(name, await team.with_names(said, me.team), "earlier"))
     return quotes

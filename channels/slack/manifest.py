@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-COMMAND = "/fawn"
-SHORTCUT = "ask_fawn"  # the callback id of the message shortcut
+SLASH_COMMAND = "/fawn"
+MESSAGE_SHORTCUT = "ask_fawn"  # the callback id of the message shortcut
 
 SCOPES = {  # what each is for
     "app_mentions:read": "hear mentions",
@@ -28,10 +28,10 @@ SCOPES = {  # what each is for
     "reactions:write": "👀 says that a message was seen",
     "users:read": "names, guests",
 }
-NEEDED = frozenset(  # without these it makes no sense
+REQUIRED_SCOPES = frozenset(  # without these it makes no sense
     ["app_mentions:read", "channels:history", "chat:write", "files:read", "files:write", "im:history", "users:read"]
 )
-EVENTS = (
+BOT_EVENTS = (
     "agent_session_stopped",
     "app_mention",
     "message.channels",
@@ -42,7 +42,7 @@ EVENTS = (
 )
 
 
-def manifest(name: str = "Fawn") -> str:
+def app_manifest(name: str = "Fawn") -> str:
     """The manifest (docs.slack.dev/reference/app-manifest) of an app called `name`."""
     made = {
         "display_information": {"name": name, "description": "Answers, works in a sandbox, sends files back"},
@@ -62,7 +62,7 @@ def manifest(name: str = "Fawn") -> str:
             },
             "slash_commands": [
                 {
-                    "command": COMMAND,
+                    "command": SLASH_COMMAND,
                     "description": "Commands of the bot",
                     "usage_hint": "help | status | stop | new",
                     "should_escape": False,
@@ -72,14 +72,14 @@ def manifest(name: str = "Fawn") -> str:
                 {
                     "name": f"Ask {name} about this",
                     "type": "message",
-                    "callback_id": SHORTCUT,
+                    "callback_id": MESSAGE_SHORTCUT,
                     "description": "Begins a thread about this message",
                 }
             ],
         },
         "oauth_config": {"scopes": {"bot": sorted(SCOPES)}},
         "settings": {
-            "event_subscriptions": {"bot_events": list(EVENTS)},
+            "event_subscriptions": {"bot_events": list(BOT_EVENTS)},
             "interactivity": {"is_enabled": True},
             "org_deploy_enabled": False,
             "socket_mode_enabled": True,

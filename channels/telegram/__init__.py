@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
 from channels.base import Channel, Refused
-from channels.shared.lifecycle import opened
+from channels.shared.lifecycle import open_channel
 
 if TYPE_CHECKING:
-    from channels.telegram.channel import Telegram
+    from channels.telegram.channel import TelegramChannel
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TelegramSettings:
     """`channels.telegram` in config.yaml."""
 
     token: Secret = field(metadata={"help": "the bot's token from @BotFather"})
@@ -43,32 +43,35 @@ class Settings:
     overall: float = field(default=30.0, metadata={"help": "calls a second into all chats together", "least": 1})
 
 
-def connect(settings: Settings) -> AbstractAsyncContextManager[Channel]:
+Settings = TelegramSettings  # the name under which the configuration finds them
+
+
+def connect(settings: TelegramSettings) -> AbstractAsyncContextManager[Channel]:
     """The channel. It opens no connection yet: `listen` does, and keeps trying. Raises Refused for a proxy of a kind
     that it cannot use."""
-    _check(settings)
+    _check_settings(settings)
 
-    def load() -> type[Telegram]:
-        from channels.telegram.channel import Telegram
+    def load() -> type[TelegramChannel]:
+        from channels.telegram.channel import TelegramChannel
 
-        return Telegram
+        return TelegramChannel
 
-    return opened(load, settings)
+    return open_channel(load, settings)
 
 
-async def probe(settings: Settings) -> str:
+async def probe(settings: TelegramSettings) -> str:
     """One look at the account: a sentence, or Refused with what to do."""
-    _check(settings)
+    _check_settings(settings)
 
-    def load() -> Callable[[Settings], Awaitable[str]]:
-        from channels.telegram.probe import look
+    def load() -> Callable[[TelegramSettings], Awaitable[str]]:
+        from channels.telegram.probe import probe_account
 
-        return look
+        return probe_account
 
     return await (await asyncio.to_thread(load))(settings)
 
 
-def _check(settings: Settings) -> None:
+def _check_settings(settings: TelegramSettings) -> None:
     if settings.proxy and not settings.proxy.lower().startswith(("http://", "https://")):
         kind = settings.proxy.partition("://")[0] if "://" in settings.proxy else "unnamed"
         raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")

@@ -9,26 +9,29 @@ import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from agent.conversation import Thread
-from channels.base import ChannelError, Gone, Refused, TryLater, Unknown
-from channels.shared.reply_writer import Missing
+from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.shared.reply_writer import MessageMissing
 from channels.telegram.transport import Flood, NoAnswer, NotSent, ServerFault
 
 
-class Same(Refused):
+class NotModified(Refused):
     """The message shows this already."""
 
 
-class Unparsable(Refused):
+class EntitiesRefused(Refused):
     """The entities are not to Telegram's taste: the text alone would be."""
 
 
 # Telegram tells these apart by words only (tdlib/telegram-bot-api, Client.cpp).
 _WORDS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
-    (Same, ("message is not modified",)),
-    (Missing, ("message to edit not found", "message to delete not found", "message_id_invalid", "can't be edited")),
-    (Unparsable, ("can't parse", "entity", "entities", "wrong http url")),
+    (NotModified, ("message is not modified",)),
     (
-        Gone,
+        MessageMissing,
+        ("message to edit not found", "message to delete not found", "message_id_invalid", "can't be edited"),
+    ),
+    (EntitiesRefused, ("can't parse", "entity", "entities", "wrong http url")),
+    (
+        ChatGone,
         (
             "chat not found",
             "thread not found",
@@ -47,7 +50,7 @@ _WORDS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
 )
 
 
-def translated(error: TelegramError) -> ChannelError:
+def map_api_error(error: TelegramError) -> ChannelError:
     """The SDK's error in our words."""
     match error:
         case Flood():
@@ -55,13 +58,13 @@ def translated(error: TelegramError) -> ChannelError:
         case NotSent() | ServerFault():
             return TryLater(f"Telegram: {error.message}", 1.0)
         case NoAnswer():
-            return Unknown(f"Telegram: {error.message}")
+            return OutcomeUnknown(f"Telegram: {error.message}")
         case InvalidToken():
             return TryLater("Telegram rejects the bot's token", 60.0)
         case Conflict():
             return TryLater("another program uses the bot's token", 10.0)
         case Forbidden():
-            return Gone(error.message)
+            return ChatGone(error.message)
         case BadRequest():
             words = error.message.lower()
             kind = next((kind for kind, known in _WORDS if any(text in words for text in known)), Refused)
@@ -69,7 +72,7 @@ def translated(error: TelegramError) -> ChannelError:
     return Refused(error.message)
 
 
-class Api(telegram.Bot):
+class RawBot(telegram.Bot):
     """The SDK's bot, with answers as the server gave them: building an object of each costs more than the call."""
 
     async def call(self, method: str, arguments: dict[str, Any], *, silence: float | None = None) -> Any:
@@ -79,10 +82,10 @@ class Api(telegram.Bot):
         return await self._post(method, arguments, read_timeout=silence)
 
 
-class Calls:
+class TelegramApi:
     """The calls of one bot. Raises ChannelError."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: RawBot) -> None:
         self._api = api
         self._moved: dict[str, str] = {}  # group → the supergroup it became
 
@@ -91,33 +94,33 @@ class Calls:
         try:
             return await self._api.call(method, arguments)
         except TelegramError as error:
-            raise translated(error) from None
+            raise map_api_error(error) from None
 
-    async def into(self, thread: Thread, method: str, /, **arguments: Any) -> Any:
+    async def call_in_thread(self, thread: Thread, method: str, /, **arguments: Any) -> Any:
         """A method on a thread's chat and topic; goes on in the supergroup when the group became one."""
-        address: dict[str, Any] = {"message_thread_id": _number(thread.topic)} if thread.topic else {}
+        address: dict[str, Any] = {"message_thread_id": _numeric_id(thread.topic)} if thread.topic else {}
         for _ in range(2):
-            address["chat_id"] = _number(self._moved.get(thread.chat, thread.chat))
+            address["chat_id"] = _numeric_id(self._moved.get(thread.chat, thread.chat))
             try:
                 return await self._api.call(method, address | arguments)
             except ChatMigrated as error:
                 self._moved[thread.chat] = str(error.new_chat_id)
             except TelegramError as error:
-                raise translated(error) from None
-        raise Gone("the group keeps moving")
+                raise map_api_error(error) from None
+        raise ChatGone("the group keeps moving")
 
 
-def _number(text: str) -> int | str:
+def _numeric_id(text: str) -> int | str:
     """An id as Telegram writes it; what is none is left for Telegram to refuse."""
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
-class Typing:
+class TypingActions:
     """The typing action of each thread, sent only where it does not show any more."""
 
     LASTS = 4.0  # seconds at least, unless a message comes (core.telegram.org/bots/api#sendchataction: 5 or less)
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: TelegramApi) -> None:
         self._calls = calls
         self._shows: dict[Thread, float] = {}  # until when
 
@@ -129,11 +132,11 @@ class Typing:
             self._shows = {known: until for known, until in self._shows.items() if until > now}
         self._shows[thread] = now + self.LASTS
         try:
-            await self._calls.into(thread, "sendChatAction", action="typing")
+            await self._calls.call_in_thread(thread, "sendChatAction", action="typing")
         except ChannelError:
-            self.ended(thread)
+            self.clear(thread)
             raise
 
-    def ended(self, thread: Thread) -> None:
+    def clear(self, thread: Thread) -> None:
         """A message of the bot takes the action away."""
         self._shows.pop(thread, None)

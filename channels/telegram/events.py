@@ -12,13 +12,13 @@ import telegram
 from telegram import MessageEntity as Entity
 
 from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
-from channels.base import command_text
-from channels.shared.markdown_split import utf16
+from channels.base import parse_command_text
+from channels.shared.markdown_split import utf16_length
 
 NAME = "telegram"
-UPDATES = ("message", "edited_message", "callback_query", "message_reaction")  # what we ask the server for
-STOP = frozenset("❌👎")  # reactions that ask to stop; Telegram offers no cross, so its nearest counts too
-LONG = 4000  # UTF-16 units: from here on the person's app may have split the text (it does at 4,096)
+ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")  # what we ask the server for
+STOP_EMOJI = frozenset("❌👎")  # reactions that ask to stop; Telegram offers no cross, so its nearest counts too
+LONG_TEXT_UNITS = 4000  # UTF-16 units: from here on the person's app may have split the text (it does at 4,096)
 
 _UNSUPPORTED = {  # the field of a message → what a person calls it
     "sticker": "a sticker",
@@ -37,57 +37,57 @@ _UNSUPPORTED = {  # the field of a message → what a person calls it
 
 
 @dataclass(frozen=True, slots=True)
-class Me:
+class TelegramAccount:
     """The bot's own account."""
 
     id: int
     username: str
 
 
-def read(raw: Mapping[str, Any], me: Me) -> Message | Unreadable | None:
+def parse_update(raw: Mapping[str, Any], me: TelegramAccount) -> Message | Unreadable | None:
     """One update as getUpdates gave it. None: nothing that concerns us (a service message, another bot)."""
     try:
         update = telegram.Update.de_json(dict(raw), None)
         if update.message:
-            return _message(update.message, me)
+            return _parse_message(update.message, me)
         if update.edited_message:
-            return _edit(update.edited_message, me, update.update_id)
+            return _parse_edit(update.edited_message, me, update.update_id)
         if update.callback_query:
-            return _click(update.callback_query, me)
+            return _parse_click(update.callback_query, me)
         if update.message_reaction:
-            return _stop(update.message_reaction, me, update.update_id)
+            return _parse_stop_reaction(update.message_reaction, me, update.update_id)
     except Exception as error:  # noqa: BLE001 — the boundary of one update: its shape is not ours, others must go on
         key = f"{NAME}:{me.id}:update:{raw.get('update_id')}"
         return Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
     return None
 
 
-def _message(message: telegram.Message, me: Me) -> Message | None:
-    author = _author(message)
+def _parse_message(message: telegram.Message, me: TelegramAccount) -> Message | None:
+    author = _author_of(message)
     if message.migrate_to_chat_id:
         text, kind = str(message.migrate_to_chat_id), Kind.MOVED
-        return _event(message, me, author or Author("", ""), text=text, kind=kind)
+        return _make_event(message, me, author or Author("", ""), text=text, kind=kind)
     if author is None:
         return None
     private = message.chat.type == "private"
-    files = _attachments(message)
-    text, mentioned = _words(message, me)
-    quotes, to_bot, quoted_files = _context(message, me)
+    files = _attachments_of(message)
+    text, mentioned = _text_without_mention(message, me)
+    quotes, to_bot, quoted_files = _reply_context(message, me)
     if not (text or mentioned or files):
         what = next((words for field, words in _UNSUPPORTED.items() if getattr(message, field)), "")
         addressed = private or to_bot
-        return _event(message, me, author, text=what, kind=Kind.UNSUPPORTED, addressed=addressed) if what else None
+        return _make_event(message, me, author, text=what, kind=Kind.UNSUPPORTED, addressed=addressed) if what else None
     kind = Kind.CHAT
     if message.forward_origin:  # somebody else's words: context, and no command of this person
         if text:
-            quotes = (*quotes, Quote(_origin(message.forward_origin), text, "forward"))
+            quotes = (*quotes, Quote(_forward_origin(message.forward_origin), text, "forward"))
         text, mentioned = "", False
-    elif (command := command_text(text, me.username)) is not None:
+    elif (command := parse_command_text(text, me.username)) is not None:
         if not command:
             return None  # for another bot
         mentioned = mentioned or bool(re.match(r"\s*[/!]+\w+@", text))
         kind, text = Kind.COMMAND, command
-    return _event(
+    return _make_event(
         message,
         me,
         author,
@@ -95,27 +95,29 @@ def _message(message: telegram.Message, me: Me) -> Message | None:
         kind=kind,
         attachments=files + quoted_files,
         quotes=quotes,
-        reply_to=str(message.reply_to_message.message_id) if _reply(message) and message.reply_to_message else "",
+        reply_to=str(message.reply_to_message.message_id)
+        if _replied_message(message) and message.reply_to_message
+        else "",
         to_bot=to_bot,
         group=message.media_group_id or "",
-        long=utf16(message.text or "") >= LONG,
+        long=utf16_length(message.text or "") >= LONG_TEXT_UNITS,
         addressed=private or mentioned or to_bot,
     )
 
 
-def _edit(message: telegram.Message, me: Me, update_id: int) -> Message | None:
-    author = _author(message)
-    text, mentioned = _words(message, me)
+def _parse_edit(message: telegram.Message, me: TelegramAccount, update_id: int) -> Message | None:
+    author = _author_of(message)
+    text, mentioned = _text_without_mention(message, me)
     if author is None or not text:
         return None
-    key = _key(message, me)
+    key = _message_key(message, me)
     addressed = message.chat.type == "private" or mentioned
-    return _event(
+    return _make_event(
         message, me, author, key=f"{key}:edit:{update_id}", target=key, text=text, kind=Kind.EDIT, addressed=addressed
     )
 
 
-def _click(query: telegram.CallbackQuery, me: Me) -> Message | None:
+def _parse_click(query: telegram.CallbackQuery, me: TelegramAccount) -> Message | None:
     """A pressed button of ours; its data is "<ask id>|<option index>", its label the option."""
     if not query.message or not query.data:
         return None  # older than Telegram remembers, or a game
@@ -123,11 +125,11 @@ def _click(query: telegram.CallbackQuery, me: Me) -> Message | None:
     author = Author(str(query.from_user.id), query.from_user.full_name)
     chat = query.message.chat
     return Message(
-        thread=Thread(NAME, str(me.id), str(chat.id), _topic(query.message)),
+        thread=Thread(NAME, str(me.id), str(chat.id), _topic_of(query.message)),
         key=f"{NAME}:{me.id}:click:{query.id}",
         id=str(query.message.message_id),
         author=author,
-        text=_option(query.message, query.data, index) or query.data,
+        text=_option_text(query.message, query.data, index) or query.data,
         time=query.message.date.timestamp(),
         kind=Kind.CLICK,
         target=ask,
@@ -135,7 +137,7 @@ def _click(query: telegram.CallbackQuery, me: Me) -> Message | None:
     )
 
 
-def _option(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:
+def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:
     """The option of a button: its label, or the line of the message where it is written out in full."""
     if not isinstance(message, telegram.Message) or not message.reply_markup:
         return ""
@@ -148,10 +150,12 @@ def _option(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -
     return next((line for line in reversed(lines) if line.startswith(label[:-1])), label)
 
 
-def _stop(change: telegram.MessageReactionUpdated, me: Me, update_id: int) -> Message | None:
+def _parse_stop_reaction(
+    change: telegram.MessageReactionUpdated, me: TelegramAccount, update_id: int
+) -> Message | None:
     """A new ❌ on a message. Which topic it is in, and whether it is the bot's, only the inbox knows."""
     old, new = ({getattr(mark, "emoji", "") for mark in marks} for marks in (change.old_reaction, change.new_reaction))
-    if change.user is None or change.user.is_bot or not STOP & (new - old):
+    if change.user is None or change.user.is_bot or not STOP_EMOJI & (new - old):
         return None
     return Message(
         thread=Thread(NAME, str(me.id), str(change.chat.id), ANYWHERE),
@@ -171,10 +175,12 @@ def _stop(change: telegram.MessageReactionUpdated, me: Me, update_id: int) -> Me
 # ---------------------------------------------------------------- parts
 
 
-def _event(message: telegram.Message, me: Me, author: Author, *, key: str = "", **more: Any) -> Message:
+def _make_event(
+    message: telegram.Message, me: TelegramAccount, author: Author, *, key: str = "", **more: Any
+) -> Message:
     return Message(
-        thread=Thread(NAME, str(me.id), str(message.chat.id), _topic(message)),
-        key=key or _key(message, me),
+        thread=Thread(NAME, str(me.id), str(message.chat.id), _topic_of(message)),
+        key=key or _message_key(message, me),
         id=str(message.message_id),
         author=author,
         time=(message.edit_date or message.date).timestamp(),
@@ -183,18 +189,18 @@ def _event(message: telegram.Message, me: Me, author: Author, *, key: str = "", 
     )
 
 
-def _key(message: telegram.Message, me: Me) -> str:
+def _message_key(message: telegram.Message, me: TelegramAccount) -> str:
     return f"{NAME}:{me.id}:{message.chat.id}:{message.message_id}"
 
 
-def _topic(message: telegram.MaybeInaccessibleMessage) -> str:
+def _topic_of(message: telegram.MaybeInaccessibleMessage) -> str:
     """The forum topic; a plain supergroup's reply threads have a thread id too, but are one conversation."""
     if isinstance(message, telegram.Message) and message.is_topic_message and message.message_thread_id:
         return str(message.message_thread_id)
     return ""
 
 
-def _author(message: telegram.Message) -> Author | None:
+def _author_of(message: telegram.Message) -> Author | None:
     """Who wrote it; None for bots, channels and anonymous admins."""
     user = message.from_user
     if user is None or user.is_bot or message.sender_chat or message.is_automatic_forward:
@@ -202,12 +208,12 @@ def _author(message: telegram.Message) -> Author | None:
     return Author(str(user.id), user.full_name)
 
 
-def _words(message: telegram.Message, me: Me) -> tuple[str, bool]:
+def _text_without_mention(message: telegram.Message, me: TelegramAccount) -> tuple[str, bool]:
     """The text or caption without the bot's mention, and whether it was there. Hidden links are written out."""
     text = message.text or message.caption or ""
     marks: list[tuple[Entity, str]] = []
     for entity in message.entities or message.caption_entities:
-        if entity.type == Entity.TEXT_LINK or _mentions(entity, text, me):
+        if entity.type == Entity.TEXT_LINK or _mentions_bot(entity, text, me):
             marks.append((entity, entity.url or ""))
     if not marks:
         return text.strip(), False
@@ -223,7 +229,7 @@ def _words(message: telegram.Message, me: Me) -> tuple[str, bool]:
     return re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text).strip(), "\0" in text
 
 
-def _mentions(entity: Entity, text: str, me: Me) -> bool:
+def _mentions_bot(entity: Entity, text: str, me: TelegramAccount) -> bool:
     """Whether this entity names the bot."""
     if entity.type == Entity.TEXT_MENTION:
         return entity.user is not None and entity.user.id == me.id
@@ -233,19 +239,21 @@ def _mentions(entity: Entity, text: str, me: Me) -> bool:
     return units.decode("utf-16-le", "replace").lower() == f"@{me.username}".lower()
 
 
-def _reply(message: telegram.Message) -> bool:
+def _replied_message(message: telegram.Message) -> bool:
     """Whether it answers a message (in a topic every message points at the service message that made it)."""
     replied = message.reply_to_message
     return replied is not None and not replied.forum_topic_created
 
 
-def _context(message: telegram.Message, me: Me) -> tuple[tuple[Quote, ...], bool, tuple[Attachment, ...]]:
+def _reply_context(
+    message: telegram.Message, me: TelegramAccount
+) -> tuple[tuple[Quote, ...], bool, tuple[Attachment, ...]]:
     """What it answers: the quote, whether that was the bot's own message, and the files of somebody else's."""
     part = message.quote.text if message.quote else ""
     if message.external_reply:
-        return (Quote(_origin(message.external_reply.origin), part or "(something not quoted)"),), False, ()
+        return (Quote(_forward_origin(message.external_reply.origin), part or "(something not quoted)"),), False, ()
     replied = message.reply_to_message
-    if replied is None or not _reply(message):
+    if replied is None or not _replied_message(message):
         return (), False, ()
     user = replied.from_user
     if user is not None and user.id == me.id:
@@ -253,12 +261,12 @@ def _context(message: telegram.Message, me: Me) -> tuple[tuple[Quote, ...], bool
     name = (
         user.full_name if user else (replied.sender_chat.effective_name if replied.sender_chat else None) or "somebody"
     )
-    files = _attachments(replied)
+    files = _attachments_of(replied)
     words = part or replied.text or replied.caption or ", ".join(file.name for file in files)
     return ((Quote(name, words),) if words else ()), False, files
 
 
-def _origin(origin: telegram.MessageOrigin) -> str:
+def _forward_origin(origin: telegram.MessageOrigin) -> str:
     match origin:
         case telegram.MessageOriginUser():
             return origin.sender_user.full_name
@@ -271,7 +279,7 @@ def _origin(origin: telegram.MessageOrigin) -> str:
     return "somebody"
 
 
-def _attachments(message: telegram.Message) -> tuple[Attachment, ...]:
+def _attachments_of(message: telegram.Message) -> tuple[Attachment, ...]:
     """The file of a message. `ref` is the file id, which stays valid."""
     number = message.message_id
     if message.photo:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pyromark
 
-from channels.shared.markdown_split import utf16
+from channels.shared.markdown_split import utf16_length
 
 Entity = dict[str, Any]  # a MessageEntity (core.telegram.org/bots/api#messageentity)
 
-MOST = 100  # entities that Telegram shows in a message; it ignores the rest
-WIDE = 100  # columns from which padding a table helps nobody
+MAX_ENTITIES = 100  # entities that Telegram shows in a message; it ignores the rest
+MAX_TABLE_COLUMNS = 100  # columns from which padding a table helps nobody
 
 _OPTIONS = pyromark.Options.ENABLE_TABLES | pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_TASKLISTS
 _MARKUP = re.compile(r"[\\`*_~\[<&|]|^[ \t]*(?:[#>+=-]|\d+[.)])|^(?: {4}|\t)", re.M)
@@ -30,29 +30,29 @@ _THIN = "\u200b"
 _INLINE = {"Strong": "bold", "Emphasis": "italic", "Strikethrough": "strikethrough"}
 
 
-def convert(markdown: str) -> tuple[str, list[Entity]]:
+def to_entities(markdown: str) -> tuple[str, list[Entity]]:
     """The visible text and its entities, with offsets in UTF-16 units. Text without markup comes back as it is."""
     markdown = markdown if markdown.isascii() else markdown.encode("utf-8", "replace").decode()  # no lone surrogates
     if not _MARKUP.search(markdown):
         return markdown, []
-    walk = _Walk(markdown.encode())
+    walk = _EntityBuilder(markdown.encode())
     for event, where in pyromark.events_with_range(markdown, options=_OPTIONS):
         walk.take(event, where["start"], where["end"])
     entities = walk.entities
-    if len(entities) > MOST:
-        entities = sorted(entities, key=lambda entity: entity["type"] not in ("pre", "text_link"))[:MOST]
+    if len(entities) > MAX_ENTITIES:
+        entities = sorted(entities, key=lambda entity: entity["type"] not in ("pre", "text_link"))[:MAX_ENTITIES]
     return "".join(walk.out), entities
 
 
-def quiet(text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
+def without_mentions(text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
     """The same for the eye, with no "@name" that the server would make a mention: a space without width in each.
 
     Code stays as it is: there the server looks for none (td/telegram/MessageEntity.cpp, find_entities).
     """
     if "@" not in text:
         return text, entities
-    code = [_span(entity) for entity in entities if entity["type"] in ("code", "pre")]
-    marks = [(match.end(), utf16(text[: match.end()])) for match in _NAME.finditer(text)]
+    code = [_entity_span(entity) for entity in entities if entity["type"] in ("code", "pre")]
+    marks = [(match.end(), utf16_length(text[: match.end()])) for match in _NAME.finditer(text)]
     marks = [(at, units) for at, units in marks if not any(start < units <= end for start, end in code)]
     for at, _ in reversed(marks):
         text = f"{text[:at]}{_THIN}{text[at:]}"
@@ -62,17 +62,17 @@ def quiet(text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
 
     return text, [
         {**entity, "offset": moved(start), "length": moved(end) - moved(start)}
-        for entity, (start, end) in ((entity, _span(entity)) for entity in entities)
+        for entity, (start, end) in ((entity, _entity_span(entity)) for entity in entities)
     ]
 
 
-def _span(entity: Entity) -> tuple[int, int]:
+def _entity_span(entity: Entity) -> tuple[int, int]:
     start = int(entity["offset"])
     return start, start + int(entity["length"])
 
 
 @dataclass(slots=True)
-class _Walk:
+class _EntityBuilder:
     """The state of one conversion."""
 
     source: bytes
@@ -100,7 +100,7 @@ class _Walk:
                 self.end()
             case {"TaskListMarker": checked}:
                 if self.bullet:
-                    self.units -= utf16(self.out.pop())
+                    self.units -= utf16_length(self.out.pop())
                 self.write("☑ " if checked else "☐ ")
                 self.bullet = True
             case "SoftBreak" | "HardBreak":
@@ -176,7 +176,7 @@ class _Walk:
                     self.rows[-1] += [cell.strip() for cell in more.split("|")]
             case "Table":
                 self.begin("pre")
-                self.write(_table(self.rows))
+                self.write(_format_table(self.rows))
                 self.end()
             case "Link" | "Image":
                 self.link()
@@ -189,7 +189,7 @@ class _Walk:
             return
         self.bullet = False
         self.out.append(text)
-        self.units += utf16(text)
+        self.units += utf16_length(text)
 
     def block(self, at: int) -> None:
         """Begin a block on a line of its own, with a blank line before it where the source has one."""
@@ -232,26 +232,26 @@ class _Walk:
             self.write(f" ({url})")
 
 
-def _table(rows: list[list[str]]) -> str:
+def _format_table(rows: list[list[str]]) -> str:
     """Columns aligned by what a screen shows: a Chinese character takes two places."""
     columns = max(map(len, rows), default=0)
     rows = [row + [""] * (columns - len(row)) for row in rows]
-    widths = [max(_width(row[column]) for row in rows) for column in range(columns)]
-    if sum(widths) > WIDE:
+    widths = [max(_cell_width(row[column]) for row in rows) for column in range(columns)]
+    if sum(widths) > MAX_TABLE_COLUMNS:
         widths = [0] * columns
 
     def line(row: list[str], fill: Callable[[str, int], str]) -> str:
         return fill(row[0], 0) if columns == 1 else " | ".join(fill(cell, i) for i, cell in enumerate(row)).rstrip()
 
     def pad(cell: str, column: int) -> str:
-        return cell + " " * (widths[column] - _width(cell))
+        return cell + " " * (widths[column] - _cell_width(cell))
 
     head, *body = [line(row, pad) for row in rows]
     rule = "-+-".join("-" * max(width, 1) for width in widths)
     return "\n".join([head, rule, *body])
 
 
-def _width(text: str) -> int:
+def _cell_width(text: str) -> int:
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)

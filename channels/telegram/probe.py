@@ -5,17 +5,17 @@ from __future__ import annotations
 from telegram.error import InvalidToken, TelegramError
 
 from channels.base import Refused
-from channels.shared.lifecycle import opened
-from channels.telegram import Settings
-from channels.telegram.channel import Telegram
+from channels.shared.lifecycle import open_channel
+from channels.telegram import TelegramSettings
+from channels.telegram.channel import TelegramChannel
 from channels.telegram.transport import NoAnswer, NotSent
 
 
-async def look(settings: Settings) -> str:
+async def probe_account(settings: TelegramSettings) -> str:
     """A sentence about the account. Raises Refused with what to do."""
     try:
-        async with opened(lambda: Telegram, settings) as channel:
-            name = (await channel.whoami())["username"]
+        async with open_channel(lambda: TelegramChannel, settings) as channel:
+            name = (await channel.identify())["username"]
     except InvalidToken:
         raise Refused("Telegram rejects the bot's token: take the right one from @BotFather (`token`)") from None
     except (NotSent, NoAnswer) as error:

@@ -12,12 +12,12 @@ from telegram.error import NetworkError, TelegramError
 from telegram.request import BaseRequest, RequestData
 
 from channels.shared.file_limits import CHUNK
-from channels.shared.lifecycle import trust
+from channels.shared.lifecycle import load_certificates
 
-CONNECT = 10.0  # seconds to reach the server
-ANSWER = 20.0  # seconds it may be silent
-UPLOAD = 120.0  # …after an upload, which it first passes on
-IDLE = 15.0  # seconds an idle connection is kept: shorter than servers do, so that none dies under a call
+CONNECT_TIMEOUT_SECONDS = 10.0  # seconds to reach the server
+ANSWER_TIMEOUT_SECONDS = 20.0  # seconds it may be silent
+UPLOAD_TIMEOUT_SECONDS = 120.0  # …after an upload, which it first passes on
+IDLE_SECONDS = 15.0  # seconds an idle connection is kept: shorter than servers do, so that none dies under a call
 
 
 class NotSent(NetworkError):
@@ -50,7 +50,7 @@ class AiohttpRequest(BaseRequest):
 
     @property
     def read_timeout(self) -> float:
-        return ANSWER
+        return ANSWER_TIMEOUT_SECONDS
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -61,7 +61,9 @@ class AiohttpRequest(BaseRequest):
 
     async def initialize(self) -> None:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE, ssl=await trust(self._ca_file))
+            connector = aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=IDLE_SECONDS, ssl=await load_certificates(self._ca_file)
+            )
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
 
     async def shutdown(self) -> None:
@@ -75,7 +77,7 @@ class AiohttpRequest(BaseRequest):
         try:
             parsed = orjson.loads(payload)
         except ValueError:
-            parsed = _lenient(payload)
+            parsed = _parse_lenient_json(payload)
         if not isinstance(parsed, dict):
             raise ServerFault("the answer is not the Bot API's")
         return parsed
@@ -91,20 +93,20 @@ class AiohttpRequest(BaseRequest):
         pool_timeout: object = BaseRequest.DEFAULT_NONE,
     ) -> tuple[int, bytes]:
         """One call. Raises NotSent, NoAnswer, ServerFault or Flood; other statuses are the SDK's to read."""
-        body, headers = _body(request_data)
-        silence = read_timeout if isinstance(read_timeout, (int, float)) else ANSWER
+        body, headers = _request_body(request_data)
+        silence = read_timeout if isinstance(read_timeout, (int, float)) else ANSWER_TIMEOUT_SECONDS
         if isinstance(body, aiohttp.FormData):
-            silence = UPLOAD
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
+            silence = UPLOAD_TIMEOUT_SECONDS
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence)
         try:
             async with self.session.request(
                 method, url, data=body, headers=headers, timeout=timeout, proxy=self._proxy
             ) as answer:
                 status, payload = answer.status, await answer.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise told_apart(error) from None
+            raise classify_transport_error(error) from None
         if status == 429:
-            raise Flood(_retry_after(payload, answer.headers))
+            raise Flood(_retry_after_seconds(payload, answer.headers))
         if status == 504:
             raise NoAnswer("a gateway gave up waiting (504)")
         if status >= 500:
@@ -113,7 +115,9 @@ class AiohttpRequest(BaseRequest):
 
     async def download(self, url: str) -> AsyncGenerator[bytes, None]:
         """The bytes behind a URL, in chunks. Raises NotSent, NoAnswer, ServerFault."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=ANSWER)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=ANSWER_TIMEOUT_SECONDS
+        )
         try:
             async with self.session.get(url, timeout=timeout, proxy=self._proxy) as answer:
                 if answer.status != 200:
@@ -121,10 +125,10 @@ class AiohttpRequest(BaseRequest):
                 async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
-            raise told_apart(error) from None
+            raise classify_transport_error(error) from None
 
 
-def _lenient(payload: bytes) -> object:
+def _parse_lenient_json(payload: bytes) -> object:
     """JSON with half a surrogate pair in it, which orjson refuses: one such character must not stop all updates."""
     try:
         text = json.dumps(json.loads(payload), ensure_ascii=False)
@@ -133,7 +137,7 @@ def _lenient(payload: bytes) -> object:
     return orjson.loads(text.encode("utf-8", "replace"))
 
 
-def told_apart(error: Exception) -> NetworkError:
+def classify_transport_error(error: Exception) -> NetworkError:
     """Whether a failed call can have reached the server; only the kind of the error is named."""
     kind = type(error).__name__
     if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)):
@@ -141,7 +145,7 @@ def told_apart(error: Exception) -> NetworkError:
     return NoAnswer(f"no answer ({kind})")
 
 
-def _body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, dict[str, str]]:
+def _request_body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, dict[str, str]]:
     if data is None:
         return None, {}
     if not data.contains_files:
@@ -155,7 +159,7 @@ def _body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, di
     return form, {}
 
 
-def _retry_after(payload: bytes, headers: Any) -> float:
+def _retry_after_seconds(payload: bytes, headers: Any) -> float:
     """Seconds, from the body (core.telegram.org/bots/api#responseparameters) or the header."""
     try:
         return float(orjson.loads(payload)["parameters"]["retry_after"])

@@ -13,27 +13,27 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.settings import SOCKET_MB
+from sandbox.settings import MAX_SOCKET_MB
 
-ROOT = Path("/sys/fs/cgroup")
-OURS = "fawn"
-OPTIONAL = ("memory.swap", "memory.memsw", "memory.kmem")  # not in every kernel
-PERIOD = 100_000  # microseconds in which a group may use its share of the processors
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+PARENT_NAME = "fawn"
+OPTIONAL_LIMITS = ("memory.swap", "memory.memsw", "memory.kmem")  # not in every kernel
+CPU_PERIOD_MICROSECONDS = 100_000  # microseconds in which a group may use its share of the processors
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """`places` are its folders: one, or one per controller, or none where there is no group."""
 
     places: tuple[Path, ...] = ()
 
     @property
-    def doors(self) -> list[str]:
+    def join_files(self) -> list[str]:
         """A process that writes its number into all of these is in."""
         return [str(place / "cgroup.procs") for place in self.places]
 
-    def kills(self) -> int:
+    def oom_kills(self) -> int:
         """How often the kernel ended a process in it for want of memory."""
         for place in self.places:
             for name in ("memory.events", "memory.oom_control"):
@@ -57,38 +57,48 @@ class Group:
                     break
 
 
-def make(memory_mb: int, processes: int, cpus: float) -> Group:
+def make_control_group(memory_mb: int, processes: int, cpus: float) -> ControlGroup:
     """A group with these bounds, or an empty one where there can be none."""
     if os.geteuid() != 0:
-        return Group()
+        return ControlGroup()
     name = f"{os.getpid()}-{next(_numbers)}"
-    quota, memory = int(cpus * PERIOD), memory_mb << 20
-    if (ROOT / "cgroup.controllers").exists():
-        wanted = {ROOT / OURS / name: {"memory.max": memory, "memory.swap.max": 0, "pids.max": processes,
-                                       "cpu.max": f"{quota} {PERIOD}"}}  # fmt: skip
+    quota, memory = int(cpus * CPU_PERIOD_MICROSECONDS), memory_mb << 20
+    if (CGROUP_ROOT / "cgroup.controllers").exists():
+        bounds_of = {
+            "": {
+                "memory.max": memory,
+                "memory.swap.max": 0,
+                "pids.max": processes,
+                "cpu.max": f"{quota} {CPU_PERIOD_MICROSECONDS}",
+            }
+        }
     else:
-        wanted = {
-            ROOT / "memory" / OURS / name: {"memory.limit_in_bytes": memory, "memory.memsw.limit_in_bytes": memory,
-                                            "memory.kmem.tcp.limit_in_bytes": SOCKET_MB << 20},
-            ROOT / "pids" / OURS / name: {"pids.max": processes},
-            ROOT / "cpu" / OURS / name: {"cpu.cfs_period_us": PERIOD, "cpu.cfs_quota_us": quota},
-        }  # fmt: skip
+        bounds_of = {
+            "memory": {
+                "memory.limit_in_bytes": memory,
+                "memory.memsw.limit_in_bytes": memory,
+                "memory.kmem.tcp.limit_in_bytes": MAX_SOCKET_MB << 20,
+            },
+            "pids": {"pids.max": processes},
+            "cpu": {"cpu.cfs_period_us": CPU_PERIOD_MICROSECONDS, "cpu.cfs_quota_us": quota},
+        }
+    wanted = {CGROUP_ROOT / controller / PARENT_NAME / name: bounds for controller, bounds in bounds_of.items()}
     made: list[Path] = []
     try:
         for place, bounds in wanted.items():
-            _parent(place.parent)
+            _parent_group(place.parent)
             place.mkdir()
             made.append(place)
             for file, bound in bounds.items():
-                if not file.startswith(OPTIONAL) or (place / file).exists():
+                if not file.startswith(OPTIONAL_LIMITS) or (place / file).exists():
                     (place / file).write_text(f"{bound}\n", "ascii")
     except OSError:
-        Group(tuple(made)).remove()
-        return Group()
-    return Group(tuple(made))
+        ControlGroup(tuple(made)).remove()
+        return ControlGroup()
+    return ControlGroup(tuple(made))
 
 
-def _parent(folder: Path) -> None:
+def _parent_group(folder: Path) -> None:
     """Ours among the groups of the machine, without what a service that was killed left there. Raises OSError."""
     if not folder.exists():
         folder.mkdir()

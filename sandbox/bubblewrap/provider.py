@@ -24,32 +24,35 @@ from pathlib import Path
 import orjson
 
 from sandbox import system_calls
-from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
-from sandbox.bubblewrap.cgroup import Group
-from sandbox.bubblewrap.cgroup import make as make_group
-from sandbox.bubblewrap.socket_dir import scratch
+from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE, Sandbox, SandboxGone, SandboxUnavailable
+from sandbox.bubblewrap.cgroup import ControlGroup
+from sandbox.bubblewrap.cgroup import make_control_group as make_group
+from sandbox.bubblewrap.socket_dir import make_socket_dir
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import make_folders
 from sandbox.inside.environment import HOME, SYSTEM
 from sandbox.network.proxy import Ends
-from sandbox.network.rules import INSIDE as DOOR
-from sandbox.network.service import Egress
+from sandbox.network.rules import SOCKET_FOLDER as DOOR
+from sandbox.network.service import EgressService
 from sandbox.pool import SandboxPool
-from sandbox.settings import DESCRIPTORS, SOCKET_BUFFERS, Settings
+from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
 from sandbox.users import SandboxUsers
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import PROGRAM, with_size
+from sandbox.wire.connection import SERVER_COMMAND, prefix_size
 
 log = logging.getLogger(__name__)
 
-INSIDE = "1000"  # user and group as seen inside
-STARTS = 8  # at once
-SPARE = 24  # processes of a control group that are not commands: bubblewrap, the server, what it keeps for itself
+INSIDE_UID = "1000"  # user and group as seen inside
+MAX_PARALLEL_STARTS = 8  # at once
+SPARE_PROCESSES = (
+    24  # processes of a control group that are not commands: bubblewrap, the server, what it keeps for itself
+)
 START_SECONDS = 30.0
 HOST_FILES = ("alternatives", "ssl", "ld.so.cache", "localtime", "mime.types", "fonts")  # of /etc, all public
 OWN_FILES = {
-    "passwd": f"agent:x:{INSIDE}:{INSIDE}:agent:/home/agent:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n",
-    "group": f"agent:x:{INSIDE}:\nnogroup:x:65534:\n",
+    "passwd": f"agent:x:{INSIDE_UID}:{INSIDE_UID}:agent:/home/agent:/bin/bash\n"
+    "nobody:x:65534:65534:nobody:/:/bin/false\n",
+    "group": f"agent:x:{INSIDE_UID}:\nnogroup:x:65534:\n",
     "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
@@ -66,9 +69,9 @@ class ProcessStream:
         # Not Process.kill(): that looks for the exit status itself and can take it away from the loop's child watcher.
         self._handle = os.pidfd_open(process.pid)
         self.complaint = ""
-        self._errors = asyncio.create_task(self._drain(process.stderr), name=f"sandbox-stderr:{name}")
+        self._errors = asyncio.create_task(self._read_stderr(process.stderr), name=f"sandbox-stderr:{name}")
 
-    async def _drain(self, stderr: asyncio.StreamReader) -> None:
+    async def _read_stderr(self, stderr: asyncio.StreamReader) -> None:
         while data := await stderr.read(4096):
             self.complaint = (self.complaint + data.decode("utf-8", "replace"))[:2000]
 
@@ -98,12 +101,12 @@ class ProcessStream:
 class BubblewrapSandbox(StreamSandbox):
     """One bubblewrap."""
 
-    def __init__(self, pipes: ProcessStream, name: str, settings: Settings, group: Group) -> None:
+    def __init__(self, pipes: ProcessStream, name: str, settings: SandboxSettings, group: ControlGroup) -> None:
         super().__init__(pipes, name, settings)
         self._group = group
 
     async def kills(self) -> int:
-        return await asyncio.to_thread(self._group.kills)
+        return await asyncio.to_thread(self._group.oom_kills)
 
     async def close(self) -> None:
         """End it, with all that runs in it."""
@@ -111,18 +114,18 @@ class BubblewrapSandbox(StreamSandbox):
         await asyncio.to_thread(self._group.remove)
 
 
-class Bubblewrap:
+class BubblewrapProvider:
     """See `SandboxProvider`."""
 
     name = "bubblewrap"
     runs_commands = True
 
-    def __init__(self, settings: Settings, egress: Egress | None = None) -> None:
+    def __init__(self, settings: SandboxSettings, egress: EgressService | None = None) -> None:
         self._settings = settings
-        self._scratch = None if egress else scratch()
-        self._egress = egress or Egress(settings.network, self._scratch or Path())
-        self._pool = SandboxPool(self._start, self._stop, settings.live)
-        self._starts = asyncio.Semaphore(STARTS)
+        self._scratch = None if egress else make_socket_dir()
+        self._egress = egress or EgressService(settings.network, self._scratch or Path())
+        self._pool = SandboxPool(self._start_sandbox, self._stop_sandbox, settings.live)
+        self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
         self._users = SandboxUsers() if os.geteuid() == 0 else None
         self._options: list[str] | None = None
 
@@ -132,7 +135,7 @@ class Bubblewrap:
             try:
                 async with self.acquire("check", Path(folder)) as sandbox:
                     result = await sandbox.run("true", timeout=20)
-            except Gone as error:
+            except SandboxGone as error:
                 raise SandboxUnavailable(f"A sandbox of bubblewrap stops at once: {error}") from error
             finally:
                 await self.destroy("check")
@@ -143,21 +146,23 @@ class Bubblewrap:
         """See `SandboxProvider.acquire`. Two who come at once get the same sandbox, started once."""
         return self._pool.acquire(key, folder)
 
-    async def _start(self, key: str, folder: Path) -> BubblewrapSandbox:
+    async def _start_sandbox(self, key: str, folder: Path) -> BubblewrapSandbox:
         async with self._starts:
-            owner = await asyncio.to_thread(self._users.take, key, folder) if self._users else None
+            owner = await asyncio.to_thread(self._users.assign_user, key, folder) if self._users else None
             try:
-                return await self._launch(key, folder, owner)
+                return await self._launch_process(key, folder, owner)
             except BaseException:
-                await self._stop(key, None)
+                await self._stop_sandbox(key, None)
                 raise
 
-    async def _launch(self, key: str, folder: Path, owner: int | None) -> BubblewrapSandbox:
+    async def _launch_process(self, key: str, folder: Path, owner: int | None) -> BubblewrapSandbox:
         settings = self._settings
-        folders = await asyncio.to_thread(self._prepare, folder, owner)
+        folders = await asyncio.to_thread(self._prepare_folders, folder, owner)
         folders["door"] = str(await self._egress.open(key, owner))
-        plan = await self._plan(folders, owner)
-        group = await asyncio.to_thread(make_group, settings.memory_mb, settings.processes + SPARE, settings.cpus)
+        plan = await self._launch_plan(folders, owner)
+        group = await asyncio.to_thread(
+            make_group, settings.memory_mb, settings.processes + SPARE_PROCESSES, settings.cpus
+        )
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -167,24 +172,24 @@ class Bubblewrap:
         sandbox = BubblewrapSandbox(pipes, key, settings, group)
         try:
             async with asyncio.timeout(START_SECONDS):
-                await pipes.write(with_size(orjson.dumps({**plan, "groups": group.doors})))
+                await pipes.write(prefix_size(orjson.dumps({**plan, "groups": group.join_files})))
                 await sandbox.start(settings.processes if _counts_per_sandbox() else 0)
-        except (Gone, OSError) as error:  # a TimeoutError is one
+        except (SandboxGone, OSError) as error:  # a TimeoutError is one
             await sandbox.close()
-            raise SandboxUnavailable(_explain(pipes.complaint)) from error
+            raise SandboxUnavailable(_explain_failure(pipes.complaint)) from error
         except asyncio.CancelledError:
             await sandbox.close()
             raise
         return sandbox
 
-    async def _stop(self, key: str, sandbox: BubblewrapSandbox | None) -> None:
+    async def _stop_sandbox(self, key: str, sandbox: BubblewrapSandbox | None) -> None:
         if sandbox:
             await sandbox.close()
         await self._egress.close(key)
         if self._users:
-            self._users.release(key)
+            self._users.release_user(key)
 
-    def _prepare(self, folder: Path, owner: int | None) -> dict[str, str]:
+    def _prepare_folders(self, folder: Path, owner: int | None) -> dict[str, str]:
         """Make the thread's folders; gives what is to be bound, by name."""
         make_folders(folder, owner)
         folders = {name: str(folder.absolute() / name) for name in FOLDERS}
@@ -192,11 +197,11 @@ class Bubblewrap:
             folders["skills"] = str(self._settings.skills.resolve())
         return folders
 
-    async def _plan(self, folders: dict[str, str], owner: int | None) -> dict[str, object]:
+    async def _launch_plan(self, folders: dict[str, str], owner: int | None) -> dict[str, object]:
         """For `sandbox.bubblewrap.launcher`."""
         settings = self._settings
         if self._options is None:
-            self._options = await _options()
+            self._options = await _machine_options()
         argv = [*self._options[1:], "--proc", "/proc", "--dev", "/dev", "--dir", SKILLS, "--dir", ROOT]
         for place, part in (("/tmp", 1), (HOME, 4), ("/dev/shm", 4)):  # noqa: S108  inside the sandbox
             argv += ["--perms", "1777", "--size", str((settings.tmp_mb << 20) // part), "--tmpfs", place]
@@ -208,14 +213,14 @@ class Bubblewrap:
         for name in OWN_FILES:
             argv += ["--perms", "0644", "--file", f"{{{name}}}", f"/etc/{name}"]
         files = dict(OWN_FILES)
-        if filter_ := system_calls.bpf():
+        if filter_ := system_calls.seccomp_program():
             files["calls"] = filter_.decode("latin-1")
             argv += ["--seccomp", "{calls}"]
         argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"]
         for name, value in {"PATH": SYSTEM, **settings.network.environment()}.items():
             argv += ["--setenv", name, value]
         return {
-            "argv": [self._options[0], "--args", "{arguments}", "--", *PROGRAM],
+            "argv": [self._options[0], "--args", "{arguments}", "--", *SERVER_COMMAND],
             "arguments": [*argv, "--chdir", WORKSPACE],
             "folders": folders,
             "files": files,
@@ -223,7 +228,7 @@ class Bubblewrap:
             "limits": {
                 "RLIMIT_FSIZE": settings.file_mb << 20,
                 "RLIMIT_DATA": settings.memory_mb << 20,
-                "RLIMIT_NOFILE": DESCRIPTORS,
+                "RLIMIT_NOFILE": MAX_DESCRIPTORS,
                 "RLIMIT_CORE": 0,
             },
             "network": SOCKET_BUFFERS,
@@ -241,7 +246,7 @@ class Bubblewrap:
 
     async def destroy(self, key: str) -> None:
         """See `SandboxProvider.destroy`."""
-        await self._pool.drop(key)
+        await self._pool.stop_now(key)
 
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
@@ -251,7 +256,7 @@ class Bubblewrap:
             await asyncio.to_thread(remove_tree, self._scratch)
 
 
-async def _options() -> list[str]:
+async def _machine_options() -> list[str]:
     """The part of the command line that depends on this machine: program, namespaces, system folders. Raises
     SandboxUnavailable when bubblewrap is not installed."""
     program = await asyncio.to_thread(shutil.which, "bwrap")
@@ -265,14 +270,24 @@ async def _options() -> list[str]:
     said, _ = await process.communicate()
     version = tuple(map(int, re.findall(rb"\d+", said)[:2]))
     options = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-    options += ["--unshare-cgroup-try", "--uid", INSIDE, "--gid", INSIDE, "--hostname", "sandbox", "--cap-drop", "ALL"]
+    options += [
+        "--unshare-cgroup-try",
+        "--uid",
+        INSIDE_UID,
+        "--gid",
+        INSIDE_UID,
+        "--hostname",
+        "sandbox",
+        "--cap-drop",
+        "ALL",
+    ]
     options += ["--die-with-parent", "--new-session", "--as-pid-1"]
     if version >= (0, 8):
         options += ["--disable-userns"]  # no namespaces inside namespaces: a large part of the kernel's attack surface
-    return options + await asyncio.to_thread(_system)
+    return options + await asyncio.to_thread(_system_binds)
 
 
-def _system() -> list[str]:
+def _system_binds() -> list[str]:
     """The machine's programs and the few files of /etc that they need."""
     options = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
@@ -291,10 +306,10 @@ def further_groups() -> list[str]:
     kernel lets nobody else leave them."""
     if os.geteuid() == 0:
         return []
-    return sorted(_group(number) for number in set(os.getgroups()) - {os.getegid()})
+    return sorted(_group_name(number) for number in set(os.getgroups()) - {os.getegid()})
 
 
-def _group(number: int) -> str:
+def _group_name(number: int) -> str:
     try:
         return grp.getgrgid(number).gr_name
     except KeyError:
@@ -306,19 +321,19 @@ def _counts_per_sandbox() -> bool:
     return tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14)
 
 
-def _explain(complaint: str) -> str:
+def _explain_failure(complaint: str) -> str:
     """Why bubblewrap did not start and what to do, in one sentence, from what can be seen of this machine."""
     if not complaint.startswith("bwrap:"):
-        return f"bubblewrap could not be started: {_last(complaint)}."
-    if _says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+        return f"bubblewrap could not be started: {_last_line(complaint)}."
+    if _file_says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
         return (
             "bubblewrap may not make namespaces because AppArmor forbids it (Ubuntu since 23.10): give /usr/bin/bwrap "
             "a profile with `userns,` as docs/security.md shows, or "
             "`sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`."
         )
-    if _says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
+    if _file_says("/proc/sys/kernel/unprivileged_userns_clone", "0"):
         return "bubblewrap may not make namespaces: `sudo sysctl -w kernel.unprivileged_userns_clone=1`."
-    if _says("/proc/sys/user/max_user_namespaces", "0"):
+    if _file_says("/proc/sys/user/max_user_namespaces", "0"):
         return "bubblewrap may not make namespaces: `sudo sysctl -w user.max_user_namespaces=10000`."
     if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
         return (
@@ -326,16 +341,16 @@ def _explain(complaint: str) -> str:
             "`--security-opt seccomp=unconfined --security-opt systempaths=unconfined` (on Ubuntu hosts also "
             "`--security-opt apparmor=unconfined`)."
         )
-    return f"bubblewrap does not start here ({_last(complaint)}): try `bwrap --unshare-all --ro-bind / / true`."
+    return f"bubblewrap does not start here ({_last_line(complaint)}): try `bwrap --unshare-all --ro-bind / / true`."
 
 
-def _last(complaint: str) -> str:
+def _last_line(complaint: str) -> str:
     """Its last line, without paths of the host."""
     lines = complaint.strip().splitlines() or ["no reason given"]
     return re.sub(r"/\S+", "…", lines[-1])[:200]
 
 
-def _says(path: str, text: str) -> bool:
+def _file_says(path: str, text: str) -> bool:
     try:
         return Path(path).read_text(encoding="ascii").strip() == text
     except OSError:

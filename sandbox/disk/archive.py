@@ -17,17 +17,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.disk.safe_files import opened, shown
+from sandbox.disk.safe_files import opened, shown_path
 from sandbox.inside import search
 
-BOUNDS = search.Bounds(entries=1_000_000, depth=128, path_bytes=3_000, seconds=3600.0)  # of one folder
-HOLE_BYTES = 8 << 30  # of one folder: what sparse files have, but do not take
-LINES = 3  # of one folder, about what is left out
+ARCHIVE_BOUNDS = search.WalkBounds(entries=1_000_000, depth=128, path_bytes=3_000, seconds=3600.0)  # of one folder
+MAX_SPARSE_BYTES = 8 << 30  # of one folder: what sparse files have, but do not take
+MAX_LINES_PER_FOLDER = 3  # of one folder, about what is left out
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
 _WHY = {errno.EAGAIN: "is held by a program (a lease)", errno.ELOOP: "became a link while it was looked at"}
 
 
-class Abandoned(Exception):
+class ArchiveAbandoned(Exception):
     """The archive was given up while something was added to it."""
 
 
@@ -36,7 +36,7 @@ class _Refused(Exception):
 
 
 @dataclass(slots=True)
-class _Folder:
+class _FolderNotes:
     """What was said and seen of the folder that is added: names of files with several, by what tells them apart."""
 
     name: str
@@ -46,8 +46,8 @@ class _Folder:
     more: int = 0
 
     def leave_out(self, rel: str, why: str) -> None:
-        if len(self.lines) < LINES:
-            self.lines.append(f"{self.name}/{shown(rel)}: {why}")
+        if len(self.lines) < MAX_LINES_PER_FOLDER:
+            self.lines.append(f"{self.name}/{shown_path(rel)}: {why}")
         else:
             self.more += 1
 
@@ -75,10 +75,10 @@ class Archive:
     def add_folder(self, root: Path, name: str) -> list[str]:
         """Add everything in `root`, a tenant's folder, below `name`; gives lines about what is left out. Raises
         FileFault when it cannot be opened, and OSError."""
-        folder = _Folder(name)
+        folder = _FolderNotes(name)
         with self._lock, opened(root) as top:
-            self._add(_member(name, tarfile.DIRTYPE, os.fstat(top)))
-            for rel, status, parent in search.walk(top, BOUNDS, folder.leave_out):
+            self._add_member(_make_member(name, tarfile.DIRTYPE, os.fstat(top)))
+            for rel, status, parent in search.walk_folder(top, ARCHIVE_BOUNDS, folder.leave_out):
                 try:
                     self._add_entry(folder, rel, status, parent)
                 except _Refused as refused:
@@ -107,16 +107,16 @@ class Archive:
 
     # ------------------------------------------------------------ one entry
 
-    def _add_entry(self, folder: _Folder, rel: str, status: os.stat_result, parent: int) -> None:
-        kind, name, item = search.kind(status), f"{folder.name}/{rel}", os.path.basename(rel)
+    def _add_entry(self, folder: _FolderNotes, rel: str, status: os.stat_result, parent: int) -> None:
+        kind, name, item = search.entry_kind(status), f"{folder.name}/{rel}", os.path.basename(rel)
         if kind == "folder":
-            self._add(_member(name, tarfile.DIRTYPE, status))
+            self._add_member(_make_member(name, tarfile.DIRTYPE, status))
         elif kind == "link":
-            with _refusing():
+            with _refuse_special_files():
                 target = os.readlink(item, dir_fd=parent)
-            self._add(_member(name, tarfile.SYMTYPE, status, target))
+            self._add_member(_make_member(name, tarfile.SYMTYPE, status, target))
         elif stat.S_ISREG(status.st_mode):
-            with _refusing():
+            with _refuse_special_files():
                 fd = os.open(item, _READ, dir_fd=parent)
             try:
                 self._add_file(folder, name, fd)
@@ -125,17 +125,17 @@ class Archive:
         else:
             raise _Refused(f"is a {kind}")
 
-    def _add_file(self, folder: _Folder, name: str, fd: int) -> None:
+    def _add_file(self, folder: _FolderNotes, name: str, fd: int) -> None:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise _Refused(f"became a {search.kind(status)} while it was looked at")
+            raise _Refused(f"became a {search.entry_kind(status)} while it was looked at")
         same = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if status.st_nlink > 1 and same in folder.names:
-            self._add(_member(name, tarfile.LNKTYPE, status, folder.names[same]))
+            self._add_member(_make_member(name, tarfile.LNKTYPE, status, folder.names[same]))
             return
         holes = max(0, status.st_size - status.st_blocks * 512)
-        if folder.holes + holes > HOLE_BYTES:
-            raise _Refused(f"has more than {HOLE_BYTES >> 20:,} MB of holes")
+        if folder.holes + holes > MAX_SPARSE_BYTES:
+            raise _Refused(f"has more than {MAX_SPARSE_BYTES >> 20:,} MB of holes")
         folder.holes += holes
         if status.st_nlink > 1:
             folder.names[same] = name
@@ -143,24 +143,24 @@ class Archive:
 
     def _add_content(self, name: str, fd: int, mode: int) -> None:
         status = os.fstat(fd)
-        member = _member(name, tarfile.REGTYPE, status)
+        member = _make_member(name, tarfile.REGTYPE, status)
         member.mode, member.size = mode, status.st_size
-        source = _Source(fd, self._check)
-        self._add(member, source)
+        source = _FixedSizeSource(fd, self._raise_if_abandoned)
+        self._add_member(member, source)
         if source.short:
             raise _Refused("became shorter while it was copied; zeros stand for the rest")
 
-    def _add(self, member: tarfile.TarInfo, source: _Source | None = None) -> None:
-        self._check()
+    def _add_member(self, member: tarfile.TarInfo, source: _FixedSizeSource | None = None) -> None:
+        self._raise_if_abandoned()
         self._tar.addfile(member, source)
         self._tar.members.clear()  # type: ignore[attr-defined]  # not in typeshed; it would remember every one
 
-    def _check(self) -> None:
+    def _raise_if_abandoned(self) -> None:
         if self._abandoned:
-            raise Abandoned(Abandoned.__doc__)
+            raise ArchiveAbandoned(ArchiveAbandoned.__doc__)
 
 
-class _Source:
+class _FixedSizeSource:
     """A file that gives as many bytes as it is asked for, whatever becomes of it."""
 
     def __init__(self, fd: int, check: Callable[[], None]) -> None:
@@ -179,7 +179,7 @@ class _Source:
         return data.ljust(size, b"\0")
 
 
-def _member(name: str, kind: bytes, status: os.stat_result, target: str = "") -> tarfile.TarInfo:
+def _make_member(name: str, kind: bytes, status: os.stat_result, target: str = "") -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type, member.linkname, member.mode = kind, target, status.st_mode & 0o777
     member.uid, member.gid, member.mtime = status.st_uid, status.st_gid, int(status.st_mtime)
@@ -187,7 +187,7 @@ def _member(name: str, kind: bytes, status: os.stat_result, target: str = "") ->
 
 
 @contextlib.contextmanager
-def _refusing() -> Iterator[None]:
+def _refuse_special_files() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -16,16 +16,16 @@ _files = ThreadPoolExecutor(8, "files")
 _mounts = ThreadPoolExecutor(8, "mounts")  # these may wait long for each other: for a lock, for a file system's repair
 
 
-async def file_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_file_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work` on files in a thread, as `asyncio.to_thread` does."""
-    return await _run(_files, work, *args, **kwargs)
+    return await _run_in_pool(_files, work, *args, **kwargs)
 
 
-async def mount_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_mount_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The same for what mounts, formats or locks a disk."""
-    return await _run(_mounts, work, *args, **kwargs)
+    return await _run_in_pool(_mounts, work, *args, **kwargs)
 
 
-async def _run(threads: Executor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _run_in_pool(threads: Executor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(work, *args, **kwargs))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandbox.base import SandboxProvider
-from sandbox.disk.file_threads import file_work
+from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
 
 LINGER_SECONDS = 120.0  # what nobody used for so long is let go: longer than any machine takes to start
@@ -21,23 +21,23 @@ class ConversationFolders(Protocol):
     size: int
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """How that bound is kept, for people."""
 
     def open(self, folder: Path, *, writes: bool = True) -> AbstractAsyncContextManager[bool]:
         """Use a conversation's folder while the context is open; gives whether the kernel keeps its bound (else
         somebody has to measure). Raises SandboxError."""
 
-    def folders(self) -> list[Path]:
+    def list_folders(self) -> list[Path]:
         """Those of all conversations. Blocks."""
 
-    async def adopt(self) -> None:
+    async def adopt_leftovers(self) -> None:
         """Take over what another life of this service left behind."""
 
-    async def release(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
+    async def release_idle(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
         """Give back what folders take while they are used, of those that nobody used for `idle` seconds."""
 
-    async def let_go(self, folder: Path) -> None:
+    async def release_folder(self, folder: Path) -> None:
         """The same for one, now, if nobody uses it."""
 
     async def remove(self, folder: Path) -> bool:
@@ -54,7 +54,7 @@ class PlainFolders:
         self.root, self.size = root, size_mb << 20
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """See `ConversationFolders.words`."""
         return f"{self.size >> 20} MB of files each (measured)"
 
@@ -63,22 +63,22 @@ class PlainFolders:
         """See `ConversationFolders.open`."""
         yield False
 
-    def folders(self) -> list[Path]:
+    def list_folders(self) -> list[Path]:
         """See `ConversationFolders.folders`."""
         return sorted(self.root.glob("*"))
 
-    async def adopt(self) -> None:
+    async def adopt_leftovers(self) -> None:
         """Nothing is left behind."""
 
-    async def release(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
+    async def release_idle(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
         """Nothing to give back."""
 
-    async def let_go(self, folder: Path) -> None:
+    async def release_folder(self, folder: Path) -> None:
         """Nothing to give back."""
 
     async def remove(self, folder: Path) -> bool:
         """See `ConversationFolders.remove`."""
-        return not await file_work(remove_tree, folder)
+        return not await run_file_work(remove_tree, folder)
 
     async def check(self, provider: SandboxProvider) -> None:
         """They work with every machine."""

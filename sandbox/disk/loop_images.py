@@ -24,84 +24,86 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.base import OUTPUTS, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.disk.file_threads import mount_work
+from sandbox.disk.file_threads import run_mount_work
 from sandbox.disk.folders import LINGER_SECONDS, ConversationFolders, PlainFolders
 from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
 PROBE_MB = 16
-SPARE = 20  # a part in so many of the disk is never set aside: the service itself has to write, too
-PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+SPARE_SHARE = 20  # a part in so many of the disk is never set aside: the service itself has to write, too
+PROGRAM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 SUFFIX, DRAFT = ".img", ".draft"
 # A file per 8 KiB; a small journal, so that a power cut costs no more than the last seconds.
-FORMAT = ("-q", "-F", "-m", "0", "-i", "8192", "-J", "size=4")
-GIVE_BACK = ("-f", "-E", "discard")
-OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
-CLOSED = "The disk of this conversation cannot be used now. Nothing was deleted; the operator sees in the log why."
+MKFS_OPTIONS = ("-q", "-F", "-m", "0", "-i", "8192", "-J", "size=4")
+FSCK_OPTIONS = ("-f", "-E", "discard")
+MOUNT_OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
+DISK_UNAVAILABLE = (
+    "The disk of this conversation cannot be used now. Nothing was deleted; the operator sees in the log why."
+)
 
 
 @dataclass(slots=True)
-class _Use:
+class _FolderUse:
     """Who uses a folder now, and when it was used last."""
 
     users: int = 0
     since: float = field(default_factory=time.monotonic)
 
 
-class Images:
+class LoopImageFolders:
     """See `ConversationFolders`. With `make`, new ones get an image of `size_mb`; those that have one already are
     mounted in any case."""
 
     def __init__(self, root: Path, size_mb: int, *, make: bool) -> None:
         self.root, self.size, self.make = root, size_mb << 20, make
-        self._uses: dict[Path, _Use] = {}
+        self._uses: dict[Path, _FolderUse] = {}
         self._room = threading.Lock()
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """See `ConversationFolders.words`."""
         return f"{self.size >> 20} MB of files each ({'in an image' if self.make else 'measured'})"
 
     @asynccontextmanager
     async def open(self, folder: Path, *, writes: bool = True) -> AsyncIterator[bool]:
         """See `ConversationFolders.open`."""
-        use = self._uses.setdefault(folder, _Use())
+        use = self._uses.setdefault(folder, _FolderUse())
         use.users += 1
         try:
-            yield await mount_work(self._mount, folder, writes)
+            yield await run_mount_work(self._mount_image, folder, writes)
         finally:
             use.users -= 1
             use.since = time.monotonic()
 
-    def folders(self) -> list[Path]:
+    def list_folders(self) -> list[Path]:
         """See `ConversationFolders.folders`; also where the image is not mounted."""
         return sorted({path.with_suffix("") for path in self.root.glob("*") if path.suffix in ("", SUFFIX)})
 
-    async def adopt(self) -> None:
+    async def adopt_leftovers(self) -> None:
         """See `ConversationFolders.adopt`."""
-        for folder in await mount_work(self._left):
-            self._uses.setdefault(folder, _Use())
+        for folder in await run_mount_work(self._leftover_folders):
+            self._uses.setdefault(folder, _FolderUse())
 
-    async def release(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
+    async def release_idle(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
         """See `ConversationFolders.release`: unmount, and give back what the image does not need of the disk."""
         before = time.monotonic() - idle
         unused = [folder for folder, use in self._uses.items() if use.since <= before and folder not in keep]
-        await asyncio.gather(*map(self.let_go, unused))
+        await asyncio.gather(*map(self.release_folder, unused))
 
-    async def let_go(self, folder: Path) -> None:
+    async def release_folder(self, folder: Path) -> None:
         """See `ConversationFolders.let_go`."""
         use = self._uses.get(folder)
         if use is None:
             return
         since = use.since
-        if await mount_work(_unmount, folder, use) and not use.users and use.since == since:
+        if await run_mount_work(_unmount_if_idle, folder, use) and not use.users and use.since == since:
             self._uses.pop(folder, None)
 
     async def remove(self, folder: Path) -> bool:
         """See `ConversationFolders.remove`."""
         self._uses.pop(folder, None)
-        return await mount_work(_remove, folder)
+        return await run_mount_work(_remove_folder, folder)
 
     async def check(self, provider: SandboxProvider) -> None:
         """See `ConversationFolders.check`."""
@@ -112,11 +114,11 @@ class Images:
             raise SandboxUnavailable(f"Images of disks need root (`sandbox.disk: images`): run Fawn as root, {other}.")
         key = f"check-{secrets.token_hex(8)}"
         folder = self.root / key
-        probe = Images(self.root, PROBE_MB, make=True)
+        probe = LoopImageFolders(self.root, PROBE_MB, make=True)
         try:
             async with probe.open(folder), provider.acquire(key, folder) as sandbox:
                 await sandbox.write(f"{OUTPUTS}/seen", b"seen")
-                seen = await mount_work((folder / "outputs" / "seen").exists)
+                seen = await run_mount_work((folder / "outputs" / "seen").exists)
         except SandboxError as error:
             cause = error.__cause__
             reason = str(cause.strerror if isinstance(cause, OSError) else error).partition("\n")[0]
@@ -130,129 +132,129 @@ class Images:
 
     # ------------------------------------------------------------ in a thread
 
-    def _mount(self, folder: Path, writes: bool) -> bool:
+    def _mount_image(self, folder: Path, writes: bool) -> bool:
         plain = folder.exists()  # looked at first: an image is there before its folder
-        image = _image(folder)
+        image = _image_path(folder)
         try:
             if not image.exists():
                 if plain or not self.make:
                     return False
-                self._create(image)
-            with _locked(image) as fd:
+                self._create_image(image)
+            with _locked_image(image) as fd:
                 if not os.path.ismount(folder):
-                    self._attach(folder, image, fd, writes)
+                    self._attach_image(folder, image, fd, writes)
                 elif writes:
-                    self._set_aside(fd)
+                    self._reserve_space(fd)
                 return os.fstat(fd).st_size <= self.size
         except OSError as error:
             log.error("disk.closed image=%s reason=%s", image, error)  # noqa: TRY400  the reason is enough
             if error.errno == errno.ENOSPC:
                 words = f"This machine has no room for the {self.size >> 20} MB that this conversation may take."
                 raise SandboxError(f"{words} Nothing was deleted; the operator has to make some.") from error
-            raise SandboxError(CLOSED) from error
+            raise SandboxError(DISK_UNAVAILABLE) from error
 
-    def _create(self, image: Path) -> None:
+    def _create_image(self, image: Path) -> None:
         """An empty one. Two who make it at once get the same."""
         image.parent.mkdir(parents=True, exist_ok=True)
         fd, draft = tempfile.mkstemp(DRAFT, dir=image.parent)
         try:
             os.truncate(fd, self.size)
-            _run("mkfs.ext4", *FORMAT, draft)
+            _run_program("mkfs.ext4", *MKFS_OPTIONS, draft)
             with suppress(FileExistsError):
                 os.link(draft, image)
         finally:
             os.close(fd)
             os.unlink(draft)
 
-    def _attach(self, folder: Path, image: Path, fd: int, writes: bool) -> None:
+    def _attach_image(self, folder: Path, image: Path, fd: int, writes: bool) -> None:
         folder.mkdir(mode=0o711, exist_ok=True)
         if any(folder.iterdir()):
             raise FileExistsError(errno.EEXIST, "files lie where the image belongs: move them away", str(folder))
         # A container that outlived the service may still use it: then the same device is mounted once more.
-        if not _attached(image, fd):
-            _check(image, fd)
-            if _formatted(fd) < self.size:
-                _check(image, fd, "-f")
+        if not _is_attached(image, fd):
+            _repair_image(image, fd)
+            if _formatted_bytes(fd) < self.size:
+                _repair_image(image, fd, "-f")
                 os.truncate(fd, self.size)
-                _run("resize2fs", str(image), fd=fd)
+                _run_program("resize2fs", str(image), fd=fd)
             if writes:
-                self._set_aside(fd)
-        _run("mount", "-o", OPTIONS, str(image), str(folder), fd=fd)
+                self._reserve_space(fd)
+        _run_program("mount", "-o", MOUNT_OPTIONS, str(image), str(folder), fd=fd)
         folder.chmod(0o711)
 
-    def _set_aside(self, fd: int) -> None:
+    def _reserve_space(self, fd: int) -> None:
         """Take all of the image's size from the disk now. Raises OSError when that leaves too little to others."""
         with self._room:
             disk, image = os.fstatvfs(fd), os.fstat(fd)
             missing = image.st_size - image.st_blocks * 512
             if missing > 0:
-                if (disk.f_bavail - disk.f_blocks // SPARE) * disk.f_frsize < missing:
+                if (disk.f_bavail - disk.f_blocks // SPARE_SHARE) * disk.f_frsize < missing:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.posix_fallocate(fd, 0, image.st_size)
 
-    def _left(self) -> list[Path]:
+    def _leftover_folders(self) -> list[Path]:
         for draft in self.root.glob(f"*{DRAFT}"):
             draft.unlink(missing_ok=True)
         found = [(image, image.with_suffix("")) for image in self.root.glob(f"*{SUFFIX}")]
-        return [folder for image, folder in found if os.path.ismount(folder) or _whole(image)]
+        return [folder for image, folder in found if os.path.ismount(folder) or _is_fully_allocated(image)]
 
 
 def conversation_folders(root: Path, size_mb: int, *, images: bool) -> ConversationFolders:
     """Folders of new conversations get an image, or stay plain; images that are there already are used either way."""
     if images or any(root.glob(f"*{SUFFIX}")):
-        return Images(root, size_mb, make=images)
+        return LoopImageFolders(root, size_mb, make=images)
     return PlainFolders(root, size_mb)
 
 
-def _unmount(folder: Path, use: _Use) -> bool:
+def _unmount_if_idle(folder: Path, use: _FolderUse) -> bool:
     """Whether nothing is left to be done, because nobody came meanwhile, or still uses it."""
-    image = _image(folder)
+    image = _image_path(folder)
     if not image.exists():
         return True
-    with _locked(image) as fd:
+    with _locked_image(image) as fd:
         if use.users:
             return False
         try:
             if os.path.ismount(folder):
-                _run("umount", str(folder), fd=fd)
-            if _attached(image, fd):
+                _run_program("umount", str(folder), fd=fd)
+            if _is_attached(image, fd):
                 return False
         except OSError as error:
             log.warning("disk.busy folder=%s reason=%s", folder, error)  # the next round tries again
             return False
         try:
-            if _whole(image):
-                _check(image, fd, *GIVE_BACK)
+            if _is_fully_allocated(image):
+                _repair_image(image, fd, *FSCK_OPTIONS)
         except OSError as error:
             log.error("disk.damaged image=%s reason=%s", image, error)  # noqa: TRY400  the reason is enough
         return True
 
 
-def _remove(folder: Path) -> bool:
-    with suppress(FileNotFoundError), _locked(_image(folder)) as fd:
+def _remove_folder(folder: Path) -> bool:
+    with suppress(FileNotFoundError), _locked_image(_image_path(folder)) as fd:
         if os.path.ismount(folder):
-            _run("umount", "--lazy", str(folder), fd=fd)
-        _image(folder).unlink()
+            _run_program("umount", "--lazy", str(folder), fd=fd)
+        _image_path(folder).unlink()
     return not remove_tree(folder)
 
 
-def _image(folder: Path) -> Path:
+def _image_path(folder: Path) -> Path:
     return folder.with_name(folder.name + SUFFIX)
 
 
 @contextmanager
-def _locked(image: Path) -> Iterator[int]:
+def _locked_image(image: Path) -> Iterator[int]:
     """The image's descriptor, while nobody else works on it: also no program that a killed service left at it."""
     with image.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 
 
-def _run(program: str, *arguments: str, fd: int = -1, good: Collection[int] = (0,)) -> str:
+def _run_program(program: str, *arguments: str, fd: int = -1, good: Collection[int] = (0,)) -> str:
     """What it says. It inherits `fd`, and with it the lock. Raises OSError when it fails."""
     try:
         done = subprocess.run(
-            [program, *arguments], env={"PATH": PATH, "LC_ALL": "C"}, pass_fds=[fd] if fd >= 0 else [],
+            [program, *arguments], env={"PATH": PROGRAM_PATH, "LC_ALL": "C"}, pass_fds=[fd] if fd >= 0 else [],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
         )  # fmt: skip
     except FileNotFoundError as error:
@@ -262,23 +264,23 @@ def _run(program: str, *arguments: str, fd: int = -1, good: Collection[int] = (0
     return done.stdout
 
 
-def _attached(image: Path, fd: int) -> bool:
+def _is_attached(image: Path, fd: int) -> bool:
     """A loop device has it open: somebody has it mounted, perhaps where we do not see it."""
-    return bool(_run("losetup", "-j", str(image), fd=fd))
+    return bool(_run_program("losetup", "-j", str(image), fd=fd))
 
 
-def _check(image: Path, fd: int, *options: str) -> None:
+def _repair_image(image: Path, fd: int, *options: str) -> None:
     """Repair what can be repaired without a choice. Raises OSError."""
-    _run("e2fsck", "-p", *options, str(image), fd=fd, good=(0, 1))
+    _run_program("e2fsck", "-p", *options, str(image), fd=fd, good=(0, 1))
 
 
-def _whole(image: Path) -> bool:
+def _is_fully_allocated(image: Path) -> bool:
     """All of its size is taken from the disk."""
     status = image.stat()
     return status.st_blocks * 512 >= status.st_size
 
 
-def _formatted(fd: int) -> int:
+def _formatted_bytes(fd: int) -> int:
     """The bytes of an ext4 file system, from its superblock."""
     blocks, scale = struct.unpack("<4xI16xI", os.pread(fd, 28, 1024))
     return int(blocks << (10 + scale))

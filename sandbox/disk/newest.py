@@ -66,19 +66,19 @@ def _enter(name: str, status: os.stat_result) -> bool:
     return True
 
 
-def made(name: str) -> float:
+def creation_time(name: str) -> float:
     """When the entry was made; 0 where the file system does not know."""
     _libc.statx(AT_FDCWD, os.fsencode(name), AT_SYMLINK_NOFOLLOW, STATX_BTIME, _answer)
     mask, seconds, nanoseconds = struct.unpack_from("<I76xqI", _answer)
     return float(seconds + nanoseconds / 1e9) if mask & STATX_BTIME else 0.0
 
 
-def choose(tops: list[str], since: float, size: int, files: int) -> set[int]:
+def choose_inodes(tops: list[str], since: float, size: int, files: int) -> set[int]:
     """The inodes that have to go, folders last."""
     found: dict[int, tuple[bool, bool, int]] = {}
-    for _, name, status in walk_all(tops):
+    for _, name, status in walk_all_tops(tops):
         if status.st_ctime >= since and status.st_ino not in found:
-            older = made(name) < since
+            older = creation_time(name) < since
             found[status.st_ino] = (older, stat.S_ISDIR(status.st_mode), -status.st_blocks * 512)
     chosen = set()
     for inode, (_, _, negative) in sorted(found.items(), key=lambda item: item[1]):
@@ -89,7 +89,7 @@ def choose(tops: list[str], since: float, size: int, files: int) -> set[int]:
     return chosen
 
 
-def walk_all(tops: list[str]) -> Iterator[Found]:
+def walk_all_tops(tops: list[str]) -> Iterator[Found]:
     """`walk` of each, from the folder that this began in."""
     start = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -101,10 +101,10 @@ def walk_all(tops: list[str]) -> Iterator[Found]:
         os.close(start)
 
 
-def delete(tops: list[str], chosen: set[int], largest: list[tuple[int, str]]) -> tuple[int, int]:
+def delete_inodes(tops: list[str], chosen: set[int], largest: list[tuple[int, str]]) -> tuple[int, int]:
     """Delete these inodes under all of their names; the bytes and inodes that are free."""
     freed, gone = 0, set()
-    for path, name, status in walk_all(tops):
+    for path, name, status in walk_all_tops(tops):
         if status.st_ino not in chosen:
             continue
         try:
@@ -131,7 +131,7 @@ def main(since: float, size: int, files: int, tops: list[str]) -> None:
     for _ in range(ROUNDS):
         if freed >= size and gone >= files:
             break
-        more, count = delete(tops, choose(tops, since, size - freed, files - gone), largest)
+        more, count = delete_inodes(tops, choose_inodes(tops, since, size - freed, files - gone), largest)
         if not count:
             break
         freed, gone = freed + more, gone + count

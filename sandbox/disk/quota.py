@@ -22,11 +22,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from sandbox.base import FOLDERS, FileFault, Gone, Result, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.disk.file_threads import file_work
+from sandbox.base import (
+    FOLDERS,
+    CommandResult,
+    Sandbox,
+    SandboxError,
+    SandboxFileError,
+    SandboxGone,
+    SandboxProvider,
+    SandboxUnavailable,
+)
+from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
-from sandbox.disk.safe_files import shown
-from sandbox.disk.usage import Usage, measure, reclaim
+from sandbox.disk.safe_files import shown_path
+from sandbox.disk.usage import DiskUsage, delete_newest, measure_usage
 from sandbox.network.proxy import Ends
 from sandbox.settings import NO_SPACE
 
@@ -35,22 +44,22 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.2  # between two looks at the free space
 FIRST_SECONDS = 1.0  # that a start waits for the first measurement, which runs beside it
 MEASURE_SECONDS, END_SECONDS = 10.0, 30.0
-PAUSES = 10  # after a measurement of one second a conversation is left alone for so many
-AT_ONCE = 4  # measurements
+PAUSE_FACTOR = 10  # after a measurement of one second a conversation is left alone for so many
+MAX_MEASUREMENTS = 4  # measurements
 CLOCK_SECONDS = 0.02  # the kernel stamps files with a clock that lags behind
 
 
-GROWTH = Usage(1 << 20, 100)  # less is nobody's fault
-FLOOR = Usage(1 << 30, 50_000)  # what stays free of a disk, or a part of it where that is less:
+GROWTH = DiskUsage(1 << 20, 100)  # less is nobody's fault
+FLOOR = DiskUsage(1 << 30, 50_000)  # what stays free of a disk, or a part of it where that is less:
 FLOOR_SHARE = 20
 ROOM_FLOORS = 4  # what is deleted where the disk fell below its floor: until so many floors are free
 LOSS_SHARE = 8  # the disk lost such a part of what is free: who took it is measured, and what all hold is known lately
-FILES = 500_000  # per conversation, or a part of what the disk has left where that is less:
+MAX_FILES = 500_000  # per conversation, or a part of what the disk has left where that is less:
 FILES_SHARE = 4
 
 
 @runtime_checkable
-class Dials(Protocol):
+class PortDialer(Protocol):
     """A provider whose machines can be connected to."""
 
     def dial(self, key: str, folder: Path, port: int) -> AbstractAsyncContextManager[Ends]:
@@ -59,17 +68,17 @@ class Dials(Protocol):
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _WatchedConversation:
     """One that has a machine. `usage` is what its folders held when all was well for the last time, which was at the
     time `since`; `mark` what the disk had lost by the last measurement (None: measure at once)."""
 
     folder: Path
     machine: Sandbox | None = None
     bounded: bool = False
-    usage: Usage | None = None
-    now: Usage | None = None
+    usage: DiskUsage | None = None
+    now: DiskUsage | None = None
     since: float = 0.0
-    mark: Usage | None = None
+    mark: DiskUsage | None = None
     rest_until: float = 0.0
     stopped: Sandbox | None = None
     note: str = ""  # why `stopped` was, and what was deleted
@@ -81,23 +90,23 @@ class _Conversation:
         return self.machine is not None and not self.machine.gone and not self.bounded
 
     @property
-    def growth(self) -> Usage:
-        return (self.now or Usage()) - (self.usage or Usage())
+    def growth(self) -> DiskUsage:
+        return (self.now or DiskUsage()) - (self.usage or DiskUsage())
 
 
-class Disk:
+class QuotaProvider:
     """A `SandboxProvider` around another one. `watch` has to run beside it."""
 
     def __init__(
-        self, inner: SandboxProvider, folders: ConversationFolders, files: int = FILES, tick: float = LOOK_SECONDS
+        self, inner: SandboxProvider, folders: ConversationFolders, files: int = MAX_FILES, tick: float = LOOK_SECONDS
     ) -> None:
         self.name, self.runs_commands = inner.name, inner.runs_commands
         self._inner, self._folders, self._files, self._tick = inner, folders, files, tick
-        self._known: dict[str, _Conversation] = {}
+        self._known: dict[str, _WatchedConversation] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk")  # the others' threads may all be busy
-        self._measuring = asyncio.Semaphore(AT_ONCE)
-        self._free: Usage | None = None  # at the last look
-        self._floor, self._lost = Usage(), Usage()
+        self._measuring = asyncio.Semaphore(MAX_MEASUREMENTS)
+        self._free: DiskUsage | None = None  # at the last look
+        self._floor, self._lost = DiskUsage(), DiskUsage()
 
     async def check(self) -> None:
         """See `SandboxProvider.check`."""
@@ -111,7 +120,7 @@ class Disk:
             if not self.runs_commands:  # files that the model writes itself are small and few
                 yield await stack.enter_async_context(self._inner.acquire(key, folder))
                 return
-            one = self._known.setdefault(key, _Conversation(folder))
+            one = self._known.setdefault(key, _WatchedConversation(folder))
             async with one.lock:
                 one.bounded, unknown = bounded, one.usage is None
                 first = asyncio.create_task(self._begin(one), name=f"disk-first:{key}")
@@ -129,9 +138,9 @@ class Disk:
     async def reap(self, idle: float) -> list[str]:
         """See `SandboxProvider.reap`."""
         keys = await self._inner.reap(idle)
-        self._forget()
+        self._forget_idle()
         live = {one.folder for one in self._known.values() if one.machine and not one.machine.gone}
-        await self._folders.release(keep=live)
+        await self._folders.release_idle(keep=live)
         return keys
 
     async def destroy(self, key: str) -> None:
@@ -142,18 +151,18 @@ class Disk:
     async def close(self) -> None:
         """See `SandboxProvider.close`."""
         await self._inner.close()
-        await self._folders.release(0)
+        await self._folders.release_idle(0)
         self._thread.shutdown(wait=False)
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
         """See `Dials`."""
-        if not isinstance(self._inner, Dials):
+        if not isinstance(self._inner, PortDialer):
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
         async with self._folders.open(folder), self._inner.dial(key, folder, port) as ends:
             yield ends
 
-    def _forget(self) -> None:
+    def _forget_idle(self) -> None:
         """Drop what need not be known of conversations without a machine."""
         for key, one in list(self._known.items()):
             if one.machine and one.machine.gone and one.told and not one.lock.locked():
@@ -170,73 +179,73 @@ class Disk:
                 watched = {key: one for key, one in self._known.items() if one.watched and not one.lock.locked()}
                 if not watched:
                     continue
-                lack = await self._look()
-                suspects = {key: one for key, one in watched.items() if self._suspect(one, lack)}
+                lack = await self._look_at_disk()
+                suspects = {key: one for key, one in watched.items() if self._is_suspect(one, lack)}
                 if suspects and (judging is None or judging.done()):
-                    judging = group.create_task(self._judge(suspects), name="disk-judge")
+                    judging = group.create_task(self._measure_and_end(suspects), name="disk-judge")
 
-    async def _look(self) -> Usage:
+    async def _look_at_disk(self) -> DiskUsage:
         """What the disk lacks of its floor; counts what it lost."""
         found = await asyncio.get_running_loop().run_in_executor(self._thread, os.statvfs, self._folders.root)
         inodes = found.f_favail if found.f_files else 1 << 62  # some file systems make them when they are needed
-        free = Usage(found.f_bavail * found.f_frsize, inodes)
+        free = DiskUsage(found.f_bavail * found.f_frsize, inodes)
         self._lost += (self._free or free) - free
         self._free = free
-        parts = Usage(found.f_blocks * found.f_frsize // FLOOR_SHARE, found.f_files // FLOOR_SHARE)
-        self._floor = Usage(min(FLOOR.size, parts.size), min(FLOOR.files, parts.files))
+        parts = DiskUsage(found.f_blocks * found.f_frsize // FLOOR_SHARE, found.f_files // FLOOR_SHARE)
+        self._floor = DiskUsage(min(FLOOR.size, parts.size), min(FLOOR.files, parts.files))
         return self._floor - free
 
-    def _suspect(self, one: _Conversation, lack: Usage) -> bool:
+    def _is_suspect(self, one: _WatchedConversation, lack: DiskUsage) -> bool:
         if one.mark is None:
             return True
         lost = self._lost - one.mark
-        if lack != Usage():
+        if lack != DiskUsage():
             return lost.reaches(GROWTH)
-        left, free = self._bound(one.now or Usage()) - (one.now or Usage()), self._free or Usage()
-        room = Usage(
+        left, free = self._bound_of(one.now or DiskUsage()) - (one.now or DiskUsage()), self._free or DiskUsage()
+        room = DiskUsage(
             max(GROWTH.size, min(left.size, free.size // LOSS_SHARE)),
             max(GROWTH.files, min(left.files, free.files // LOSS_SHARE)),
         )
         return lost.reaches(room) and time.monotonic() >= one.rest_until
 
-    def _bound(self, now: Usage) -> Usage:
+    def _bound_of(self, now: DiskUsage) -> DiskUsage:
         free = self._free.files if self._free else 1 << 62
-        return Usage(self._folders.size, min(self._files, (now.files + free) // FILES_SHARE))
+        return DiskUsage(self._folders.size, min(self._files, (now.files + free) // FILES_SHARE))
 
-    def _over(self, one: _Conversation) -> Usage:
-        return one.now - self._bound(one.now) if one.now else Usage()
+    def _is_over(self, one: _WatchedConversation) -> DiskUsage:
+        return one.now - self._bound_of(one.now) if one.now else DiskUsage()
 
-    async def _judge(self, suspects: dict[str, _Conversation]) -> None:
+    async def _measure_and_end(self, suspects: dict[str, _WatchedConversation]) -> None:
         """Measure them, and end those that are responsible, the one that grew most first."""
         await asyncio.gather(*(self._measure(one) for one in suspects.values()))
-        lack, ended = await self._look(), 0
+        lack, ended = await self._look_at_disk(), 0
 
-        def most(item: tuple[str, _Conversation]) -> int:
+        def most(item: tuple[str, _WatchedConversation]) -> int:
             return -(item[1].growth.files if lack.files and not lack.size else item[1].growth.size)
 
         for key, one in sorted(suspects.items(), key=most):
-            if one.watched and not one.lock.locked() and self._responsible(one, lack, len(suspects)):
+            if one.watched and not one.lock.locked() and self._is_responsible(one, lack, len(suspects)):
                 try:
                     await self._end(key, one)
                 except (OSError, TimeoutError, ValueError, SandboxError) as error:
                     log.error("disk.kept sandbox=%s reason=%r", key, error)  # noqa: TRY400  the reason is enough
                 ended += 1
-                lack = await self._look()
-        if not ended and lack != Usage() and (keys := await self.reap(0)):
+                lack = await self._look_at_disk()
+        if not ended and lack != DiskUsage() and (keys := await self.reap(0)):
             # Nobody who is known: perhaps a container that outlived the last life of this service.
             log.warning("disk.low — %d idle sandboxes were stopped", len(keys))
 
-    def _responsible(self, one: _Conversation, lack: Usage, among: int) -> bool:
+    def _is_responsible(self, one: _WatchedConversation, lack: DiskUsage, among: int) -> bool:
         """It grew although it is over its bound, or by no less than its part of what the disk lacks."""
         if one.now is None:  # it hides behind a tree that takes too long to measure while it changes
-            return lack != Usage()
-        over, grown = self._over(one), one.growth
+            return lack != DiskUsage()
+        over, grown = self._is_over(one), one.growth
         return bool(
             (grown.size >= GROWTH.size and (over.size or 0 < lack.size <= grown.size * among))
             or (grown.files >= GROWTH.files and (over.files or 0 < lack.files <= grown.files * among))
         )
 
-    async def _end(self, key: str, one: _Conversation) -> None:
+    async def _end(self, key: str, one: _WatchedConversation) -> None:
         """Stop its machine, and delete what it made. Raises OSError, TimeoutError, ValueError, SandboxError."""
         async with one.lock:
             stopped = "The sandbox was stopped, with all that ran in it"
@@ -244,22 +253,22 @@ class Disk:
             log.warning("disk.full sandbox=%s bytes=%d files=%d", key, one.growth.size, one.growth.files)
             async with asyncio.timeout(END_SECONDS):
                 await self._inner.destroy(key)
-            one.now = await measure([one.folder / name for name in FOLDERS])
+            one.now = await measure_usage([one.folder / name for name in FOLDERS])
             why, excess = self._why(one), await self._excess(one)
-            freed, largest = await reclaim(one.folder, one.since, excess)
+            freed, largest = await delete_newest(one.folder, one.since, excess)
             one.note = f"{stopped}: {why}.{_removed(freed, largest)} Use less, or delete what is not needed."
             one.usage, one.since = one.now - freed, time.time()
             log.warning("disk.freed sandbox=%s bytes=%d files=%d", key, freed.size, freed.files)
 
-    async def _excess(self, one: _Conversation) -> Usage:
+    async def _excess(self, one: _WatchedConversation) -> DiskUsage:
         """What has to go of what it took, until it is within its bound and the disk well above its floor."""
-        lack, over, floor = await self._look(), self._over(one), self._floor
+        lack, over, floor = await self._look_at_disk(), self._is_over(one), self._floor
         size = max(over.size, lack.size + (ROOM_FLOORS - 1) * floor.size if lack.size else 0)
         files = max(over.files, lack.files + (ROOM_FLOORS - 1) * floor.files if lack.files else 0)
-        return Usage(min(size, one.growth.size), min(files, one.growth.files))
+        return DiskUsage(min(size, one.growth.size), min(files, one.growth.files))
 
-    def _why(self, one: _Conversation) -> str:
-        over, now, bound = self._over(one), one.now or Usage(), self._bound(one.now or Usage())
+    def _why(self, one: _WatchedConversation) -> str:
+        over, now, bound = self._is_over(one), one.now or DiskUsage(), self._bound_of(one.now or DiskUsage())
         if over.size:
             what = f"take {now.size >> 20:,} MB of the disk, and {bound.size >> 20:,} MB are allowed"
         elif over.files:
@@ -269,31 +278,31 @@ class Disk:
             return f"the disk of this machine was nearly full, and this conversation had just taken {grown}"
         return f"the files of this conversation {what} (sandbox.disk_mb)"
 
-    async def _begin(self, one: _Conversation) -> None:
+    async def _begin(self, one: _WatchedConversation) -> None:
         """The first measurement of one whose folders nobody watched."""
         if one.usage is None and not one.bounded:
             if await asyncio.to_thread(one.folder.exists):
                 await self._measure(one)
             else:
-                one.usage = Usage()
+                one.usage = DiskUsage()
 
-    async def _measure(self, one: _Conversation) -> None:
+    async def _measure(self, one: _WatchedConversation) -> None:
         began, started, one.mark, one.now = time.time() - CLOCK_SECONDS, time.monotonic(), self._lost, None
         try:
             async with self._measuring:
-                one.now = await measure([one.folder / name for name in FOLDERS], MEASURE_SECONDS)
+                one.now = await measure_usage([one.folder / name for name in FOLDERS], MEASURE_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
             log.warning("disk.unmeasured folder=%s reason=%r", one.folder.name, error)
-        one.rest_until = time.monotonic() + PAUSES * (time.monotonic() - started)
+        one.rest_until = time.monotonic() + PAUSE_FACTOR * (time.monotonic() - started)
         first = one.machine is None
-        if one.now and (first or (self._over(one) == Usage() and await self._look() == Usage())):
+        if one.now and (first or (self._is_over(one) == DiskUsage() and await self._look_at_disk() == DiskUsage())):
             one.usage, one.since = one.now, began
 
 
 class Metered:
     """A `Sandbox` on the disk that `disk` watches."""
 
-    def __init__(self, inner: Sandbox, disk: Disk, key: str, one: _Conversation) -> None:
+    def __init__(self, inner: Sandbox, disk: QuotaProvider, key: str, one: _WatchedConversation) -> None:
         self.runs_commands = inner.runs_commands
         self.read, self.stat, self.ls, self.glob, self.grep = inner.read, inner.stat, inner.ls, inner.glob, inner.grep
         self._inner, self._disk, self._key, self._one = inner, disk, key, one
@@ -312,14 +321,14 @@ class Metered:
         timeout: float = 120,
         max_output: int = 64_000,
         on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Result:
+    ) -> CommandResult:
         """See `Sandbox.run`. Raises SandboxError with the reason when the sandbox was stopped for its files."""
         one, note = self._one, ""
         try:
             result = await self._inner.run(
                 command, cwd=cwd, env=env, timeout=timeout, max_output=max_output, on_output=on_output
             )
-        except Gone:
+        except SandboxGone:
             async with one.lock:  # until its files are deleted
                 if one.stopped is not self._inner:
                     raise
@@ -328,14 +337,14 @@ class Metered:
         if not one.told:
             one.told, note = True, f"[{one.note}]\n"
         if result.exit_code != 0 and _no_space(result.output):
-            note += f"[{await file_work(_room, one.folder)}]\n"
+            note += f"[{await run_file_work(_room, one.folder)}]\n"
         return replace(result, output=result.output + note) if note else result
 
     @asynccontextmanager
     async def dial(self, port: int) -> AsyncIterator[Ends]:
         """A connection to a port of this very machine, not of one that came after it. See `Dials`."""
         if self.gone:
-            raise Gone("The sandbox has stopped, and its servers with it.")
+            raise SandboxGone("The sandbox has stopped, and its servers with it.")
         async with self._disk.dial(self._key, self._one.folder, port) as ends:
             yield ends
 
@@ -343,10 +352,10 @@ class Metered:
         """See `Sandbox.write`."""
         try:
             await self._inner.write(path, data, append=append)
-        except FileFault as fault:
+        except SandboxFileError as fault:
             if not _no_space(str(fault)):
                 raise
-            raise FileFault(f"{fault}: {await file_work(_room, self._one.folder)}") from fault
+            raise SandboxFileError(f"{fault}: {await run_file_work(_room, self._one.folder)}") from fault
 
 
 def _no_space(said: str) -> bool:
@@ -362,10 +371,10 @@ def _room(folder: Path) -> str:
     return f"the disk of this machine has room for {left} more"
 
 
-def _removed(freed: Usage, largest: list[tuple[int, str]]) -> str:
+def _removed(freed: DiskUsage, largest: list[tuple[int, str]]) -> str:
     """Which files went, in words."""
     if not freed.files:
         return " Nothing was deleted."
-    names = ", ".join(f"{shown(name)} ({size / (1 << 20):,.1f} MB)" for size, name in largest)
+    names = ", ".join(f"{shown_path(name)} ({size / (1 << 20):,.1f} MB)" for size, name in largest)
     more = f" and {freed.files - len(largest):,} more" if freed.files > len(largest) else ""
     return f" Removed, as they were made last: {names}{more}."

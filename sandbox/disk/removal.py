@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.disk.safe_files import shown
-from sandbox.inside.search import Bounds, walk
+from sandbox.disk.safe_files import shown_path
+from sandbox.inside.search import WalkBounds, walk_folder
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class _Sweep:
         self.left: list[str] = []
 
     def run(self, seconds: float) -> None:
-        bounds = Bounds(depth=DEPTH, path_bytes=1 << 20, seconds=seconds)
-        for rel, status, folder in walk(self._top, bounds, self._stays, self._leave):
+        bounds = WalkBounds(depth=DEPTH, path_bytes=1 << 20, seconds=seconds)
+        for rel, status, folder in walk_folder(self._top, bounds, self._stays, self._leave):
             name = os.path.basename(rel)
             if not stat.S_ISDIR(status.st_mode):
                 self._change(rel, lambda: os.unlink(name, dir_fd=folder))  # noqa: B023  called at once
@@ -95,7 +95,7 @@ class _Sweep:
 
     def _stays(self, rel: str, why: str) -> None:
         if len(self.left) < TOLD:
-            self.left.append(f"{shown(rel)}: {why}")
+            self.left.append(f"{shown_path(rel)}: {why}")
 
 
 def _open_up(name: str, folder: int) -> None:

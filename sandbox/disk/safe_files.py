@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sandbox.base import FOLDERS, FileFault
+from sandbox.base import FOLDERS, SandboxFileError
 from sandbox.inside import search
 
 OPENAT2 = 437  # the same number on every architecture that has it
@@ -98,9 +98,9 @@ def _fault(rel: str) -> Iterator[None]:
             errno.EAGAIN: "is held by a program (a lease)",
         }
         reason = reasons.get(error.errno or 0) or error.strerror or "cannot be opened"
-        raise FileFault(f"{shown(rel)}: {reason}") from error
+        raise SandboxFileError(f"{shown_path(rel)}: {reason}") from error
     except ValueError as error:
-        raise FileFault(f"{shown(rel)}: not a file name") from error
+        raise SandboxFileError(f"{shown_path(rel)}: not a file name") from error
 
 
 @contextlib.contextmanager
@@ -122,8 +122,8 @@ def opened(root: Path, rel: str = ".", flags: int = os.O_RDONLY | os.O_DIRECTORY
 def regular(root: Path, rel: str) -> Iterator[int]:
     """A descriptor of the regular file `rel`, for reading. Raises FileFault for anything else."""
     with opened(root, rel, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
-        if (kind := search.kind(os.fstat(fd))) != "file":
-            raise FileFault(f"{shown(rel)}: is a {kind}, not a regular file")
+        if (kind := search.entry_kind(os.fstat(fd))) != "file":
+            raise SandboxFileError(f"{shown_path(rel)}: is a {kind}, not a regular file")
         yield fd
 
 
@@ -141,14 +141,14 @@ def look(root: Path, rel: str) -> tuple[int, str]:
     """Bytes and kind (`sandbox.inside.search.kind`) of what is at `rel`. Raises FileFault."""
     with opened(root, rel, os.O_PATH) as fd:
         status = os.fstat(fd)
-        return status.st_size, search.kind(status)
+        return status.st_size, search.entry_kind(status)
 
 
 def copy_out(root: Path, rel: str, target: Path, limit: int) -> int:
     """Copy a regular file to the new host file `target`, which is ours; gives its bytes. Raises FileFault when it has
     more than `limit` bytes (then `target` is removed)."""
     with regular(root, rel) as fd:
-        too_big = FileFault(f"{shown(rel)}: is bigger than {limit / (1 << 20):,.1f} MB")
+        too_big = SandboxFileError(f"{shown_path(rel)}: is bigger than {limit / (1 << 20):,.1f} MB")
         if os.fstat(fd).st_size > limit:
             raise too_big
         done = 0
@@ -167,7 +167,7 @@ def copy_out(root: Path, rel: str, target: Path, limit: int) -> int:
 def write_file(root: Path, rel: str, data: bytes) -> None:
     """Write a file, making its folders; whole or not at all, never through a link. It gets the owner of its folder.
     Raises FileFault."""
-    with _draft(root, rel) as fd, open(fd, "wb", closefd=False) as file:
+    with _make_draft(root, rel) as fd, open(fd, "wb", closefd=False) as file:
         file.write(data)
 
 
@@ -175,11 +175,11 @@ def append_file(root: Path, rel: str, data: bytes) -> None:
     """Add to a regular file, or write a new one. Raises FileFault."""
     try:
         with opened(root, rel, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY) as fd, _fault(rel):
-            if (kind := search.kind(os.fstat(fd))) != "file":
-                raise FileFault(f"{shown(rel)}: is a {kind}, not a regular file")
+            if (kind := search.entry_kind(os.fstat(fd))) != "file":
+                raise SandboxFileError(f"{shown_path(rel)}: is a {kind}, not a regular file")
             with open(fd, "ab", closefd=False) as file:
                 file.write(data)
-    except FileFault as fault:
+    except SandboxFileError as fault:
         if not isinstance(fault.__cause__, FileNotFoundError):
             raise
         write_file(root, rel, data)
@@ -188,18 +188,18 @@ def append_file(root: Path, rel: str, data: bytes) -> None:
 def copy_in(root: Path, rel: str, source: BinaryIO) -> int:
     """Copy the rest of our own open file `source` to `rel`, like `write_file`; gives its bytes. Raises FileFault."""
     done = 0
-    with _draft(root, rel) as fd, open(fd, "wb", closefd=False) as out:
+    with _make_draft(root, rel) as fd, open(fd, "wb", closefd=False) as out:
         while data := source.read(CHUNK):
             done += out.write(data)
     return done
 
 
 @contextlib.contextmanager
-def _draft(root: Path, rel: str) -> Iterator[int]:
+def _make_draft(root: Path, rel: str) -> Iterator[int]:
     """A new file of ours in the folder of `rel` that takes its name when the block ends well."""
     parent, _, name = rel.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
-        raise FileFault(f"{shown(rel)}: not a file name")
+        raise SandboxFileError(f"{shown_path(rel)}: not a file name")
     _make_parents(root, parent)
     with opened(root, parent or ".") as folder, _fault(rel):
         draft = f".{os.urandom(8).hex()}.draft"
@@ -244,7 +244,7 @@ def _same_owner(fd: int, folder: int) -> None:
 # ---------------------------------------------------------------- looking
 
 
-def snapshot(root: Path, bounds: search.Bounds, skip: Callable[[str, str], None]) -> dict[str, Stamp]:
+def list_files(root: Path, bounds: search.WalkBounds, skip: Callable[[str, str], None]) -> dict[str, Stamp]:
     """What is below `root`: every entry that is no folder, by relative path. Entries that cannot be sent (links, pipes,
     hard links, strange names) are there too, with the reason; `skip` is told (path, why) of what was not looked at. A
     missing `root` is empty."""
@@ -252,24 +252,24 @@ def snapshot(root: Path, bounds: search.Bounds, skip: Callable[[str, str], None]
     if not root.is_dir():
         return found
     with opened(root) as top:
-        for rel, status, _ in search.walk(top, bounds, skip):
+        for rel, status, _ in search.walk_folder(top, bounds, skip):
             if stat.S_ISDIR(status.st_mode):
                 continue
-            kind = search.kind(status)
+            kind = search.entry_kind(status)
             problem = "" if kind == "file" else f"is a {kind}, not a regular file"
             found[rel] = Stamp(
-                status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, problem or _strange(rel)
+                status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, problem or _has_strange_name(rel)
             )
     return found
 
 
-def _strange(rel: str) -> str:
+def _has_strange_name(rel: str) -> str:
     if not rel.isprintable():
         return "has a line break, a control character or bytes that are no text in its name"
     return ""
 
 
-def shown(rel: str) -> str:
+def shown_path(rel: str) -> str:
     """A relative path for people: one line, whatever the tenant called the file."""
     return "".join(char if char.isprintable() else "�" for char in rel[:300])
 
@@ -314,14 +314,16 @@ def make_folders(folder: Path, owner: int | None = None) -> None:
         place = folder / name
         place.mkdir(mode=0o700, exist_ok=True)
         if owner is not None and place.stat().st_uid != owner:
-            _give(place, owner)
+            _give_to_owner(place, owner)
 
 
-def _give(place: Path, owner: int) -> None:
+def _give_to_owner(place: Path, owner: int) -> None:
     with opened(place) as top:
         before = os.fstat(top).st_uid
-        for rel, status, folder in search.walk(top):
+        for rel, status, folder in search.walk_folder(top):
             # What has several names may have one elsewhere; it goes only with the user whose it was.
-            if (kind := search.kind(status)) in ("file", "folder") or (kind == "hard link" and status.st_uid == before):
+            if (kind := search.entry_kind(status)) in ("file", "folder") or (
+                kind == "hard link" and status.st_uid == before
+            ):
                 os.chown(os.path.basename(rel), owner, owner, dir_fd=folder, follow_symlinks=False)
         os.fchown(top, owner, owner)

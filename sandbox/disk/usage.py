@@ -17,48 +17,48 @@ DELETE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class DiskUsage:
     """Bytes (of sparse files only what is there) and files."""
 
     size: int = 0
     files: int = 0
 
-    def __sub__(self, other: Usage) -> Usage:
+    def __sub__(self, other: DiskUsage) -> DiskUsage:
         """How much more it is, of each."""
-        return Usage(max(0, self.size - other.size), max(0, self.files - other.files))
+        return DiskUsage(max(0, self.size - other.size), max(0, self.files - other.files))
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(self.size + other.size, self.files + other.files)
+    def __add__(self, other: DiskUsage) -> DiskUsage:
+        return DiskUsage(self.size + other.size, self.files + other.files)
 
-    def reaches(self, other: Usage) -> bool:
+    def reaches(self, other: DiskUsage) -> bool:
         """At least as many bytes, or as many files."""
         return self.size >= other.size or self.files >= other.files
 
 
-async def measure(folders: list[Path], seconds: float = 60.0) -> Usage:
+async def measure_usage(folders: list[Path], seconds: float = 60.0) -> DiskUsage:
     """What `folders` hold. Raises TimeoutError when it takes longer than `seconds`, OSError, ValueError."""
     async with asyncio.timeout(seconds):
-        return await _measure(folders)
+        return await _measure_usage(folders)
 
 
-async def _measure(folders: list[Path]) -> Usage:
-    size, refused = await _du("-skx", folders)
+async def _measure_usage(folders: list[Path]) -> DiskUsage:
+    size, refused = await _run_du("-skx", folders)
     if refused and os.geteuid() != 0:
         # Somebody hides what he wrote from a service that is no root; his folders are ours to open again.
-        await _ran("find", *map(str, folders), "-xdev", "-type", "d", "!", "-perm", "-700",
+        await _run_helper("find", *map(str, folders), "-xdev", "-type", "d", "!", "-perm", "-700",
                    "-exec", "chmod", "u+rwx", "{}", ";")  # fmt: skip
-        size, _ = await _du("-skx", folders)
-    files, _ = await _du("-sx", folders, "--inodes")
-    return Usage(size << 10, files)
+        size, _ = await _run_du("-skx", folders)
+    files, _ = await _run_du("-sx", folders, "--inodes")
+    return DiskUsage(size << 10, files)
 
 
-async def _du(option: str, folders: list[Path], *more: str) -> tuple[int, bool]:
+async def _run_du(option: str, folders: list[Path], *more: str) -> tuple[int, bool]:
     """The sum that `du` gives, and whether it could not look everywhere."""
-    said, complaint = await _ran("du", option, *more, "--", *map(str, folders))
+    said, complaint = await _run_helper("du", option, *more, "--", *map(str, folders))
     return sum(int(line.split(b"\t")[0]) for line in said.splitlines()), b"Permission denied" in complaint
 
 
-async def _ran(*argv: str, cwd: Path | None = None, seconds: float | None = None) -> tuple[bytes, bytes]:
+async def _run_helper(*argv: str, cwd: Path | None = None, seconds: float | None = None) -> tuple[bytes, bytes]:
     process = await asyncio.create_subprocess_exec(
         *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=cwd,
         env={"PATH": os.defpath, "LC_ALL": "C"},
@@ -72,9 +72,9 @@ async def _ran(*argv: str, cwd: Path | None = None, seconds: float | None = None
             await process.wait()
 
 
-async def reclaim(folder: Path, since: float, need: Usage) -> tuple[Usage, list[tuple[int, str]]]:
+async def delete_newest(folder: Path, since: float, need: DiskUsage) -> tuple[DiskUsage, list[tuple[int, str]]]:
     """See `sandbox.disk.newest`. Raises OSError, TimeoutError, ValueError."""
-    said, complaint = await _ran(
+    said, complaint = await _run_helper(
         sys.executable, "-I", "-S", newest.__file__, str(since), str(need.size), str(need.files), *FOLDERS,
         cwd=folder, seconds=DELETE_SECONDS,
     )  # fmt: skip
@@ -82,4 +82,4 @@ async def reclaim(folder: Path, since: float, need: Usage) -> tuple[Usage, list[
         size, files, largest = orjson.loads(said)
     except orjson.JSONDecodeError:
         raise OSError(complaint.decode(errors="replace")[-500:]) from None
-    return Usage(size, files), [(size, name) for size, name in largest]
+    return DiskUsage(size, files), [(size, name) for size, name in largest]

@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandbox.base import SandboxUnavailable
-from sandbox.docker.client import Engine
-from sandbox.docker.spec import DockerSettings, Site
-from sandbox.settings import SOCKET_MB
+from sandbox.docker.client import DockerEngine
+from sandbox.docker.spec import DockerSettings, EngineSite
+from sandbox.settings import MAX_SOCKET_MB
 from sandbox.users import FIRST
 
 
-async def survey(engine: Engine, settings: DockerSettings) -> Site:
+async def probe_engine(engine: DockerEngine, settings: DockerSettings) -> EngineSite:
     """Look at the engine. Raises SandboxUnavailable with the fix."""
     info = await engine.info()
     if settings.runtime and settings.runtime not in info.get("Runtimes", {}):
@@ -25,10 +25,10 @@ async def survey(engine: Engine, settings: DockerSettings) -> Site:
         )
     if info.get("OSType", "linux") != "linux":
         raise SandboxUnavailable("The Docker engine runs Windows containers: switch it to Linux.")
-    return site(info, Path(urlsplit(settings.host).path), os.geteuid(), os.getegid())
+    return describe_site(info, Path(urlsplit(settings.host).path), os.geteuid(), os.getegid())
 
 
-def site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Site:
+def describe_site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> EngineSite:
     """For an engine that says `info` of itself and a service that runs as `uid`. Raises SandboxUnavailable."""
     options = {option.split(",")[0].removeprefix("name=") for option in info.get("SecurityOptions") or []}
     user, group, shift = (FIRST, FIRST, 0) if uid == 0 else (uid, gid, None)
@@ -46,7 +46,7 @@ def site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Site:
                 "as root, or use an engine without it."
             )
         shift = int(found[1])
-    return Site(
+    return EngineSite(
         user,
         group,
         shift,
@@ -67,4 +67,4 @@ def bound_sockets(container: str, pid: int) -> None:
         bound = Path(f"/sys/fs/cgroup/{controllers}{path}/memory.kmem.tcp.limit_in_bytes")
         # The engine may count processes in another way than we do: then that is another process.
         if controllers == "memory" and container in path and bound.exists() and os.access(bound, os.W_OK):
-            bound.write_text(f"{SOCKET_MB << 20}\n", "ascii")
+            bound.write_text(f"{MAX_SOCKET_MB << 20}\n", "ascii")

@@ -22,21 +22,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Client = Any  # docker.APIClient: half of its methods have no types
 
-THREADS = 8
+MAX_THREADS = 8
 CALL_SECONDS = 30.0
 NOT_FOUND, CONFLICT = 404, 409
 
 
-class Missing(SandboxError):
+class NotInEngine(SandboxError):
     """The engine does not know it (any more)."""
 
 
-class Taken(SandboxError):
+class NameTaken(SandboxError):
     """The name belongs to another container, or one that is being removed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ContainerInfo:
     """What is known of one. `memory_ran_out`: the kernel killed it for that; `error`: why it did not start."""
 
     id: str
@@ -48,82 +48,82 @@ class Container:
     pid: int = 0
 
 
-class Engine:
+class DockerEngine:
     """A Docker engine at `host`, unix:// or tcp:// (without TLS: the engine sees our files, so it is on this machine).
     Every call raises SandboxError, or SandboxUnavailable with the fix when the engine cannot be asked at all."""
 
     def __init__(self, host: str) -> None:
         self._host = host
-        self._threads = ThreadPoolExecutor(THREADS, "docker")
+        self._threads = ThreadPoolExecutor(MAX_THREADS, "docker")
         self._opening = threading.Lock()
         self._client: Client = None
 
     async def info(self) -> dict[str, Any]:
         """What the engine says of itself: `SecurityOptions`, `Runtimes`, …"""
-        found: dict[str, Any] = await self.ask(lambda client: client.info())
+        found: dict[str, Any] = await self.run_sdk(lambda client: client.info())
         return found
 
-    async def image(self, name: str) -> tuple[str, list[str]]:
+    async def image_info(self, name: str) -> tuple[str, list[str]]:
         """The id of an image, and the places that it wants volumes for. Raises Missing."""
-        found = await self.ask(lambda client: client.inspect_image(name))
+        found = await self.run_sdk(lambda client: client.inspect_image(name))
         return str(found["Id"]), sorted((found.get("Config") or {}).get("Volumes") or {})
 
     async def create(self, name: str, config: Mapping[str, Any]) -> str:
         """Make a container of the engine's own configuration object; its id. Raises Taken."""
-        made = await self.ask(lambda client: client.create_container_from_config(dict(config), name))
+        made = await self.run_sdk(lambda client: client.create_container_from_config(dict(config), name))
         for warning in made.get("Warnings") or []:
             log.debug("docker: %s", warning)
         return str(made["Id"])
 
     async def start(self, container: str) -> None:
         """Start it; no harm when it runs already."""
-        await self.ask(lambda client: client.start(container))
+        await self.run_sdk(lambda client: client.start(container))
 
-    async def look(self, container: str) -> Container:
+    async def inspect(self, container: str) -> ContainerInfo:
         """Look at one, by name or id. Raises Missing."""
-        found = await self.ask(lambda client: client.inspect_container(container))
+        found = await self.run_sdk(lambda client: client.inspect_container(container))
         state = found["State"]
         labels = found["Config"].get("Labels") or {}
-        return Container(
+        return ContainerInfo(
             found["Id"],
             found["Name"].lstrip("/"),
             state["Running"],
             state["OOMKilled"],
             labels,
-            plain(state.get("Error", "")),
+            plain_engine_text(state.get("Error", "")),
             state.get("Pid", 0),
         )
 
-    async def after(self, container: str) -> Container:
+    async def inspect_ended(self, container: str) -> ContainerInfo:
         """Look at one whose stream ended. The engine writes down a little later that all of it did."""
         for _ in range(10):
-            if not (found := await self.look(container)).running:
+            if not (found := await self.inspect(container)).running:
                 break
             await asyncio.sleep(0.1)
         return found
 
     async def mounts(self, container: str) -> list[tuple[str, str]]:
         """Where its mounts lie inside and on the host. Raises Missing."""
-        found = await self.ask(lambda client: client.inspect_container(container))
+        found = await self.run_sdk(lambda client: client.inspect_container(container))
         return [(mount["Destination"], mount["Source"]) for mount in found["Mounts"] if mount.get("Source")]
 
-    async def labelled(self, label: str) -> list[Container]:
+    async def list_labelled(self, label: str) -> list[ContainerInfo]:
         """Every container with this label=value, running or not."""
-        found = await self.ask(lambda client: client.containers(all=True, filters={"label": label}))
+        found = await self.run_sdk(lambda client: client.containers(all=True, filters={"label": label}))
         return [
-            Container(one["Id"], one["Names"][0].lstrip("/"), one["State"] == "running", False, one["Labels"])
+            ContainerInfo(one["Id"], one["Names"][0].lstrip("/"), one["State"] == "running", False, one["Labels"])
             for one in found
             if one["Names"]
         ]
 
     async def remove(self, container: str) -> None:
         """Kill and remove it; no harm when it is gone."""
-        with contextlib.suppress(Missing, Taken):  # Taken: its removal is under way
-            await self.ask(lambda client: client.remove_container(container, v=True, force=True))
+        with contextlib.suppress(NotInEngine, NameTaken):  # Taken: its removal is under way
+            await self.run_sdk(lambda client: client.remove_container(container, v=True, force=True))
 
-    async def open(self, container: str, command: Sequence[str]) -> tuple[socket.socket, str]:
+    async def open_exec(self, container: str, command: Sequence[str]) -> tuple[socket.socket, str]:
         """Start a program in it: a connection with its stdin, stdout and stderr (these multiplexed), and its id."""
-        made = (await self.ask(lambda client: client.exec_create(container, list(command), stdin=True)))["Id"]
+        made = (await self.run_sdk(lambda client: client.exec_create(container, list(command), stdin=True)))["Id"]
 
         def begin(client: Client) -> socket.socket:
             held = client.exec_start(made, socket=True)  # nothing was said yet: all is still in the socket
@@ -133,11 +133,11 @@ class Engine:
             finally:
                 held._response.close()  # noqa: SLF001  the one handle on its connection that the SDK leaves
 
-        return await self.ask(begin), str(made)
+        return await self.run_sdk(begin), str(made)
 
     async def exit_code(self, program: str) -> int | None:
         """How a program of `open` ended; None while it runs."""
-        code: int | None = (await self.ask(lambda client: client.exec_inspect(program)))["ExitCode"]
+        code: int | None = (await self.run_sdk(lambda client: client.exec_inspect(program)))["ExitCode"]
         return code
 
     async def build(self, context: bytes, tag: str, arguments: Mapping[str, str], say: Callable[[str], None]) -> None:
@@ -158,7 +158,7 @@ class Engine:
                 elif "progress" not in step and "status" in step:
                     say(f"{step.get('id', '')} {step['status']}\n")
 
-        await self.ask(run)
+        await self.run_sdk(run)
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -166,37 +166,37 @@ class Engine:
             self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def ask(self, work: Callable[[Client], T]) -> T:
+    async def run_sdk(self, work: Callable[[Client], T]) -> T:
         """Let the SDK do something, in a thread."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, self._guarded, work)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, self._map_sdk_errors, work)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            future.add_done_callback(_throw_away)
+            future.add_done_callback(_close_late_result)
             raise
 
-    def _guarded(self, work: Callable[[Client], T]) -> T:
+    def _map_sdk_errors(self, work: Callable[[Client], T]) -> T:
         import docker.errors
         import requests
 
         try:
-            self.reach()  # first: of an engine that is away, the SDK leaves a socket open and says little
+            self.check_reachable()  # first: of an engine that is away, the SDK leaves a socket open and says little
             with self._opening:
                 if self._client is None:
                     self._client = docker.APIClient(self._host, version="auto", timeout=int(CALL_SECONDS))
             return work(self._client)
         except docker.errors.APIError as error:
-            text = plain(str(error.explanation or error))
+            text = plain_engine_text(str(error.explanation or error))
             if error.status_code == NOT_FOUND:
-                raise Missing(text) from error
+                raise NotInEngine(text) from error
             if error.status_code == CONFLICT:
-                raise Taken(text) from error
+                raise NameTaken(text) from error
             log.warning("docker: %s", error)
             raise SandboxError(f"The Docker engine refused: {text}") from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise SandboxError("The Docker engine did not answer: try again.") from error
 
-    def reach(self) -> None:
+    def check_reachable(self) -> None:
         """Connect and hang up. Raises SandboxUnavailable with what to do."""
         url = urlsplit(self._host)
         if url.scheme not in ("unix", "tcp"):
@@ -223,12 +223,12 @@ class Engine:
             ) from error
 
 
-def plain(text: str) -> str:
+def plain_engine_text(text: str) -> str:
     """Words of the engine in one line, without paths of the host."""
     return re.sub(r"(?<![\w:/])/[^\s:'\",]+|(?<=:)/(?!/)[^\s:'\",]+", "…", " ".join(text.split()))[:300]
 
 
-def _throw_away(future: asyncio.Future[Any]) -> None:
+def _close_late_result(future: asyncio.Future[Any]) -> None:
     """What nobody waits for any more must not stay open."""
     if not future.cancelled() and not future.exception() and isinstance(found := future.result(), socket.socket):
         found.close()

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.base import SandboxUnavailable
-from sandbox.docker.client import Engine, Missing
+from sandbox.docker.client import DockerEngine, NotInEngine
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class HostPaths:
     """Mounts of our own container, (inside, on the host); None when the service runs on the engine's own machine."""
 
     mounts: Sequence[tuple[str, str]] | None = None
 
-    def of(self, path: Path) -> str:
+    def host_path(self, path: Path) -> str:
         """The host's path of ours. Raises SandboxUnavailable when the host has none."""
         real = path.resolve()
         if self.mounts is None:
@@ -31,25 +31,25 @@ class Places:
             "Fawn runs in a container and the engine cannot see its data: give it a volume (`-v fawn:/var/lib/fawn`)."
         )
 
-    def share(self, folder: Path, shelf: Path) -> Path | None:
+    def share_folder(self, folder: Path, shelf: Path) -> Path | None:
         """`folder`, or a copy of it at `shelf` where it lies in our own image, unseen by the engine; None without."""
         if not folder.is_dir():
             return None
         try:
-            self.of(folder)
+            self.host_path(folder)
         except SandboxUnavailable:
             return Path(shutil.copytree(folder, shelf, dirs_exist_ok=True))  # in place: older containers see it too
         return folder
 
 
-async def find_places(engine: Engine) -> Places:
+async def find_host_paths(engine: DockerEngine) -> HostPaths:
     """Ask the engine about our own container, if it runs one that is us."""
     for name in _own_names():
         try:
-            return Places(await engine.mounts(name))
-        except Missing:
+            return HostPaths(await engine.mounts(name))
+        except NotInEngine:
             continue
-    return Places()
+    return HostPaths()
 
 
 def _own_names() -> list[str]:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.base import SandboxError
-from sandbox.docker.client import Engine
+from sandbox.docker.client import DockerEngine
 
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
 
 
-def context(files: Mapping[str, bytes]) -> bytes:
+def build_context(files: Mapping[str, bytes]) -> bytes:
     """What the engine is sent to build from: a tar of these files."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -25,13 +25,13 @@ def context(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-async def build(host: str, image: str, base: str, *, libreoffice: bool = False) -> None:
+async def build_image(host: str, image: str, base: str, *, libreoffice: bool = False) -> None:
     """Build `image` of our Dockerfile, its log to stdout; `base` "" keeps the Dockerfile's own. Raises SandboxError."""
     arguments = {"BASE_IMAGE": base} if base else {}
-    engine = Engine(host)
-    packed = context({"Dockerfile": DOCKERFILE.read_bytes()})
+    engine = DockerEngine(host)
+    packed = build_context({"Dockerfile": DOCKERFILE.read_bytes()})
     try:
-        await engine.build(packed, image, arguments | ({"LIBREOFFICE": "yes"} if libreoffice else {}), _show)
+        await engine.build(packed, image, arguments | ({"LIBREOFFICE": "yes"} if libreoffice else {}), _print_log)
     except SandboxError as error:
         if any(mark in str(error) for mark in ("registry", "pull access", "manifest", "dial tcp", "/v2/")):
             words = "Where no registry can be reached, name a base image of your own: `fawn sandbox build --base IMAGE`"
@@ -41,6 +41,6 @@ async def build(host: str, image: str, base: str, *, libreoffice: bool = False) 
         await engine.close()
 
 
-def _show(text: str) -> None:
+def _print_log(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -13,15 +13,15 @@ from typing import Any
 from sandbox import system_calls
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
-from sandbox.network.rules import INSIDE as DOOR
-from sandbox.settings import DESCRIPTORS, SOCKET_BUFFERS, Settings
+from sandbox.network.rules import SOCKET_FOLDER as DOOR
+from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
 
 # PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
-IDLE = ("bash", "-c", "while :; do sleep 86400 & wait; done")
+IDLE_COMMAND = ("bash", "-c", "while :; do sleep 86400 & wait; done")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DockerSettings(Settings):
+class DockerSettings(SandboxSettings):
     """`state` is a folder of ours that names this service among others on the same engine."""
 
     state: Path
@@ -31,7 +31,7 @@ class DockerSettings(Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class EngineSite:
     """What the engine and this machine allow. `user` and `group` are what commands run as; with a `shift`, each sandbox
     has a user of its own instead, who gets the folders, and is called so much more on the host. `memory`, `cpus` and
     `processes` say whether the engine can limit them."""
@@ -44,15 +44,15 @@ class Site:
     processes: bool = True
 
 
-def configuration(
-    settings: DockerSettings, site: Site, image: str, volumes: Sequence[str], sources: Mapping[str, str]
+def container_config(
+    settings: DockerSettings, site: EngineSite, image: str, volumes: Sequence[str], sources: Mapping[str, str]
 ) -> dict[str, Any]:
     """The body of the engine's "create a container". `sources` are folders and files of the host: workspace, uploads,
     outputs, door, passwd, group, and perhaps skills. `volumes` are places where the image wants one: they get a bit of
     memory instead, because nobody would measure what is written there."""
     owner = f"uid={site.user},gid={site.group}"
     part = settings.tmp_mb << 18  # a quarter, in bytes
-    mounts = _mounts(sources)
+    mounts = _bind_mounts(sources)
     wanted = set(volumes) - {mount["Target"] for mount in mounts}
     host: dict[str, Any] = {
         "NetworkMode": "none",
@@ -60,10 +60,10 @@ def configuration(
         "ReadonlyRootfs": True,
         "Privileged": False,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true", *_filter()],
+        "SecurityOpt": ["no-new-privileges:true", *_security_profile()],
         "OomScoreAdj": 500,  # when the machine's memory runs out, sandboxes go before the service
         "CpuShares": 256,
-        "Ulimits": _ulimits({"fsize": settings.file_mb << 20, "nofile": DESCRIPTORS, "core": 0}),
+        "Ulimits": _ulimit_options({"fsize": settings.file_mb << 20, "nofile": MAX_DESCRIPTORS, "core": 0}),
         "Tmpfs": {
             **dict.fromkeys(sorted(wanted), f"rw,nosuid,nodev,noexec,size={part},mode=1777"),
             "/tmp": f"rw,nosuid,nodev,exec,size={4 * part},mode=1777",  # noqa: S108  inside the container
@@ -86,7 +86,7 @@ def configuration(
     return {
         "Image": image,
         "Entrypoint": [],
-        "Cmd": list(IDLE),
+        "Cmd": list(IDLE_COMMAND),
         "Healthcheck": {"Test": ["NONE"]},
         "User": f"{site.user}:{site.group}",
         "WorkingDir": WORKSPACE,
@@ -97,16 +97,16 @@ def configuration(
     }
 
 
-def _filter() -> list[str]:
+def _security_profile() -> list[str]:
     """Our filter of system calls, or the engine's own where the numbers are not known; never "unconfined"."""
-    return [f"seccomp={profile}"] if (profile := system_calls.profile()) else []
+    return [f"seccomp={profile}"] if (profile := system_calls.seccomp_profile()) else []
 
 
-def _ulimits(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
+def _ulimit_options(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
     return [{"Name": name, "Soft": bound, "Hard": bound} for name, bound in bounds.items()]
 
 
-def _mounts(sources: Mapping[str, str]) -> list[dict[str, Any]]:
+def _bind_mounts(sources: Mapping[str, str]) -> list[dict[str, Any]]:
     """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root. How mounts spread
     is left to the engine: not at all, and into a volume of its own only from the host."""
     places = {name: (f"{ROOT}/{name}", False) for name in FOLDERS}
@@ -118,7 +118,7 @@ def _mounts(sources: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def accounts(user: int, group: int) -> dict[str, str]:
+def account_files(user: int, group: int) -> dict[str, str]:
     """The files passwd and group: whoever the commands run as has a name and a home."""
     return {
         "passwd": f"agent:x:{user}:{group}:agent:{HOME}:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n",

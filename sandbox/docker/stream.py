@@ -7,16 +7,16 @@ import contextlib
 import logging
 import socket
 
-from sandbox.base import Gone, SandboxError
-from sandbox.docker.client import Engine, Missing
-from sandbox.wire.connection import DEAD, INTACT
+from sandbox.base import SandboxError, SandboxGone
+from sandbox.docker.client import DockerEngine, NotInEngine
+from sandbox.wire.connection import FILES_INTACT, SERVER_DIED
 
 log = logging.getLogger(__name__)
 
 WHY_SECONDS = 5.0
 
 
-async def wrap(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def wrap_socket(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """The asyncio side of a connection."""
     connection.setblocking(False)
     unix = connection.family == socket.AF_UNIX
@@ -67,7 +67,7 @@ class ContainerStream(ExecStream):
     """The stream of a container; closing it removes the container, once `removes` is set."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: Engine, container: str
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: DockerEngine, container: str
     ) -> None:
         super().__init__(reader, writer)
         self._engine, self._container = engine, container
@@ -78,23 +78,23 @@ class ContainerStream(ExecStream):
         """As `Stream.read`; raises Gone with the reason when the container ended."""
         data = await super().read()
         if not data and not self._closed:
-            raise Gone(await self._why())
+            raise SandboxGone(await self._ended_reason())
         return data
 
-    async def _why(self) -> str:
+    async def _ended_reason(self) -> str:
         try:
             async with asyncio.timeout(WHY_SECONDS):
-                found = await self._engine.after(self._container)
-        except Missing:
-            return f"The sandbox was removed from outside. {INTACT}"
+                found = await self._engine.inspect_ended(self._container)
+        except NotInEngine:
+            return f"The sandbox was removed from outside. {FILES_INTACT}"
         except (SandboxError, TimeoutError):
-            return f"The Docker engine stopped, and the sandbox with it. {INTACT}"
+            return f"The Docker engine stopped, and the sandbox with it. {FILES_INTACT}"
         if found.memory_ran_out:
-            return f"The sandbox ran out of memory and was stopped. {INTACT}"
+            return f"The sandbox ran out of memory and was stopped. {FILES_INTACT}"
         if not found.running:
-            return f"The sandbox's container was stopped from outside. {INTACT}"
+            return f"The sandbox's container was stopped from outside. {FILES_INTACT}"
         log.info("sandbox.ended said=%r", self.complaint[-300:])
-        return DEAD
+        return SERVER_DIED
 
     async def close(self) -> None:
         """Hang up, and remove the container."""

@@ -68,7 +68,7 @@ def work(frame: dict[str, Any], data: memoryview, out: int) -> None:
 
 def read(frame: dict[str, Any]) -> bytes:
     fd = os.open(frame["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    what = search.kind(os.fstat(fd))
+    what = search.entry_kind(os.fstat(fd))
     if what not in ("file", "hard link"):
         raise OSError(errno.EINVAL, f"is a {what}, not a file")
     with open(fd, "rb") as file:
@@ -86,7 +86,7 @@ def write(frame: dict[str, Any], data: memoryview) -> bytes:
     except FileNotFoundError:
         before = None
     if before and not stat.S_ISREG(before.st_mode):
-        raise OSError(errno.EINVAL, f"is a {search.kind(before)}, not a file")
+        raise OSError(errno.EINVAL, f"is a {search.entry_kind(before)}, not a file")
     if frame["append"]:
         with open(path, "ab") as file:
             file.write(data)
@@ -109,17 +109,17 @@ def write(frame: dict[str, Any], data: memoryview) -> bytes:
 def status(frame: dict[str, Any]) -> bytes:
     path = os.path.realpath(frame["path"])
     found = os.lstat(path)
-    return json.dumps([search.name(path), found.st_size, search.kind(found)]).encode()
+    return json.dumps([search.readable_name(path), found.st_size, search.entry_kind(found)]).encode()
 
 
 def look(frame: dict[str, Any]) -> bytes:
     """ls, glob and grep: all start from an open folder."""
     top = os.open(frame["path"], os.O_RDONLY | os.O_DIRECTORY)
     if frame["op"] == "ls":
-        return json.dumps(search.entries(top, frame["depth"], frame["limit"])).encode()
+        return json.dumps(search.list_entries(top, frame["depth"], frame["limit"])).encode()
     if frame["op"] == "glob":
-        return json.dumps(search.find(top, frame["pattern"], frame["limit"])).encode()
-    return json.dumps(search.grep(top, frame["regex"], frame["pattern"], frame["limit"])).encode()
+        return json.dumps(search.find_files(top, frame["pattern"], frame["limit"])).encode()
+    return json.dumps(search.find_lines(top, frame["regex"], frame["pattern"], frame["limit"])).encode()
 
 
 def dial(frame: dict[str, Any]) -> bytes:

@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-BIG = 16 << 20  # a larger file is not searched for lines
-WIDE = 500  # characters of a matching line that are given back
+MAX_SEARCHED_BYTES = 16 << 20  # a larger file is not searched for lines
+MAX_LINE_CHARS = 500  # characters of a matching line that are given back
 
 Row = tuple[str, int, str]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Bounds(NamedTuple):
+class WalkBounds(NamedTuple):
     """What one walk looks at, at most."""
 
     entries: int = 100_000  # folders count, too
@@ -33,11 +33,11 @@ class Bounds(NamedTuple):
     seconds: float = float("inf")
 
 
-def _ignore(rel: str, why: str) -> None:
+def _ignore_skipped(rel: str, why: str) -> None:
     """Nobody wants to know."""
 
 
-def kind(status: os.stat_result) -> str:
+def entry_kind(status: os.stat_result) -> str:
     """What a directory entry is, in words a person understands; "file" is a regular file with one name."""
     mode = status.st_mode
     if stat.S_ISREG(mode):
@@ -51,15 +51,15 @@ def kind(status: os.stat_result) -> str:
     return "socket" if stat.S_ISSOCK(mode) else "device"
 
 
-def name(raw: str) -> str:
+def readable_name(raw: str) -> str:
     """A file name as valid text: bytes that are not UTF-8 become the replacement character."""
     return os.fsencode(raw).decode("utf-8", "replace")
 
 
-def walk(
+def walk_folder(
     top: int,
-    bounds: Bounds = Bounds(),  # noqa: B008  it cannot be changed
-    skip: Callable[[str, str], None] = _ignore,
+    bounds: WalkBounds = WalkBounds(),  # noqa: B008  it cannot be changed
+    skip: Callable[[str, str], None] = _ignore_skipped,
     leave: Callable[[str, int], None] | None = None,
 ) -> Iterator[tuple[str, os.stat_result, int]]:
     """Everything below the open folder `top` as (relative path, lstat, descriptor of its folder), sorted within each
@@ -121,58 +121,58 @@ def _go_up(path: list[tuple[int, str]], level: int, leave: Callable[[str, int], 
             leave(rel, path[-1][0])
 
 
-def entries(top: int, depth: int, limit: int) -> list[Row]:
+def list_entries(top: int, depth: int, limit: int) -> list[Row]:
     """(relative path, bytes, kind) of what is below `top`, at most `limit`, sorted."""
     rows: list[Row] = []
-    for rel, status, _ in walk(top, Bounds(depth=min(depth, 64))):
+    for rel, status, _ in walk_folder(top, WalkBounds(depth=min(depth, 64))):
         if len(rows) == limit:
             break
-        rows.append((name(rel), status.st_size, kind(status)))
+        rows.append((readable_name(rel), status.st_size, entry_kind(status)))
     return sorted(rows)
 
 
-def find(top: int, pattern: str, limit: int) -> list[str]:
+def find_files(top: int, pattern: str, limit: int) -> list[str]:
     """Relative paths of regular files that match `pattern`, newest first, at most `limit`."""
-    wanted = translate(pattern)
+    wanted = translate_glob(pattern)
     found = [
-        (-status.st_mtime_ns, name(rel))
-        for rel, status, _ in walk(top)
+        (-status.st_mtime_ns, readable_name(rel))
+        for rel, status, _ in walk_folder(top)
         if stat.S_ISREG(status.st_mode) and wanted.fullmatch(rel)
     ]
     return [rel for _, rel in sorted(found)[:limit]]
 
 
-def grep(top: int, regex: str, pattern: str, limit: int) -> list[tuple[str, int, str]]:
+def find_lines(top: int, regex: str, pattern: str, limit: int) -> list[tuple[str, int, str]]:
     """(relative path, line number, line) of lines that match, in files that match `pattern`; binary and very large
     files are left out. Raises re.error for a bad expression."""
-    wanted, line_re = translate(pattern), re.compile(regex)
+    wanted, line_re = translate_glob(pattern), re.compile(regex)
     rows: list[tuple[str, int, str]] = []
-    for rel, status, here in walk(top):
-        if not stat.S_ISREG(status.st_mode) or status.st_size > BIG or not wanted.fullmatch(rel):
+    for rel, status, here in walk_folder(top):
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SEARCHED_BYTES or not wanted.fullmatch(rel):
             continue
         try:
-            content = _content(os.path.basename(rel), here)
+            content = _read_text(os.path.basename(rel), here)
         except OSError:
             continue  # removed meanwhile or not readable
         for number, line in enumerate(content.splitlines(), 1):
             if line_re.search(line):
-                rows.append((name(rel), number, line[:WIDE]))
+                rows.append((readable_name(rel), number, line[:MAX_LINE_CHARS]))
                 if len(rows) == limit:
                     return rows
     return rows
 
 
-def _content(item: str, folder: int) -> str:
+def _read_text(item: str, folder: int) -> str:
     """The text of a regular file in the open `folder`; "" for a binary one."""
     fd = os.open(item, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return ""
-        data = file.read(BIG)
+        data = file.read(MAX_SEARCHED_BYTES)
     return "" if b"\0" in data[:8192] else data.decode("utf-8", "replace")
 
 
-def translate(pattern: str) -> re.Pattern[str]:
+def translate_glob(pattern: str) -> re.Pattern[str]:
     """A glob as an expression for whole relative paths: `*` and `?` stay within a folder, `**` crosses folders,
     `[…]` and `{a,b}` choose. A pattern without a slash matches names at any depth, as in .gitignore."""
     if "/" not in pattern:
@@ -213,7 +213,7 @@ def main() -> None:
     top = int(sys.argv[1])
     pattern, limit, *regex = json.loads(sys.argv[2])
     try:
-        answer: object = grep(top, regex[0], pattern, limit) if regex else find(top, pattern, limit)
+        answer: object = find_lines(top, regex[0], pattern, limit) if regex else find_files(top, pattern, limit)
     except re.error as error:
         answer = f"not a regular expression: {error}"
     json.dump(answer, sys.stdout)

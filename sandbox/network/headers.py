@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sandbox.network.http import CLOSE, UPGRADE, Fields, Head, passed, value
+from sandbox.network.http import CLOSE, UPGRADE, Fields, Head, forwarded_headers, header_value
 
-REQUEST = frozenset(b"""
+REQUEST_HEADERS = frozenset(b"""
     accept accept-charset accept-encoding accept-language access-control-request-headers access-control-request-method
     cache-control content-encoding content-language content-length content-type dnt if-match if-modified-since
     if-none-match if-range if-unmodified-since last-event-id pragma prefer priority purpose range sec-fetch-dest
@@ -24,7 +24,7 @@ REQUEST = frozenset(b"""
     upload-metadata upload-offset x-csrf-token x-csrftoken x-grpc-web x-http-method-override x-nextjs-data
     x-requested-with x-user-agent x-xsrf-token x-xsrftoken
 """.split())  # fmt: skip
-RESPONSE = frozenset(b"""
+RESPONSE_HEADERS = frozenset(b"""
     accept-patch accept-post accept-ranges access-control-allow-credentials access-control-allow-headers
     access-control-allow-methods access-control-allow-origin access-control-expose-headers access-control-max-age age
     allow cache-control content-disposition content-encoding content-language content-length content-location
@@ -38,13 +38,13 @@ RESPONSE = frozenset(b"""
     upload-offset x-action-redirect x-action-revalidated x-nextjs-cache x-nextjs-redirect x-nextjs-rewrite
     x-request-id x-runtime x-total-count
 """.split())  # fmt: skip
-FAMILIES = (b"hx-", b"x-inertia")  # of libraries whose pages and servers speak in headers
+HEADER_PREFIXES = (b"hx-", b"x-inertia")  # of libraries whose pages and servers speak in headers
 COOKIE_ATTRIBUTES = frozenset(("expires", "httponly", "max-age", "partitioned", "samesite", "secure"))
 BLANKS = " \t"
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LinkSite:
     """A link as a browser sees it: the secret name of the link, the port inside, the host of its URL, and the part of
     the path that is the link's ("" where its host is)."""
 
@@ -59,25 +59,25 @@ class Site:
         return f"localhost:{self.port}"
 
 
-def asked(head: Head, site: Site) -> Fields:
+def request_headers(head: Head, site: LinkSite) -> Fields:
     """The headers that a request brings into the sandbox. The server is asked by its own name, from its own pages;
     pages of other sites stay what they are, but it is not told their addresses."""
-    fields = [(b"Host", site.inside.encode()), *_listed(head, REQUEST)]
-    if origin := value(head, b"origin"):
-        own = origin.partition("://")[2] in (site.host, value(head, b"host"))
+    fields = [(b"Host", site.inside.encode()), *_allowed_headers(head, REQUEST_HEADERS)]
+    if origin := header_value(head, b"origin"):
+        own = origin.partition("://")[2] in (site.host, header_value(head, b"host"))
         fields.append((b"Origin", (f"http://{site.inside}" if own else origin).encode("latin-1")))
-    came = re.match(r"https?://([^/]+)(/.*)", value(head, b"referer"))
-    if came and came[1] in (site.host, value(head, b"host")) and came[2].startswith(f"{site.prefix}/"):
+    came = re.match(r"https?://([^/]+)(/.*)", header_value(head, b"referer"))
+    if came and came[1] in (site.host, header_value(head, b"host")) and came[2].startswith(f"{site.prefix}/"):
         fields.append((b"Referer", f"http://{site.inside}{came[2].removeprefix(site.prefix)}".encode("latin-1")))
-    if cookies := _own_cookies(head, _mark(site)):
+    if cookies := _own_cookies(head, _cookie_prefix(site)):
         fields.append((b"Cookie", cookies.encode("latin-1")))
-    upgrades = value(head, b"upgrade").lower() == "websocket"
+    upgrades = header_value(head, b"upgrade").lower() == "websocket"
     return [*fields, *(UPGRADE if upgrades else [CLOSE])]
 
 
-def responded(head: Head, site: Site) -> Fields:
+def response_headers(head: Head, site: LinkSite) -> Fields:
     """The headers that a response brings to the browser."""
-    fields = _listed(head, RESPONSE)
+    fields = _allowed_headers(head, RESPONSE_HEADERS)
     for name, content in head.headers:
         text = content.decode("latin-1")
         if name == b"set-cookie" and (cookie := _marked_cookie(text, site)):
@@ -89,11 +89,15 @@ def responded(head: Head, site: Site) -> Fields:
     return [*fields, (b"Referrer-Policy", b"same-origin")]
 
 
-def _listed(head: Head, names: frozenset[bytes]) -> Fields:
-    return [(name, text) for name, text in passed(head) if name.lower() in names or name.lower().startswith(FAMILIES)]
+def _allowed_headers(head: Head, names: frozenset[bytes]) -> Fields:
+    return [
+        (name, text)
+        for name, text in forwarded_headers(head)
+        if name.lower() in names or name.lower().startswith(HEADER_PREFIXES)
+    ]
 
 
-def _mark(site: Site) -> str:
+def _cookie_prefix(site: LinkSite) -> str:
     return f"fawn-{site.name}-"
 
 
@@ -104,7 +108,7 @@ def _own_cookies(head: Head, mark: str) -> str:
     return "; ".join(cookie.removeprefix(mark) for cookie in cookies if cookie.startswith(mark))
 
 
-def _marked_cookie(text: str, site: Site) -> str:
+def _marked_cookie(text: str, site: LinkSite) -> str:
     """A cookie that only this link gets back, read as browsers do (RFC 6265 §5.2); "" for what is none."""
     if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text):
         return ""
@@ -119,4 +123,6 @@ def _marked_cookie(text: str, site: Site) -> str:
             path = setting if setting.startswith("/") else "/"
         elif key.lower() in COOKIE_ATTRIBUTES:
             kept.append(attribute.strip(BLANKS))
-    return "; ".join([f"{_mark(site)}{name.strip(BLANKS)}={content.strip(BLANKS)}", *kept, f"Path={site.prefix}{path}"])
+    return "; ".join(
+        [f"{_cookie_prefix(site)}{name.strip(BLANKS)}={content.strip(BLANKS)}", *kept, f"Path={site.prefix}{path}"]
+    )

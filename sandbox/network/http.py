@@ -13,18 +13,18 @@ from typing import Self
 
 import h11
 
-HEAD_BYTES = 16 << 10  # of a request or a response
+MAX_HEAD_BYTES = 16 << 10  # of a request or a response
 HEAD_SECONDS = 30.0
 LINGER_SECONDS = 10.0  # for what a peer has not taken yet when its connection ends
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 CLOSE = (b"Connection", b"close")
 UPGRADE = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
 # Of one connection, not of the message (RFC 9110 §7.6.1). `Peer` itself answers `Expect`.
-HOP = frozenset((
+HOP_BY_HOP_HEADERS = frozenset((
     b"connection", b"expect", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"upgrade",
 ))  # fmt: skip
-FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 """A connection."""
@@ -39,23 +39,30 @@ Moved = Callable[[int], None]
 """To be called with the number of bytes that went one way."""
 
 
-class Bad(Exception):
+class BadRequest(Exception):
     """A request cannot be read; the text says why."""
 
 
-class Finished(Exception):
+class ExchangeFinished(Exception):
     """One direction has ended the connection for both."""
 
 
-FAULTS = (OSError, h11.ProtocolError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Bad, Finished)
+PEER_ERRORS = (
+    OSError,
+    h11.ProtocolError,
+    asyncio.IncompleteReadError,
+    asyncio.LimitOverrunError,
+    BadRequest,
+    ExchangeFinished,
+)
 
 
-class Peer:
+class HttpPeer:
     """One side of an exchange, `async with` which it is closed. `role` is ours: h11.SERVER towards a client."""
 
     def __init__(self, role: type[h11.CLIENT | h11.SERVER], ends: Ends) -> None:
         self.reader, self.writer = ends
-        self._h11 = h11.Connection(role, HEAD_BYTES)
+        self._h11 = h11.Connection(role, MAX_HEAD_BYTES)
         self.detached = False  # another owner closes the connection
 
     async def __aenter__(self) -> Self:
@@ -80,7 +87,7 @@ class Peer:
         while (event := self._h11.next_event()) is h11.NEED_DATA:
             if self._h11.they_are_waiting_for_100_continue:
                 await self.send(h11.InformationalResponse(status_code=100, headers=[]))
-            self._h11.receive_data(await self.reader.read(CHUNK))
+            self._h11.receive_data(await self.reader.read(CHUNK_BYTES))
         await asyncio.sleep(0)  # many tiny events in one piece must not hold up the loop
         return event
 
@@ -90,9 +97,9 @@ class Peer:
             async with asyncio.timeout(HEAD_SECONDS):
                 event = await self.receive()
         except h11.RemoteProtocolError as error:
-            raise Bad(str(error)) from error
+            raise BadRequest(str(error)) from error
         if not isinstance(event, h11.Request):
-            raise Finished
+            raise ExchangeFinished
         return event
 
     async def send(self, event: h11.Event) -> None:
@@ -103,11 +110,11 @@ class Peer:
 
     async def until_closed(self) -> None:
         """Wait for the end of a client that has asked. Raises Finished; Bad when it asks on and on."""
-        while data := await self.reader.read(CHUNK):
+        while data := await self.reader.read(CHUNK_BYTES):
             self._h11.receive_data(data)
-            if len(self.rest) > HEAD_BYTES:
-                raise Bad("more than one request")
-        raise Finished
+            if len(self.rest) > MAX_HEAD_BYTES:
+                raise BadRequest("more than one request")
+        raise ExchangeFinished
 
     @property
     def rest(self) -> bytes:
@@ -126,23 +133,23 @@ class Peer:
             await self.send(h11.Data(data=f"{text}\n".encode()))
 
 
-def value(head: Head, name: bytes) -> str:
+def header_value(head: Head, name: bytes) -> str:
     """The first header of this name (in lower case), "" without."""
     return next((text.decode("latin-1") for field, text in head.headers if field == name), "")
 
 
-def passed(head: Head, *withheld: bytes) -> Fields:
+def forwarded_headers(head: Head, *withheld: bytes) -> Fields:
     """The headers that a proxy may pass on, but for `withheld`. A length beside chunks is none (RFC 9112 §6.3)."""
     listed = b",".join(text for name, text in head.headers if name == b"connection").lower().split(b",")
-    hop = HOP.union(withheld, {name.strip() for name in listed} - FRAMING)
-    if value(head, b"transfer-encoding"):
+    hop = HOP_BY_HOP_HEADERS.union(withheld, {name.strip() for name in listed} - FRAMING_HEADERS)
+    if header_value(head, b"transfer-encoding"):
         hop |= {b"content-length"}
     spelled = zip(head.headers, head.headers.raw_items(), strict=True)
     return [(raw, text) for (name, text), (raw, _) in spelled if name not in hop]
 
 
-async def exchange(
-    client: Peer, server: Peer, request: h11.Request, answered: Callable[[Head], Fields], idle: float
+async def carry_exchange(
+    client: HttpPeer, server: HttpPeer, request: h11.Request, answered: Callable[[Head], Fields], idle: float
 ) -> tuple[int, int]:
     """Carry `request`, whose body is still to come, and the response with the headers that `answered` gives it; bytes
     both ways once the server switches to a WebSocket. Returns how many bytes went each way."""
@@ -163,7 +170,7 @@ async def exchange(
             if event.status_code == 101:
                 await client.send(h11.InformationalResponse(status_code=101, headers=[*answered(event), *UPGRADE]))
                 switched = True
-                raise Finished
+                raise ExchangeFinished
         if isinstance(event, h11.Response):
             headers = [*answered(event), CLOSE]
             await client.send(h11.Response(status_code=event.status_code, reason=event.reason, headers=headers))
@@ -171,22 +178,22 @@ async def exchange(
                 await client.send(h11.Data(data=event.data))
                 moved(len(event.data))
             await client.send(h11.EndOfMessage())
-        raise Finished
+        raise ExchangeFinished
 
     async def to_server(moved: Moved) -> None:
-        await carry(client.reader, server.writer, moved, client.rest)
-        raise Finished  # a WebSocket has no half of it
+        await carry_bytes(client.reader, server.writer, moved, client.rest)
+        raise ExchangeFinished  # a WebSocket has no half of it
 
     async def to_client(moved: Moved) -> None:
-        await carry(server.reader, client.writer, moved, server.rest)
+        await carry_bytes(server.reader, client.writer, moved, server.rest)
 
-    await both(counts, idle, ask, answer)
+    await run_both_ways(counts, idle, ask, answer)
     if switched:
-        await both(counts, idle, to_server, to_client)
+        await run_both_ways(counts, idle, to_server, to_client)
     return counts[0], counts[1]
 
 
-async def both(counts: list[int], idle: float, *ways: Callable[[Moved], Awaitable[None]]) -> None:
+async def run_both_ways(counts: list[int], idle: float, *ways: Callable[[Moved], Awaitable[None]]) -> None:
     """Run both directions until both have ended, one broke or nothing moved for `idle` seconds; counts bytes."""
     loop = asyncio.get_running_loop()
 
@@ -202,21 +209,35 @@ async def both(counts: list[int], idle: float, *ways: Callable[[Moved], Awaitabl
         async with asyncio.timeout(idle) as patience, asyncio.TaskGroup() as group:
             for index, way in enumerate(ways):
                 group.create_task(run(index, way), name="carry")
-    except* FAULTS:
+    except* PEER_ERRORS:
         pass  # one side is gone: so is the connection
 
 
-async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter, moved: Moved, first: bytes = b"") -> None:
+async def carry_bytes(
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, moved: Moved, first: bytes = b""
+) -> None:
     """Carry bytes one way until they end: `first`, then what comes. Raises OSError."""
-    data = first or await source.read(CHUNK)
+    data = first or await source.read(CHUNK_BYTES)
     while data:
         moved(len(data))
         sink.write(data)
         await sink.drain()
-        data = await source.read(CHUNK)
+        data = await source.read(CHUNK_BYTES)
     if sink.can_write_eof():
         sink.write_eof()
 
 
-__all__ = ["FAULTS", "UPGRADE", "Bad", "Ends", "Fields", "Finished", "Head", "Moved", "Peer", "both", "carry"]
-__all__ += ["exchange", "passed", "value"]
+__all__ = [
+    "PEER_ERRORS",
+    "UPGRADE",
+    "BadRequest",
+    "Ends",
+    "ExchangeFinished",
+    "Fields",
+    "Head",
+    "HttpPeer",
+    "Moved",
+    "carry_bytes",
+    "run_both_ways",
+]
+__all__ += ["carry_exchange", "forwarded_headers", "header_value"]

@@ -25,20 +25,22 @@ from urllib.parse import urlsplit
 import h11
 
 from sandbox.base import SandboxError, SandboxUnavailable
-from sandbox.network.headers import Site, asked, responded
-from sandbox.network.http import FAULTS, Bad, Ends, Peer, exchange, value
+from sandbox.network.headers import LinkSite, request_headers, response_headers
+from sandbox.network.http import PEER_ERRORS, BadRequest, Ends, HttpPeer, carry_exchange, header_value
 
 log = logging.getLogger(__name__)
 
-SILENT = 128  # connections that have not asked for a link yet; one of the most crowded address goes for one more
-REQUESTS = 1024  # at once, of all links
-LINK_REQUESTS = 64  # … of one link
+MAX_SILENT_CONNECTIONS = (
+    128  # connections that have not asked for a link yet; one of the most crowded address goes for one more
+)
+MAX_REQUESTS = 1024  # at once, of all links
+MAX_REQUESTS_PER_LINK = 64  # … of one link
 LINK_SHARE = 8  # … that a link always may have
 LINK_SLOTS = 32  # … that one link takes into its sandbox; more wait
-LINKS = 500  # the oldest goes for one more
+MAX_LINKS = 500  # the oldest goes for one more
 IDLE_SECONDS = 300.0
-TOKEN = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{32})")  # fits into one label of a host name
-INVALID = "This link is not valid, or its time is over."
+TOKEN_PATTERN = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{32})")  # fits into one label of a host name
+INVALID_LINK = "This link is not valid, or its time is over."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class PreviewSettings:
 
 
 @runtime_checkable
-class Shows(Protocol):
+class PreviewSource(Protocol):
     """A sandbox whose ports can be connected to."""
 
     @property
@@ -72,11 +74,11 @@ class Shows(Protocol):
 
 
 @dataclass(slots=True)
-class _Link:
+class _PreviewLink:
     """One port of one sandbox. `host` is the one of its URL."""
 
     name: str
-    machine: Shows
+    machine: PreviewSource
     port: int
     ends: int
     host: str
@@ -84,13 +86,13 @@ class _Link:
     requests: int = 0
 
 
-class Preview:
+class PreviewServer:
     """The links of this life of the service, and the server that answers them: `async with`."""
 
     def __init__(self, settings: PreviewSettings) -> None:
         self._settings = settings
         self._secret = secrets.token_bytes(32)
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, _PreviewLink] = {}
         self._visitors: set[asyncio.Task[None]] = set()
         self._silent: dict[asyncio.StreamWriter, str] = {}  # with the client's address
         self._requests = 0
@@ -114,68 +116,68 @@ class Preview:
         if self._visitors:
             await asyncio.wait(self._visitors)
 
-    async def show(self, machine: object, port: int) -> str:
+    async def make_link(self, machine: object, port: int) -> str:
         """A link to what listens on `port` inside. Raises SandboxError when nothing does."""
-        if not isinstance(machine, Shows):
+        if not isinstance(machine, PreviewSource):
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
         async with machine.dial(port):
             pass  # it answers
         self._links = {name: link for name, link in self._links.items() if link.ends > time.time()}
-        if len(self._links) >= LINKS:
+        if len(self._links) >= MAX_LINKS:
             del self._links[next(iter(self._links))]
         name, ends = secrets.token_hex(8), int(time.time() + self._settings.minutes * 60)
-        token = f"{name}-{ends:x}-{self._sign(name, ends)}"
+        token = f"{name}-{ends:x}-{self._sign_token(name, ends)}"
         url = f"{self._url.replace('*', token)}/" if "*" in self._url else f"{self._url}/p/{token}/"
-        self._links[name] = _Link(name, machine, port, ends, urlsplit(url).netloc)
+        self._links[name] = _PreviewLink(name, machine, port, ends, urlsplit(url).netloc)
         log.info("preview.shown port=%d link=%s until=%d", port, name, ends)
         return url
 
-    def _sign(self, name: str, ends: int) -> str:
+    def _sign_token(self, name: str, ends: int) -> str:
         return hmac.new(self._secret, f"{name}-{ends}".encode(), hashlib.sha256).hexdigest()[:32]
 
     # ------------------------------------------------------------ answers
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._silent[writer] = str(writer.get_extra_info("peername")[0])
-        if len(self._silent) > SILENT:
+        if len(self._silent) > MAX_SILENT_CONNECTIONS:
             [(crowded, _)] = Counter(self._silent.values()).most_common(1)
             oldest = next(one for one, address in self._silent.items() if address == crowded)
             del self._silent[oldest]
             oldest.transport.abort()
-        task = asyncio.create_task(self._client((reader, writer)), name="preview")
+        task = asyncio.create_task(self._serve_client((reader, writer)), name="preview")
         self._visitors.add(task)
         task.add_done_callback(self._visitors.discard)
 
-    async def _client(self, ends: Ends) -> None:
-        async with Peer(h11.SERVER, ends) as client:
+    async def _serve_client(self, ends: Ends) -> None:
+        async with HttpPeer(h11.SERVER, ends) as client:
             try:
                 try:
                     request = await client.request()
                 finally:
                     self._silent.pop(ends[1], None)
-                await self._answer(request, client)
-            except Bad as error:
+                await self._serve_request(request, client)
+            except BadRequest as error:
                 await client.refuse(400, str(error), "bad")
-            except FAULTS as error:
+            except PEER_ERRORS as error:
                 log.debug("preview.broken reason=%r", error)
 
-    async def _answer(self, request: h11.Request, client: Peer) -> None:
+    async def _serve_request(self, request: h11.Request, client: HttpPeer) -> None:
         target, prefix = request.target.decode(), ""
-        token = value(request, b"host").partition(".")[0]
-        if not TOKEN.fullmatch(token):
+        token = header_value(request, b"host").partition(".")[0]
+        if not TOKEN_PATTERN.fullmatch(token):
             found = re.match(r"/p/([0-9a-f-]+)(?=[/?]|$)", target)
             if not found:
-                await _astray(request, target, client)
+                await _redirect_stray(request, target, client)
                 return
             token, prefix, target = found[1], found[0], target[found.end() :]
-        link = self._find(token)
+        link = self._find_link(token)
         if link is None:
-            await client.refuse(403, INVALID, "link")
+            await client.refuse(403, INVALID_LINK, "link")
         elif link.machine.gone:
             await client.refuse(410, "The sandbox of this link has stopped.", "gone")
         elif not target.startswith("/"):
             await client.refuse(308, "It is a folder.", "folder", ("Location", f"{prefix}/{target}"))
-        elif link.requests >= (LINK_REQUESTS if self._requests < REQUESTS else LINK_SHARE):
+        elif link.requests >= (MAX_REQUESTS_PER_LINK if self._requests < MAX_REQUESTS else LINK_SHARE):
             await client.refuse(503, "Too many requests at once. Try again in a moment.", "busy", ("Retry-After", "1"))
         else:
             link.requests += 1
@@ -183,41 +185,43 @@ class Preview:
             try:
                 # What is open ends with the link: a page that stays would keep its sandbox for ever.
                 async with asyncio.timeout(link.ends - time.time()):
-                    await _pass(link, request, target, prefix, client)
+                    await _forward_request(link, request, target, prefix, client)
             finally:
                 link.requests -= 1
                 self._requests -= 1
 
-    def _find(self, token: str) -> _Link | None:
-        parts = TOKEN.fullmatch(token)
+    def _find_link(self, token: str) -> _PreviewLink | None:
+        parts = TOKEN_PATTERN.fullmatch(token)
         if not parts:
             return None
         name, ends = parts[1], int(parts[2], 16)
-        if ends < time.time() or not hmac.compare_digest(self._sign(name, ends), parts[3]):
+        if ends < time.time() or not hmac.compare_digest(self._sign_token(name, ends), parts[3]):
             return None
         return self._links.get(name)
 
 
-async def _pass(link: _Link, request: h11.Request, target: str, prefix: str, client: Peer) -> None:
+async def _forward_request(
+    link: _PreviewLink, request: h11.Request, target: str, prefix: str, client: HttpPeer
+) -> None:
     """Carry a request into the sandbox and its response back."""
-    site = Site(link.name, link.port, link.host, prefix)
-    inner = h11.Request(method=request.method, target=target, headers=asked(request, site))
+    site = LinkSite(link.name, link.port, link.host, prefix)
+    inner = h11.Request(method=request.method, target=target, headers=request_headers(request, site))
     try:
         async with link.slots, link.machine.dial(link.port) as inside:
-            server = Peer(h11.CLIENT, inside)  # closed by who dialled
-            await exchange(client, server, inner, lambda head: responded(head, site), IDLE_SECONDS)
+            server = HttpPeer(h11.CLIENT, inside)  # closed by who dialled
+            await carry_exchange(client, server, inner, lambda head: response_headers(head, site), IDLE_SECONDS)
     except SandboxError as error:
         log.info("preview.unreached port=%d reason=%r", link.port, error)
     await client.refuse(502, f"Nothing answers on port {link.port} of the sandbox.", "unreachable")
 
 
-async def _astray(request: h11.Request, target: str, client: Peer) -> None:
+async def _redirect_stray(request: h11.Request, target: str, client: HttpPeer) -> None:
     """A page that means to be at the root asks for "/app.js": it comes from a link, which the browser names."""
-    came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", value(request, b"referer"))
-    if came and value(request, b"sec-fetch-site") in ("", "same-origin") and target.startswith("/"):
+    came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", header_value(request, b"referer"))
+    if came and header_value(request, b"sec-fetch-site") in ("", "same-origin") and target.startswith("/"):
         await client.refuse(307, "It is below the link.", "astray", ("Location", came[1] + target))
     else:
-        await client.refuse(403, INVALID, "link")
+        await client.refuse(403, INVALID_LINK, "link")
 
 
-__all__ = ["Preview", "PreviewSettings"]
+__all__ = ["PreviewServer", "PreviewSettings"]

@@ -19,56 +19,76 @@ from urllib.parse import unquote, urlsplit
 import h11
 
 from sandbox.inside.relay import TAKEN
-from sandbox.network.http import CLOSE, FAULTS, Bad, Ends, Finished, Moved, Peer, both, carry, exchange, passed
-from sandbox.network.rules import Denied, Guard, endpoint, literal, normal, shown, split
+from sandbox.network.http import (
+    CLOSE,
+    PEER_ERRORS,
+    BadRequest,
+    Ends,
+    ExchangeFinished,
+    HttpPeer,
+    Moved,
+    carry_bytes,
+    carry_exchange,
+    forwarded_headers,
+    run_both_ways,
+)
+from sandbox.network.rules import (
+    EgressDenied,
+    EgressPolicy,
+    join_host_port,
+    normalize_host,
+    parse_address,
+    shown_host,
+    split_host_port,
+)
 from sandbox.network.tls import HANDSHAKE, UNRECOGNIZED_NAME, NoServerName, first_record, server_name
 
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 15.0
 IDLE_SECONDS = 600.0  # a connection over which nothing moves
-CONNECTIONS = 64  # at once, of one sandbox
-REFUSALS = 16  # … without a network: each is answered at once
-LOOKUPS = 3  # names that are resolved at once, of one sandbox
-LOG_LINES = 120  # per minute and sandbox
+MAX_CONNECTIONS = 64  # at once, of one sandbox
+MAX_REFUSING_CONNECTIONS = 16  # … without a network: each is answered at once
+MAX_LOOKUPS = 3  # names that are resolved at once, of one sandbox
+MAX_LOG_LINES = 120  # per minute and sandbox
 
 Resolve = Callable[[str, int], list[str]]
 """The addresses of a host, as text, best first; runs in a thread. Raises OSError."""
 
 
-def resolve(host: str, port: int) -> list[str]:
+def resolve_name(host: str, port: int) -> list[str]:
     """Resolve a name as this machine does."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-def destination(request: h11.Request) -> tuple[str, int, str]:
+def parse_destination(request: h11.Request) -> tuple[str, int, str]:
     """Host, port and path of a request for a proxy; without a path it asks for a tunnel. Raises Bad."""
     target = request.target.decode()
     try:
         if request.method == b"CONNECT":
-            host, port = split(target)
-            return normal(host), port or 443, ""
+            host, port = split_host_port(target)
+            return normalize_host(host), port or 443, ""
         url = urlsplit(target)
         if url.scheme != "http":
             raise ValueError(f"{url.scheme or 'a path'} instead of http://")
-        host, port = split(url.netloc.rpartition("@")[2])
-        return normal(host), port or 80, (url.path or "/") + (f"?{url.query}" if url.query else "")
+        host, port = split_host_port(url.netloc.rpartition("@")[2])
+        return normalize_host(host), port or 80, (url.path or "/") + (f"?{url.query}" if url.query else "")
     except ValueError as error:
-        raise Bad(f"not a request for a proxy: {error}") from error
+        raise BadRequest(f"not a request for a proxy: {error}") from error
 
 
-class Proxy:
+class EgressProxy:
     """Serve one sandbox, `name` in the log. `upstream` is the operator's own proxy, "" for none; it resolves the names
     that this machine cannot."""
 
-    def __init__(self, name: str, guard: Guard, upstream: str, resolve: Resolve) -> None:
+    def __init__(self, name: str, guard: EgressPolicy, upstream: str, resolve: Resolve) -> None:
         self._name, self._guard, self._upstream, self._resolve = name, guard, upstream, resolve
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
-        self._connections = REFUSALS if guard.mode == "off" else CONNECTIONS
+        self._connections = MAX_REFUSING_CONNECTIONS if guard.mode == "off" else MAX_CONNECTIONS
         # The sandbox's own threads: one that waits for a silent name server is nobody else's, until it really ends.
-        self._resolvers = ThreadPoolExecutor(LOOKUPS, "resolve")
+        self._resolvers = ThreadPoolExecutor(MAX_LOOKUPS, "resolve")
         self._expected: dict[str, asyncio.Future[Ends]] = {}
         self._minute, self._lines = 0, 0
 
@@ -86,11 +106,11 @@ class Proxy:
             await asyncio.wait(self._clients)
         self._resolvers.shutdown(wait=False, cancel_futures=True)
 
-    def expect(self, ticket: str) -> asyncio.Future[Ends]:
+    def expect_ticket(self, ticket: str) -> asyncio.Future[Ends]:
         """Somebody inside will come with this ticket: that connection is handed over."""
         return self._expected.setdefault(ticket, asyncio.get_running_loop().create_future())
 
-    def forget(self, ticket: str) -> None:
+    def forget_ticket(self, ticket: str) -> None:
         """Nobody waits for this ticket any more."""
         if (waiting := self._expected.pop(ticket, None)) and not waiting.done():
             waiting.cancel()
@@ -99,12 +119,12 @@ class Proxy:
         if len(self._clients) >= 2 * self._connections:
             writer.close()
             return
-        task = asyncio.create_task(self._client(reader, writer), name=f"egress:{self._name}")
+        task = asyncio.create_task(self._serve_client(reader, writer), name=f"egress:{self._name}")
         self._clients.add(task)
         task.add_done_callback(self._clients.discard)
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with Peer(h11.SERVER, (reader, writer)) as client:
+    async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with HttpPeer(h11.SERVER, (reader, writer)) as client:
             try:
                 request = await client.request()
                 if request.method == b"DIAL":
@@ -112,94 +132,96 @@ class Proxy:
                 elif len(self._clients) > self._connections:  # now: a response to what was not read would not arrive
                     await client.refuse(503, f"more than {self._connections} connections at once", "busy")
                 else:
-                    await self._serve(client, request)
-            except Bad as error:
+                    await self._serve_request(client, request)
+            except BadRequest as error:
                 await client.refuse(400, str(error), "bad")
-            except FAULTS as error:
+            except PEER_ERRORS as error:
                 log.debug("egress.broken sandbox=%s reason=%r", self._name, error)
 
-    def _hand_over(self, client: Peer, ticket: str) -> None:
+    def _hand_over(self, client: HttpPeer, ticket: str) -> None:
         if not (waiting := self._expected.pop(ticket, None)):
-            raise Bad("nobody waits for this ticket")
+            raise BadRequest("nobody waits for this ticket")
         client.detached = True
         client.writer.write(TAKEN)
         waiting.set_result((client.reader, client.writer))
 
-    async def _serve(self, client: Peer, request: h11.Request) -> None:
-        host, port, path = destination(request)
+    async def _serve_request(self, client: HttpPeer, request: h11.Request) -> None:
+        host, port, path = parse_destination(request)
         try:
-            self._guard.ask(host, port, tunnel=not path)
+            self._guard.check_name(host, port, tunnel=not path)
             async with asyncio.timeout(CONNECT_SECONDS):
                 ends = await self._connect(host, port)
-        except Denied as denied:
-            self._say("egress.refused", f"host={host} port={port} why={denied.why}", logging.WARNING)
+        except EgressDenied as denied:
+            self._log_request("egress.refused", f"host={host} port={port} why={denied.why}", logging.WARNING)
             await client.refuse(403, str(denied), denied.why)
             return
-        except FAULTS as error:
+        except PEER_ERRORS as error:
             late = isinstance(error, TimeoutError)
             why = "it took too long" if late else getattr(error, "strerror", "") or "no answer"
-            self._say("egress.failed", f"host={host} port={port} why={why!r}")
-            await client.refuse(502, f"{shown(host, port)} cannot be reached: {why}", "unreachable")
+            self._log_request("egress.failed", f"host={host} port={port} why={why!r}")
+            await client.refuse(502, f"{shown_host(host, port)} cannot be reached: {why}", "unreachable")
             return
         begun = time.monotonic()
-        async with Peer(h11.CLIENT, ends) as up:
+        async with HttpPeer(h11.CLIENT, ends) as up:
             if path:
                 # The host that was allowed is asked by its own name, whatever the client's own Host says.
-                headers = [(b"Host", shown(host, port).encode()), *passed(request, b"host"), CLOSE]
+                headers = [(b"Host", shown_host(host, port).encode()), *forwarded_headers(request, b"host"), CLOSE]
                 asked = h11.Request(method=request.method, target=path, headers=headers)
-                sent, received = await exchange(client, up, asked, passed, IDLE_SECONDS)
-                await client.refuse(502, f"{shown(host, port)} does not answer", "unreachable")
+                sent, received = await carry_exchange(client, up, asked, forwarded_headers, IDLE_SECONDS)
+                await client.refuse(502, f"{shown_host(host, port)} does not answer", "unreachable")
             else:
                 sent, received = await self._tunnel(client, ends, host, port)
         took = time.monotonic() - begun
-        self._say("egress.done", f"host={host} port={port} sent={sent} received={received} seconds={took:.1f}")
+        self._log_request("egress.done", f"host={host} port={port} sent={sent} received={received} seconds={took:.1f}")
 
-    async def _tunnel(self, client: Peer, up: Ends, host: str, port: int) -> tuple[int, int]:
+    async def _tunnel(self, client: HttpPeer, up: Ends, host: str, port: int) -> tuple[int, int]:
         """Carry bytes both ways, once what the client says first fits the name it asked for."""
 
         async def ask(moved: Moved) -> None:
             first = await first_record(client.reader, client.rest)
-            if not _fits(first, host, port):
-                self._say("egress.refused", f"host={host} port={port} why=sni", logging.WARNING)
+            if not _matches_server_name(first, host, port):
+                self._log_request("egress.refused", f"host={host} port={port} why=sni", logging.WARNING)
                 client.writer.write(UNRECOGNIZED_NAME)
-                raise Finished
-            await carry(client.reader, up[1], moved, first)
+                raise ExchangeFinished
+            await carry_bytes(client.reader, up[1], moved, first)
 
         async def answer(moved: Moved) -> None:
-            await carry(up[0], client.writer, moved)
+            await carry_bytes(up[0], client.writer, moved)
 
         counts = [0, 0]
         await client.send(h11.Response(status_code=200, reason="Connection established", headers=[]))
-        await both(counts, IDLE_SECONDS, ask, answer)
+        await run_both_ways(counts, IDLE_SECONDS, ask, answer)
         return counts[0], counts[1]
 
     async def _connect(self, host: str, port: int) -> Ends:
         """A connection to an address that was checked. Raises Denied, OSError."""
         try:
-            addresses = [host] if literal(host) else await self._look_up(host, port)
+            addresses = [host] if parse_address(host) else await self._look_up(host, port)
         except OSError:
             if not self._upstream:
                 raise
-            return await self._through(host, port)  # only the operator's proxy knows this name
+            return await self._connect_upstream(host, port)  # only the operator's proxy knows this name
         failed: Exception = OSError(0, "the name has no address")
         for address in addresses:
             try:
-                self._guard.reach(host, port, address)
-                return await (self._through(host, port) if self._upstream else asyncio.open_connection(address, port))
-            except (Denied, OSError) as error:
+                self._guard.check_address(host, port, address)
+                return await (
+                    self._connect_upstream(host, port) if self._upstream else asyncio.open_connection(address, port)
+                )
+            except (EgressDenied, OSError) as error:
                 failed = error
         raise failed
 
     async def _look_up(self, host: str, port: int) -> list[str]:
         return await asyncio.get_running_loop().run_in_executor(self._resolvers, self._resolve, host, port)
 
-    async def _through(self, host: str, port: int) -> Ends:
+    async def _connect_upstream(self, host: str, port: int) -> Ends:
         """A tunnel through the operator's proxy, which is given the name."""
         url = urlsplit(self._upstream)
         reader, writer = await asyncio.open_connection(
             url.hostname, url.port or 80, ssl=True if url.scheme == "https" else None
         )
-        place = endpoint(host, port)
+        place = join_host_port(host, port)
         lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
         if url.username:
             pair = f"{unquote(url.username)}:{unquote(url.password or '')}".encode()
@@ -214,27 +236,27 @@ class Proxy:
             raise
         return reader, writer
 
-    def _say(self, event: str, text: str, level: int = logging.INFO) -> None:
+    def _log_request(self, event: str, text: str, level: int = logging.INFO) -> None:
         """A line of the log; one who asks in a loop does not fill it."""
         minute = int(time.monotonic() / 60)
         if minute != self._minute:
             self._minute, self._lines = minute, 0
         self._lines += 1
-        if self._lines <= LOG_LINES:
+        if self._lines <= MAX_LOG_LINES:
             log.log(level, "%s sandbox=%s %s", event, self._name, text)
-        elif self._lines == LOG_LINES + 1:
-            log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, LOG_LINES)
+        elif self._lines == MAX_LOG_LINES + 1:
+            log.warning("egress.quiet sandbox=%s — more than %d lines a minute", self._name, MAX_LOG_LINES)
 
 
-def _fits(first: bytes, host: str, port: int) -> bool:
+def _matches_server_name(first: bytes, host: str, port: int) -> bool:
     """Whether the first words of a tunnel are for `host`. What was asked for by its address may name any server, and
     none; a port that the rules name may hold another protocol than TLS."""
-    if literal(host) or (port != 443 and first[:1] != HANDSHAKE):
+    if parse_address(host) or (port != 443 and first[:1] != HANDSHAKE):
         return True
     try:
-        return normal(server_name(first)) == host
+        return normalize_host(server_name(first)) == host
     except (NoServerName, ValueError):
         return False
 
 
-__all__ = ["Ends", "Proxy", "Resolve", "resolve"]
+__all__ = ["EgressProxy", "Ends", "Resolve", "resolve_name"]

@@ -25,20 +25,20 @@ async def first_record(reader: asyncio.StreamReader, data: bytes) -> bytes:
 
 def server_name(record: bytes) -> str:
     """The host in the first record of a client (RFC 8446 §4.1.2, RFC 6066 §3). Raises NoServerName."""
-    content = _Bytes(record[3:]).vector(2)
-    message = _Bytes(content)
+    content = _ByteReader(record[3:]).vector(2)
+    message = _ByteReader(content)
     if record[:1] != HANDSHAKE or message.take(1) != CLIENT_HELLO:
         raise NoServerName
-    hello = _Bytes(message.vector(3))
+    hello = _ByteReader(message.vector(3))
     hello.take(2 + 32)  # version and random
     for width in (1, 2, 1):  # session, cipher suites, compression
         hello.vector(width)
-    extensions = _Bytes(hello.vector(2))
+    extensions = _ByteReader(hello.vector(2))
     found = []
     while extensions.data:
         kind, body = extensions.take(2), extensions.vector(2)
         if kind == b"\0\0":
-            names = _Bytes(_Bytes(body).vector(2))
+            names = _ByteReader(_ByteReader(body).vector(2))
             if names.take(1) != b"\0":
                 raise NoServerName
             found.append(names.vector(2))
@@ -49,7 +49,7 @@ def server_name(record: bytes) -> str:
     return found[0].decode()
 
 
-class _Bytes:
+class _ByteReader:
     """Bytes to take from the front. Its methods raise NoServerName at their end."""
 
     def __init__(self, data: bytes) -> None:

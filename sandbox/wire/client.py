@@ -8,14 +8,22 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from sandbox.base import WORKSPACE, Entry, FileFault, Gone, Match, Result, SandboxError
-from sandbox.settings import Settings
-from sandbox.wire.connection import DEAD, Json, RpcConnection, Stream, parse_json, plain, server_source
+from sandbox.base import WORKSPACE, CommandResult, Entry, Match, SandboxError, SandboxFileError, SandboxGone
+from sandbox.settings import SandboxSettings
+from sandbox.wire.connection import (
+    SERVER_DIED,
+    ByteStream,
+    Json,
+    RpcConnection,
+    parse_json,
+    sanitize_text,
+    server_source,
+)
 
-ANSWER = 8 << 20  # largest result of a file operation, bytes
-WRITE = 32 << 20  # largest file written at once, bytes
-DIALLED = 86_400.0  # seconds a connection from outside may live
-FILES = 30.0  # seconds a file operation may take
+MAX_RESULT_BYTES = 8 << 20  # largest result of a file operation, bytes
+MAX_WRITE_BYTES = 32 << 20  # largest file written at once, bytes
+MAX_DIAL_SECONDS = 86_400.0  # seconds a connection from outside may live
+FILE_TIMEOUT_SECONDS = 30.0  # seconds a file operation may take
 
 
 class StreamSandbox:
@@ -24,7 +32,7 @@ class StreamSandbox:
 
     runs_commands = True
 
-    def __init__(self, stream: Stream, name: str, settings: Settings) -> None:
+    def __init__(self, stream: ByteStream, name: str, settings: SandboxSettings) -> None:
         self._connection = RpcConnection(stream, name)
         self._settings, self._kills = settings, 0
         self._cwd = WORKSPACE
@@ -50,7 +58,7 @@ class StreamSandbox:
         timeout: float = 120,
         max_output: int = 64_000,
         on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Result:
+    ) -> CommandResult:
         """See `Sandbox.run`."""
         if "\0" in command or any("\0" in part for pair in (env or {}).items() for part in pair):
             raise SandboxError("A command cannot contain the character NUL.")
@@ -73,11 +81,11 @@ class StreamSandbox:
             half = max_output - max_output // 2  # the server sends so much of the beginning, the rest of the end
             data = data[:half] + f"\n[… {end.dropped:,} bytes left out …]\n".encode() + data[half:]
         output = data.decode("utf-8", "replace")
-        result = Result(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun)
+        result = CommandResult(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun)
         before = self._kills
         if end.exit == 137 or "Killed" in output:
             self._kills = max(before, await self.kills())
-        return self._settings.told(result, out_of_memory=self._kills > before)
+        return self._settings.with_limit_notes(result, out_of_memory=self._kills > before)
 
     async def kills(self) -> int:
         """Processes that were killed for want of memory so far, where that can be known."""
@@ -89,64 +97,66 @@ class StreamSandbox:
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         """See `Sandbox.write`. At most 32 MiB at once."""
-        if len(data) > WRITE:
-            raise FileFault(f"{path}: more than {WRITE >> 20} MiB cannot be written at once")
+        if len(data) > MAX_WRITE_BYTES:
+            raise SandboxFileError(f"{path}: more than {MAX_WRITE_BYTES >> 20} MiB cannot be written at once")
         await self._file("write", path, data, append=append)
 
     async def stat(self, path: str) -> Entry:
         """See `Sandbox.stat`."""
         match parse_json(await self._file("stat", path)):
             case [str(real), int(size), str(kind)]:
-                return Entry(plain(real), size, plain(kind))
-        raise Gone(DEAD)
+                return Entry(sanitize_text(real), size, sanitize_text(kind))
+        raise SandboxGone(SERVER_DIED)
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
         """See `Sandbox.ls`."""
-        rows = _rows(await self._file("ls", path, depth=depth, limit=limit), limit)
-        return [Entry(_below(path, rel), size, plain(kind)) for rel, size, kind in rows]
+        rows = _parse_rows(await self._file("ls", path, depth=depth, limit=limit), limit)
+        return [Entry(_child_path(path, rel), size, sanitize_text(kind)) for rel, size, kind in rows]
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
         """See `Sandbox.glob`."""
         found = parse_json(await self._file("glob", path, pattern=pattern, limit=limit))
         if not isinstance(found, list):
-            raise Gone(DEAD)
-        return [_below(path, plain(rel)) for rel in found[:limit] if isinstance(rel, str)]
+            raise SandboxGone(SERVER_DIED)
+        return [_child_path(path, sanitize_text(rel)) for rel in found[:limit] if isinstance(rel, str)]
 
     async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
         """See `Sandbox.grep`."""
-        rows = _rows(await self._file("grep", path, regex=regex, pattern=glob, limit=limit), limit)
-        return [Match(_below(path, rel), line, text) for rel, line, text in rows]
+        rows = _parse_rows(await self._file("grep", path, regex=regex, pattern=glob, limit=limit), limit)
+        return [Match(_child_path(path, rel), line, text) for rel, line, text in rows]
 
     async def dial(self, port: int, socket: str, ticket: str) -> None:
         """See `sandbox.network.service.Dialer`."""
         request: dict[str, Json] = {"op": "dial", "path": f"port {port}", "port": port, "socket": socket}
-        answer, _ = await self._connection.call({**request, "ticket": ticket}, DIALLED, 1000)
+        answer, _ = await self._connection.call({**request, "ticket": ticket}, MAX_DIAL_SECONDS, 1000)
         if answer[:1] != b"+":
-            raise SandboxError(plain(answer[1:].decode("utf-8", "replace")))
+            raise SandboxError(sanitize_text(answer[1:].decode("utf-8", "replace")))
 
     async def _file(self, op: str, path: str, body: bytes = b"", **rest: Json) -> bytes:
         """A file operation; its answer begins with "+" or "-"."""
         if not path.startswith("/") or "\0" in path:
-            raise FileFault(f"{plain(path)}: a path must be absolute")
-        answer, end = await self._connection.call({"op": op, "path": path, **rest}, FILES, ANSWER, body=body)
+            raise SandboxFileError(f"{sanitize_text(path)}: a path must be absolute")
+        answer, end = await self._connection.call(
+            {"op": op, "path": path, **rest}, FILE_TIMEOUT_SECONDS, MAX_RESULT_BYTES, body=body
+        )
         if end.dropped:
-            raise FileFault(f"{path}: the answer is too big")
+            raise SandboxFileError(f"{path}: the answer is too big")
         if answer[:1] == b"+" and end.exit == 0:
             return answer[1:]
         if answer[:1] == b"-":
-            raise FileFault(plain(answer[1:].decode("utf-8", "replace")))
-        raise FileFault(f"{path}: took too long" if end.exit is None else f"{path}: the sandbox could not do it")
+            raise SandboxFileError(sanitize_text(answer[1:].decode("utf-8", "replace")))
+        raise SandboxFileError(f"{path}: took too long" if end.exit is None else f"{path}: the sandbox could not do it")
 
 
-def _rows(data: bytes, limit: int) -> list[tuple[str, int, str]]:
+def _parse_rows(data: bytes, limit: int) -> list[tuple[str, int, str]]:
     rows = parse_json(data)
     good: list[tuple[str, int, str]] = []
     for row in rows if isinstance(rows, list) else []:
         match row:
             case [str(rel), int(number), str(text)]:
-                good.append((plain(rel), number, plain(text)))
+                good.append((sanitize_text(rel), number, sanitize_text(text)))
     return good[:limit]
 
 
-def _below(path: str, rel: str) -> str:
+def _child_path(path: str, rel: str) -> str:
     return f"{path.rstrip('/')}/{rel}"

@@ -19,27 +19,27 @@ from typing import Protocol
 
 import orjson
 
-from sandbox.base import Gone, SandboxError
+from sandbox.base import SandboxError, SandboxGone
 
 log = logging.getLogger(__name__)
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
-PARTS = ("search", "relay", "environment", "jobs", "server")  # of the server, each after what it imports
-HEAD = struct.Struct(">II")  # bytes of JSON, bytes of data
-FRAME = 1 << 20  # largest frame we accept, bytes
-SLACK = 10.0  # seconds beyond its own limit until a silent server counts as dead
-INTACT = "The files are intact; the next call gets a new one."
+SERVER_MODULES = ("search", "relay", "environment", "jobs", "server")  # of the server, each after what it imports
+FRAME_HEADER = struct.Struct(">II")  # bytes of JSON, bytes of data
+MAX_FRAME_BYTES = 1 << 20  # largest frame we accept, bytes
+SILENCE_SECONDS = 10.0  # seconds beyond its own limit until a silent server counts as dead
+FILES_INTACT = "The files are intact; the next call gets a new one."
 END_SECONDS = 10.0  # for a sandbox to end
-DEAD = f"The sandbox stopped in the middle of its work. {INTACT}"
+SERVER_DIED = f"The sandbox stopped in the middle of its work. {FILES_INTACT}"
 
 
-def with_size(data: bytes) -> bytes:
+def prefix_size(data: bytes) -> bytes:
     """What a program that was just started reads whole: ten digits, and so many bytes."""
     return b"%010d" % len(data) + data
 
 
-class Stream(Protocol):
+class ByteStream(Protocol):
     """Bytes to and from the command server. Errors are OSError."""
 
     async def read(self) -> bytes:
@@ -56,7 +56,7 @@ def server_source(processes: int) -> bytes:
     """The server as one program text: its modules, made by hand, and the call of its `main`."""
     inside = Path(__file__).parents[1] / "inside"
     modules = [("sandbox", ""), ("sandbox.inside", "")]
-    modules += [(f"sandbox.inside.{name}", (inside / f"{name}.py").read_text()) for name in PARTS]
+    modules += [(f"sandbox.inside.{name}", (inside / f"{name}.py").read_text()) for name in SERVER_MODULES]
     return (
         f"import sys, types\nfor name, source in {modules!r}:\n"
         "    module = sys.modules[name] = types.ModuleType(name)\n"
@@ -68,15 +68,15 @@ def server_source(processes: int) -> bytes:
 
 
 # The source comes first on the stream, after its size in ten digits: as an argument it would fill every process list.
-BOOT = (
+BOOT_SOURCE = (
     "import os\ndef need(n):\n    s = b''\n    while len(s) < n: s += os.read(0, n - len(s)) or exit(1)\n    return s\n"
 )
-PROGRAM = ("python3", "-I", "-S", "-u", "-c", BOOT + "exec(need(int(need(10))))")
+SERVER_COMMAND = ("python3", "-I", "-S", "-u", "-c", BOOT_SOURCE + "exec(need(int(need(10))))")
 """The command line to start in the machine: Python 3.9 or later and bash must be there, nothing of ours."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class CallEnd:
     """How a call ended. `exit` is None when its time was up; `cwd` "" when the shell did not say."""
 
     exit: int | None
@@ -89,21 +89,21 @@ class _Call:
 
     def __init__(self, room: int) -> None:
         self.room = room
-        self.queue: asyncio.Queue[bytes | End | SandboxError] = asyncio.Queue()
+        self.queue: asyncio.Queue[bytes | CallEnd | SandboxError] = asyncio.Queue()
         self.over = asyncio.Event()
 
 
 class RpcConnection:
     """Frames over a stream, sorted by the call they belong to."""
 
-    def __init__(self, stream: Stream, name: str) -> None:
+    def __init__(self, stream: ByteStream, name: str) -> None:
         self._stream, self._name = stream, name
         self._calls: dict[int, _Call] = {}
         self._ids = itertools.count(1)
-        self._gone, self._words = "", DEAD
+        self._gone, self._words = "", SERVER_DIED
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._spawn(self._pump(), "read")
+        self._run_in_background(self._read_stream(), "read")
 
     @property
     def gone(self) -> bool:
@@ -111,10 +111,10 @@ class RpcConnection:
 
     async def start(self, source: bytes) -> None:
         """Send the server's source and wait for its first word. Raises Gone."""
-        await self._write(with_size(source))
+        await self._write(prefix_size(source))
         await self._ready.wait()
         if self._gone:
-            raise Gone(self._words)
+            raise SandboxGone(self._words)
 
     async def call(
         self,
@@ -123,11 +123,11 @@ class RpcConnection:
         room: int,
         on_data: Callable[[bytes], Awaitable[None]] | None = None,
         body: bytes = b"",
-    ) -> tuple[bytes, End]:
+    ) -> tuple[bytes, CallEnd]:
         """Send a request and `body`; gives all its data (at most `room` bytes) and its end. Raises SandboxError when
         the server could not begin, Gone when the sandbox ends. Cancellation kills the job inside."""
         if self._gone:
-            raise Gone(self._words)
+            raise SandboxGone(self._words)
         number, call, data = next(self._ids), _Call(room), bytearray()
         try:
             frame = orjson.dumps({**request, "id": number, "timeout": seconds, "max": room})
@@ -135,9 +135,9 @@ class RpcConnection:
             raise SandboxError(f"The sandbox cannot be asked that: {error}.") from error
         self._calls[number] = call
         try:
-            async with asyncio.timeout(seconds + SLACK) as patience:
-                await self._send(frame, body)
-                while not isinstance(item := await call.queue.get(), End):
+            async with asyncio.timeout(seconds + SILENCE_SECONDS) as patience:
+                await self._send_frame(frame, body)
+                while not isinstance(item := await call.queue.get(), CallEnd):
                     if isinstance(item, SandboxError):
                         raise item
                     data += item
@@ -147,15 +147,15 @@ class RpcConnection:
         except TimeoutError:
             if not patience.expired():
                 raise
-            self._fail("it did not answer in time")
-            raise Gone(DEAD) from None
+            self._fail_all("it did not answer in time")
+            raise SandboxGone(SERVER_DIED) from None
         finally:
             if number in self._calls:  # cancelled, or on_data failed: the job inside is still alive
-                self._spawn(self._kill(number, call), "kill")
+                self._run_in_background(self._kill_job(number, call), "kill")
 
     async def close(self) -> None:
         """End the sandbox and wait until the stream is closed, but not for ever."""
-        self._fail("closed")
+        self._fail_all("closed")
         try:
             async with asyncio.timeout(END_SECONDS):
                 while self._tasks:
@@ -165,54 +165,56 @@ class RpcConnection:
             for task in self._tasks:
                 task.cancel()
 
-    async def _kill(self, number: int, call: _Call) -> None:
+    async def _kill_job(self, number: int, call: _Call) -> None:
         """Stop means stop: a job that does not end takes its sandbox with it."""
         try:
-            async with asyncio.timeout(SLACK / 2):
-                await self._send(orjson.dumps({"kill": number}))
+            async with asyncio.timeout(SILENCE_SECONDS / 2):
+                await self._send_frame(orjson.dumps({"kill": number}))
                 await call.over.wait()
-        except (TimeoutError, Gone):
-            self._fail("it did not stop in time")
+        except (TimeoutError, SandboxGone):
+            self._fail_all("it did not stop in time")
 
-    async def _send(self, frame: bytes, body: bytes = b"") -> None:
-        await self._write(b"".join((HEAD.pack(len(frame), len(body)), frame, body)))
+    async def _send_frame(self, frame: bytes, body: bytes = b"") -> None:
+        await self._write(b"".join((FRAME_HEADER.pack(len(frame), len(body)), frame, body)))
 
     async def _write(self, data: bytes) -> None:
         try:
             await self._stream.write(data)
         except OSError as error:
-            self._fail(f"cannot write: {error}")
-            raise Gone(DEAD) from error
+            self._fail_all(f"cannot write: {error}")
+            raise SandboxGone(SERVER_DIED) from error
 
-    async def _pump(self) -> None:
+    async def _read_stream(self) -> None:
         try:
-            await self._take_frames()
-            self._fail("the stream ended")
-        except Gone as error:
+            await self._handle_frames()
+            self._fail_all("the stream ended")
+        except SandboxGone as error:
             self._words = str(error)
-            self._fail("the stream ended")
+            self._fail_all("the stream ended")
         except (OSError, ValueError) as error:
-            self._fail(f"{type(error).__name__}: {error}")
+            self._fail_all(f"{type(error).__name__}: {error}")
         # To its end, whatever it still says: a process whose output nobody takes never counts as ended.
-        with contextlib.suppress(OSError, Gone):
+        with contextlib.suppress(OSError, SandboxGone):
             while await self._stream.read():
                 pass
 
-    async def _take_frames(self) -> None:
+    async def _handle_frames(self) -> None:
         incoming = bytearray()
         while data := await self._stream.read():
             incoming += data
-            while len(incoming) >= HEAD.size:
-                head, size = HEAD.unpack_from(incoming)
-                if head + size > FRAME:
+            while len(incoming) >= FRAME_HEADER.size:
+                head, size = FRAME_HEADER.unpack_from(incoming)
+                if head + size > MAX_FRAME_BYTES:
                     raise ValueError(f"a frame of {head + size} bytes")
-                body = HEAD.size + head
+                body = FRAME_HEADER.size + head
                 if len(incoming) < body + size:
                     break
-                self._take(orjson.loads(incoming[HEAD.size : body]), bytes(incoming[body : body + size]))
+                self._handle_frame(
+                    orjson.loads(incoming[FRAME_HEADER.size : body]), bytes(incoming[body : body + size])
+                )
                 del incoming[: body + size]
 
-    def _take(self, frame: Json, data: bytes) -> None:
+    def _handle_frame(self, frame: Json, data: bytes) -> None:
         match frame:
             case {"id": int(number), **rest} if data and not rest and number in self._calls:
                 call = self._calls[number]
@@ -230,22 +232,22 @@ class RpcConnection:
                 "dropped": int(dropped),
                 "cwd": str(cwd),
             } if number in self._calls and dropped >= 0:
-                self._end(number, End(code, dropped, cwd))
+                self._end_call(number, CallEnd(code, dropped, cwd))
             case {"id": int(number), "error": str(text)} if number in self._calls:
                 if len(self._calls) > 1:
-                    self._end(number, SandboxError(plain(text)))
+                    self._end_call(number, SandboxError(sanitize_text(text)))
                 else:  # what fills the machine was left behind by calls that are over: nobody inside can end it
-                    self._words = f"{plain(text)} It was stopped with all that ran in it. {INTACT}"
-                    self._fail("no process can be started in it")
+                    self._words = f"{sanitize_text(text)} It was stopped with all that ran in it. {FILES_INTACT}"
+                    self._fail_all("no process can be started in it")
             case _:
                 raise ValueError("a frame that nobody expects")
 
-    def _end(self, number: int, how: End | SandboxError) -> None:
+    def _end_call(self, number: int, how: CallEnd | SandboxError) -> None:
         call = self._calls.pop(number)
         call.over.set()
         call.queue.put_nowait(how)
 
-    def _fail(self, reason: str) -> None:
+    def _fail_all(self, reason: str) -> None:
         """The sandbox is gone: tell everybody who waits, close the stream."""
         if self._gone:
             return
@@ -254,10 +256,10 @@ class RpcConnection:
             log.warning("sandbox broke: %s", reason, extra={"sandbox": self._name})
         self._ready.set()
         for number in list(self._calls):
-            self._end(number, Gone(self._words))
-        self._spawn(self._stream.close(), "close")
+            self._end_call(number, SandboxGone(self._words))
+        self._run_in_background(self._stream.close(), "close")
 
-    def _spawn(self, work: Awaitable[None], what: str) -> None:
+    def _run_in_background(self, work: Awaitable[None], what: str) -> None:
         async def run() -> None:
             try:
                 await work
@@ -273,10 +275,10 @@ def parse_json(data: bytes) -> Json:
     try:
         found: Json = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise Gone(DEAD) from error
+        raise SandboxGone(SERVER_DIED) from error
     return found
 
 
-def plain(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """Words from inside, made harmless: one line, bounded, nothing that could steer a terminal."""
     return "".join(char if char.isprintable() or char == "\t" else "�" for char in text[:4096])

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Attachment, Final, Step, Text
-from channels.base import OutFile, Refused, TryLater, Unconfirmed, Unknown
+from channels.base import OutcomeUnknown, OutgoingFile, Refused, TryLater, Unconfirmed
 from channels.shared.file_limits import CHUNK
 from tests.support.rigs.base import Call
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
 
-def table(folder: Path, name: str = "报告 1.csv", caption: str = "") -> OutFile:
+def table(folder: Path, name: str = "报告 1.csv", caption: str = "") -> OutgoingFile:
     path = folder / "copy"
     path.write_bytes(b"a,b\n1,2\n")
-    return OutFile(path, name, 8, caption)
+    return OutgoingFile(path, name, 8, caption)
 
 
 @demanded("uploads")
@@ -38,7 +38,7 @@ async def test_a_file_over_the_limit_is_refused_in_words(rig: Rig, tmp_path: Pat
     with path.open("wb") as file:
         file.truncate(rig.channel.limits.upload + 1)
     with pytest.raises(Refused, match=r"big\.bin.*\d+ [MG]i?B") as refusal:
-        await rig.channel.send_file(rig.thread(), OutFile(path, "big.bin", path.stat().st_size), Memory())
+        await rig.channel.send_file(rig.thread(), OutgoingFile(path, "big.bin", path.stat().st_size), Memory())
     assert str(tmp_path) not in str(refusal.value)
     assert rig.wire.count("upload") == 0
 
@@ -67,7 +67,7 @@ async def test_a_file_taken_without_an_answer_shows_once(rig: Rig, tmp_path: Pat
         try:
             await rig.channel.send_file(rig.thread(), table(tmp_path), Memory(rows=posts.rows))
             break
-        except (Unknown, TryLater):
+        except (OutcomeUnknown, TryLater):
             await asyncio.sleep(0.1)
     assert len([text for text in rig.visible() if "报告 1.csv" in text]) == 1
 
@@ -80,7 +80,7 @@ async def test_a_file_that_is_never_confirmed_is_not_sent_without_end(rig: Rig, 
     for _ in range(20):
         try:
             await rig.channel.send_file(rig.thread(), table(tmp_path), Memory(rows=posts.rows))
-        except (Unknown, TryLater):
+        except (OutcomeUnknown, TryLater):
             await asyncio.sleep(0)
         except Unconfirmed:
             break

@@ -114,7 +114,7 @@ async def test_an_option_too_long_for_a_button_comes_back_in_full(rig: Rig) -> N
 
 @demanded("buttons")
 async def test_a_long_text_has_its_buttons_at_the_end(rig: Rig) -> None:
-    words = [f"word{number}" for number in range(rig.channel.limits.text // 4)]
+    words = [f"word{number}" for number in range(rig.channel.limits.text_limit // 4)]
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words), (COLOURS,)))
     assert re.findall(r"word\d+", " ".join(rig.visible())) == words
     assert rig.buttons() == list(COLOURS.options)

@@ -102,7 +102,7 @@ async def test_words_of_a_long_reply_come_once_and_in_order(rig: Rig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words)))
     await settled(rig, words[-1])
     assert " ".join(rig.visible()).split() == words
-    assert all(len(text) <= rig.channel.limits.text for text in rig.visible())
+    assert all(len(text) <= rig.channel.limits.text_limit for text in rig.visible())
 
 
 async def test_code_and_tables_stay_whole_over_several_messages(rig: Rig) -> None:
@@ -126,7 +126,7 @@ async def test_a_final_that_ends_in_the_middle_of_a_fence_is_shown(rig: Rig) -> 
 @demanded("edits")
 async def test_a_longer_stream_leaves_nothing_behind(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
-    reply.show(Text("long " * (rig.channel.limits.text // 4)))
+    reply.show(Text("long " * (rig.channel.limits.text_limit // 4)))
     await until(lambda: len(rig.visible()) >= 2 or "long long" in "".join(rig.visible()))
     await reply.finish(Final("short"))
     assert rig.visible() == ["short"]
@@ -201,7 +201,7 @@ async def test_a_restarted_process_edits_what_it_had_shown(rig: Rig) -> None:
 
 @demanded("edits")
 async def test_a_long_reply_is_taken_up_by_a_restarted_process(rig: Rig) -> None:
-    words = [f"word{number}" for number in range(rig.channel.limits.text // 4)]
+    words = [f"word{number}" for number in range(rig.channel.limits.text_limit // 4)]
     posts = Memory()
     await rig.channel.reply(rig.thread(), posts).finish(Final(" ".join(words)))
     await rig.leave()

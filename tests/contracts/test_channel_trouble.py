@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from agent.conversation import Final, Kind, Text
-from channels.base import Gone, Health, Refused, TryLater, Unconfirmed
+from channels.base import ChatGone, Health, Refused, TryLater, Unconfirmed
 from tests.support.rigs.registry import Memory, Rig, deliver, demanded, ready, settled, until
 
 # ---------------------------------------------------------------- calls
@@ -153,7 +153,7 @@ async def test_case_62_a_refusal_for_good_is_tried_once(rig: Rig) -> None:
     posts = Memory()
     with pytest.raises(Refused) as told:
         await rig.channel.reply(rig.thread(), posts).finish(Final("Never."))
-    assert not isinstance(told.value, Gone)
+    assert not isinstance(told.value, ChatGone)
     assert rig.wire.count("post") <= 2  # once more without its style at most
     assert posts.rows == {}
     assert rig.visible() == []

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.disk.files_only import Folders
+from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders, PlainFolders
-from sandbox.disk.loop_images import Images, conversation_folders
+from sandbox.disk.loop_images import LoopImageFolders, conversation_folders
 from sandbox.disk.safe_files import make_folders, read_file, write_file
 from tests.support.engines import need_images, unmounted
 
@@ -23,25 +23,25 @@ def folders(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Conversa
         return
     need_images()
     with unmounted(tmp_path):
-        yield Images(tmp_path / "threads", 16, make=True)
+        yield LoopImageFolders(tmp_path / "threads", 16, make=True)
 
 
 async def test_what_is_stored_is_there_again_until_it_is_removed(folders: ConversationFolders) -> None:
     one, two = folders.root / "one", folders.root / "two"
     for folder in (one, two):
         async with folders.open(folder) as bound:
-            assert bound is isinstance(folders, Images)
+            assert bound is isinstance(folders, LoopImageFolders)
             await asyncio.to_thread(make_folders, folder)
             await asyncio.to_thread(write_file, folder / "uploads", "note", folder.name.encode())
-    assert folders.folders() == [one, two]
-    await folders.let_go(one)
-    await folders.release(0, keep=[two])
+    assert folders.list_folders() == [one, two]
+    await folders.release_folder(one)
+    await folders.release_idle(0, keep=[two])
     async with folders.open(one, writes=False), folders.open(one):  # two who come at once
         assert read_file(one / "uploads", "note") == b"one"
-        await folders.let_go(one)  # not under them
+        await folders.release_folder(one)  # not under them
         assert read_file(one / "uploads", "note") == b"one"
     await folders.remove(one)
-    assert folders.folders() == [two]
+    assert folders.list_folders() == [two]
     assert not one.exists()
     async with folders.open(one):
         await asyncio.to_thread(make_folders, one)
@@ -58,9 +58,9 @@ async def test_the_next_life_takes_over(folders: ConversationFolders, tmp_path: 
         await asyncio.to_thread(write_file, folder / "uploads", "note", b"kept")
     after = conversation_folders(folders.root, 16, images=False)  # the setting may have changed
     assert type(after) is type(folders)
-    await after.adopt()
+    await after.adopt_leftovers()
     async with after.open(folder):
         assert read_file(folder / "uploads", "note") == b"kept"
-    await after.check(Folders(tmp_path / "skills"))
-    assert folders.words.startswith("16 MB of files each (")
+    await after.check(FilesOnlyProvider(tmp_path / "skills"))
+    assert folders.description.startswith("16 MB of files each (")
     await after.remove(folder)

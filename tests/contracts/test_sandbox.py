@@ -17,14 +17,14 @@ from sandbox.base import (
     UPLOADS,
     WORKSPACE,
     Entry,
-    FileFault,
     Sandbox,
+    SandboxFileError,
     SandboxProvider,
     SandboxUnavailable,
 )
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.disk.files_only import Folders
-from sandbox.settings import Settings
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.disk.files_only import FilesOnlyProvider
+from sandbox.settings import SandboxSettings
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap
 
 
@@ -45,9 +45,9 @@ async def provider(request: pytest.FixtureRequest, skills: Path, tmp_path: Path)
         return
     if request.param == "bubblewrap":
         need_bubblewrap()
-        made = Bubblewrap(Settings(skills))
+        made = BubblewrapProvider(SandboxSettings(skills))
     else:
-        made = Folders(skills)
+        made = FilesOnlyProvider(skills)
     yield made
     await made.close()
 
@@ -92,7 +92,7 @@ async def test_folders_are_made_and_survive_destroy(provider: SandboxProvider, t
 async def test_two_keys_do_not_see_each_other(provider: SandboxProvider, tmp_path: Path) -> None:
     async with provider.acquire("a", tmp_path / "a") as one, provider.acquire("b", tmp_path / "b") as other:
         await one.write(f"{WORKSPACE}/mine.txt", b"mine")
-        with pytest.raises(FileFault):
+        with pytest.raises(SandboxFileError):
             await other.read(f"{WORKSPACE}/mine.txt")
 
 
@@ -130,7 +130,7 @@ async def test_writing_replaces_whole_files_and_leaves_no_draft(sandbox: Sandbox
 
 @pytest.mark.parametrize("path", ["/etc/passwd", f"{ROOT}/../../etc/x", f"{SKILLS}/x", "/usr/x", "relative", ROOT])
 async def test_writing_elsewhere_is_refused(sandbox: Sandbox, path: str) -> None:
-    with pytest.raises(FileFault):
+    with pytest.raises(SandboxFileError):
         await sandbox.write(path, b"x")
 
 
@@ -141,15 +141,15 @@ async def test_faults_name_the_virtual_path_and_the_reason(sandbox: Sandbox, tmp
         (lambda: sandbox.ls(f"{WORKSPACE}/none"), "No such file"),
         (lambda: sandbox.grep("(", WORKSPACE), "regular expression"),
     ):
-        with pytest.raises(FileFault, match=reason) as caught:
+        with pytest.raises(SandboxFileError, match=reason) as caught:
             await work()
         assert str(tmp_path) not in str(caught.value)
-    with pytest.raises(FileFault, match=f"{WORKSPACE}/none"):
+    with pytest.raises(SandboxFileError, match=f"{WORKSPACE}/none"):
         await sandbox.stat(f"{WORKSPACE}/none")
 
 
 async def test_nul_in_a_path_is_a_fault(sandbox: Sandbox) -> None:
-    with pytest.raises(FileFault):
+    with pytest.raises(SandboxFileError):
         await sandbox.read(f"{WORKSPACE}/a\0b")
 
 

@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from bot.storage.database import Execute, StatementError, Store, StoreError
-from bot.storage.migrate import migrate
+from bot.storage.database import Database, Execute, StatementError, StorageError
+from bot.storage.migrate import migrate_database
 
-Make = Callable[[Path], AbstractAsyncContextManager[Store]]
+Make = Callable[[Path], AbstractAsyncContextManager[Database]]
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
-def sqlite(folder: Path) -> AbstractAsyncContextManager[Store]:
-    migrate(folder / "fawn.db")
-    return Store(folder / "fawn.db")
+def sqlite(folder: Path) -> AbstractAsyncContextManager[Database]:
+    migrate_database(folder / "fawn.db")
+    return Database(folder / "fawn.db")
 
 
 STORES: dict[str, Make] = {"sqlite": sqlite}
 
 
 @pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     async with STORES[request.param](tmp_path) as made:
         yield made
 
@@ -35,7 +35,7 @@ def threads(execute: Execute) -> list[str]:
     return [row["thread"] for row in execute("SELECT thread FROM addresses ORDER BY thread", {})]
 
 
-async def test_what_run_returned_from_is_there(store: Store) -> None:
+async def test_what_run_returned_from_is_there(store: Database) -> None:
     def work(execute: Execute) -> str:
         execute(INSERT, {"thread": "a"})
         return "value"
@@ -44,13 +44,13 @@ async def test_what_run_returned_from_is_there(store: Store) -> None:
     assert await store.run(threads) == ["a"]
 
 
-async def test_rows_are_read_by_name_and_returning_gives_them(store: Store) -> None:
+async def test_rows_are_read_by_name_and_returning_gives_them(store: Database) -> None:
     rows = await store.run(lambda execute: execute(INSERT + " RETURNING thread, count", {"thread": "a"}))
     assert rows[0]["thread"] == "a"
     assert rows[0]["count"] == 1
 
 
-async def test_a_unit_that_fails_leaves_nothing_and_hurts_nobody(store: Store) -> None:
+async def test_a_unit_that_fails_leaves_nothing_and_hurts_nobody(store: Database) -> None:
     """Also when it shares its commit with others."""
 
     def good(name: str) -> Callable[[Execute], None]:
@@ -70,7 +70,7 @@ async def test_a_unit_that_fails_leaves_nothing_and_hurts_nobody(store: Store) -
     assert await store.run(threads) == ["a", "b"]
 
 
-async def test_a_broken_rule_is_that_units_error(store: Store) -> None:
+async def test_a_broken_rule_is_that_units_error(store: Database) -> None:
     await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
     again = store.run(lambda execute: execute(INSERT, {"thread": "a"}))
     other = store.run(lambda execute: execute(INSERT, {"thread": "b"}))
@@ -80,7 +80,7 @@ async def test_a_broken_rule_is_that_units_error(store: Store) -> None:
     assert await store.run(threads) == ["a", "b"]
 
 
-async def test_many_at_once_are_all_kept_in_order_of_their_call(store: Store) -> None:
+async def test_many_at_once_are_all_kept_in_order_of_their_call(store: Database) -> None:
     def note(number: int) -> Callable[[Execute], int]:
         def work(execute: Execute) -> int:
             execute(INSERT, {"thread": f"{number:04}"})
@@ -92,7 +92,7 @@ async def test_many_at_once_are_all_kept_in_order_of_their_call(store: Store) ->
     assert seen == list(range(1, 501))
 
 
-async def test_a_cancelled_caller_does_not_undo_or_block(store: Store) -> None:
+async def test_a_cancelled_caller_does_not_undo_or_block(store: Database) -> None:
     task = asyncio.create_task(store.run(lambda execute: execute(INSERT, {"thread": "a"})))
     await asyncio.sleep(0)
     task.cancel()
@@ -102,8 +102,8 @@ async def test_a_cancelled_caller_does_not_undo_or_block(store: Store) -> None:
 
 
 async def test_what_was_committed_survives_without_a_close(tmp_path: Path) -> None:
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db") as store:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as store:
         await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
         other = sqlite3.connect(tmp_path / "fawn.db")
         assert other.execute("SELECT thread FROM addresses").fetchall() == [("a",)]
@@ -111,11 +111,11 @@ async def test_what_was_committed_survives_without_a_close(tmp_path: Path) -> No
 
 
 async def test_a_locked_database_is_an_error_and_then_works_again(tmp_path: Path) -> None:
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db", patience=0.05) as store:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db", patience=0.05) as store:
         holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="locked"):
+        with pytest.raises(StorageError, match="locked"):
             await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
         holder.execute("ROLLBACK")
         holder.close()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.docker.client import Engine
-from sandbox.docker.provider import Docker
+from sandbox.docker.client import DockerEngine
+from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
@@ -25,12 +25,12 @@ WORK = "/mnt/user-data/workspace"
 
 
 @pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+async def engine(tmp_path: Path) -> AsyncIterator[DockerEngine]:
     """The engine; at the end nothing is left of the service's containers."""
     need_docker()
-    made = Engine(HOST)
+    made = DockerEngine(HOST)
     yield made
-    sweeper = Docker(DockerSettings(tmp_path / "skills", state=tmp_path / "data" / "sandbox", image=IMAGE))
+    sweeper = DockerProvider(DockerSettings(tmp_path / "skills", state=tmp_path / "data" / "sandbox", image=IMAGE))
     await sweeper.reap(0)
     await sweeper.close()
     assert await theirs(made, tmp_path) == []
@@ -42,13 +42,13 @@ def results(model: FakeModel) -> list[str]:
     return [str(message["content"]) for message in model.requests()[-1].messages if message["role"] == "tool"]
 
 
-async def processes(engine: Engine, container: str) -> list[str]:
-    found: dict[str, Any] = await engine.ask(lambda client: client.top(container, ps_args="-o pid,args"))
+async def processes(engine: DockerEngine, container: str) -> list[str]:
+    found: dict[str, Any] = await engine.run_sdk(lambda client: client.top(container, ps_args="-o pid,args"))
     return [row[1] for row in found["Processes"]]
 
 
 async def test_killed_in_mid_command_the_container_is_found_again(
-    telegram: FakeTelegram, model: FakeModel, start: Start, engine: Engine, tmp_path: Path
+    telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
     """kill -9: no command lives on, what was left in the background does, and the folder is intact."""
     service = await start(sandbox=DOCKER)
@@ -76,7 +76,7 @@ async def test_killed_in_mid_command_the_container_is_found_again(
 
 
 async def test_case_76_the_engine_goes_away_and_comes_back(
-    telegram: FakeTelegram, model: FakeModel, start: Start, engine: Engine, tmp_path: Path
+    telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
     """The call under way and the next one fail clearly, the turn ends, and the next turn works in the same folders."""
     front = Front(tmp_path / "e.sock")
@@ -100,7 +100,9 @@ async def test_case_76_the_engine_goes_away_and_comes_back(
     await front.stop()
 
 
-async def test_one_sentence_says_which_sandbox_everywhere(telegram: FakeTelegram, start: Start, engine: Engine) -> None:
+async def test_one_sentence_says_which_sandbox_everywhere(
+    telegram: FakeTelegram, start: Start, engine: DockerEngine
+) -> None:
     service = await start(sandbox=DOCKER)
     bounds = "without network, 4096 MB of files each (measured)"
     sentence = f"Docker, one isolated container of {IMAGE} per conversation, {bounds}."
@@ -111,7 +113,9 @@ async def test_one_sentence_says_which_sandbox_everywhere(telegram: FakeTelegram
     assert sentence in shown, (code, shown)
 
 
-async def test_docker_without_the_image_does_not_start(start: Start, engine: Engine, telegram: FakeTelegram) -> None:
+async def test_docker_without_the_image_does_not_start(
+    start: Start, engine: DockerEngine, telegram: FakeTelegram
+) -> None:
     service = await start()
     await service.stop()
     service.configure({"sandbox": {"provider": "docker", "image": "fawn-sandbox:not-there"}})

@@ -15,7 +15,7 @@ import httpx2
 from langchain_core.messages import HumanMessage
 
 from agent import event_mapper, text_cleaning, title, user_message
-from agent.context import Input, Upload
+from agent.context import UploadedFile, UserInput
 from agent.conversation import Author, Final, Message, Quote, Thread
 from agent.demo import model
 from agent.models import openai_stream
@@ -153,35 +153,41 @@ def read_stream(text: str) -> None:
             for at in range(0, len(data), 4096):
                 yield data[at : at + 4096]
 
-        async for _ in openai_stream._events(parts(), httpx2.Request("POST", "http://m")):
+        async for _ in openai_stream._parse_events(parts(), httpx2.Request("POST", "http://m")):
             pass
 
     asyncio.run(read())
 
 
 WORK: dict[str, Callable[[str], object]] = {
-    "summary": lambda text: summarization._exact([HumanMessage(text)], ""),
+    "summary": lambda text: summarization._lost_identifiers([HumanMessage(text)], ""),
     "title": title.first_words,
     "clean": text_cleaning.clean,
-    "step": lambda text: event_mapper.title("bash", {"command": text}),
-    "fingerprint": lambda text: loop_detection.fingerprint("bash", {"command": text.replace("\ud83d", "")}, text),
-    "human": lambda text: user_message.Humans().message(Input(message(text), (Upload(text, text),))),
-    "demo": lambda text: (model._words(HumanMessage(text)), model._choose(text)),
+    "step": lambda text: event_mapper.step_title("bash", {"command": text}),
+    "fingerprint": lambda text: loop_detection.call_fingerprint("bash", {"command": text.replace("\ud83d", "")}, text),
+    "human": lambda text: user_message.MessageFormatter().message(
+        UserInput(message(text), (UploadedFile(text, text),))
+    ),
+    "demo": lambda text: (model._words_of(HumanMessage(text)), model._choose_scene(text)),
     "stream": read_stream,
     "log": Redactor(["secret-of-ours"]),
-    "command": lambda text: base.command_text(text, "fawn"),
-    "short": lambda text: shared_texts.short(text, 80),
-    "split": lambda text: markdown_split.split(text, 4096, markdown_split.utf16),
-    "discord in": lambda text: discord._words({"content": text}, discord.Me("1", "2")),
+    "command": lambda text: base.parse_command_text(text, "fawn"),
+    "short": lambda text: shared_texts.shorten(text, 80),
+    "split": lambda text: markdown_split.split_markdown(text, 4096, markdown_split.utf16_length),
+    "discord in": lambda text: discord._text_without_mention({"content": text}, discord.DiscordAccount("1", "2")),
     "discord out": lambda text: [
-        *map(discord_markdown.quiet, markdown_split.split(discord_markdown.convert(text), 2000))
+        *map(
+            discord_markdown.without_previews,
+            markdown_split.split_markdown(discord_markdown.to_discord_markdown(text), 2000),
+        )
     ],
-    "feishu in": lambda text: message_content._Names([], "me").shown(text),
-    "feishu out": lambda text: card_renderer.render_final(Final(text), direct=True),
-    "slack in": lambda text: slack.words(text, slack.Me("T", "U1", "B", "fawn", "w")),
-    "slack out": lambda text: (blocks.defused(text), blocks.settled(text), blocks.cut(text)),
+    "feishu in": lambda text: message_content._MentionNames([], "me").readable(text),
+    "feishu out": lambda text: card_renderer.render_final_cards(Final(text), direct=True),
+    "slack in": lambda text: slack.readable_text(text, slack.SlackAccount("T", "U1", "B", "fawn", "w")),
+    "slack out": lambda text: (blocks.without_mentions(text), blocks.stable_prefix(text), blocks.split_for_slack(text)),
     "telegram out": lambda text: [
-        telegram_markdown.quiet(*telegram_markdown.convert(piece)) for piece in markdown_split.split(text, 3000)
+        telegram_markdown.without_mentions(*telegram_markdown.to_entities(piece))
+        for piece in markdown_split.split_markdown(text, 3000)
     ],
 }
 

@@ -11,7 +11,7 @@ from langchain_core.tools import BaseTool, ToolException
 from langgraph.types import interrupt
 
 from agent.factory import Toolbox
-from sandbox.base import FileFault
+from sandbox.base import SandboxFileError
 
 Runtime = ToolRuntime[Any, Any]  # the context is a Desk; pydantic would try to validate its protocols
 
@@ -54,7 +54,7 @@ async def read_file(path: str, offset: int = 0) -> str:
 async def broken(kind: str) -> str:
     """Fail."""
     if kind == "sandbox":
-        raise FileFault("/mnt/user-data/workspace/x: no such file")
+        raise SandboxFileError("/mnt/user-data/workspace/x: no such file")
     if kind == "tool":
         raise ToolException("that is not a number")
     raise RuntimeError("secret host path /etc/x")

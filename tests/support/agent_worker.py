@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent.context import Turn
 from agent.conversation import View
-from agent.factory import Plan, build_agent
+from agent.factory import AgentSettings, build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
@@ -34,7 +34,7 @@ async def work(agent: Agent, database: SqliteDatabase, folder: Path, turns: list
 async def main(folder: Path, url: str, turns: list[tuple[str, str, str]]) -> None:
     async with SqliteDatabase(folder / "agent.db") as database:
         models = (ModelSettings("m", model="scripted", base_url=url),)
-        agent = await build_agent(models, Plan(retry_seconds=0.05), database, toolbox(), commands=True)
+        agent = await build_agent(models, AgentSettings(retry_seconds=0.05), database, toolbox(), commands=True)
         print("ready", flush=True)
         conversations = dict.fromkeys(turn[0] for turn in turns)
         async with asyncio.TaskGroup() as group:

@@ -57,7 +57,7 @@ class Town(Service):
     async def _ready(self) -> bool:
         await asyncio.sleep(0.05)
         try:
-            report = await operations.call(self.data, "status", {})
+            report = await operations.call_service(self.data, "status", {})
         except (operations.NotRunning, OSError):
             return False
         return len(report["channels"]) == 4 and all(one["health"] == "ready" for one in report["channels"].values())
@@ -93,10 +93,10 @@ class Town(Service):
             }
             unused = Secret("unused")
             rigs: dict[str, Rig] = {
-                "telegram": TelegramRig(chats, telegram.Settings(token=unused)),
-                "slack": SlackRig(team, slack.Settings(unused, unused)),
-                "discord": DiscordRig(guild, discord.Settings(token=unused)),
-                "feishu": FeishuRig(tenant, feishu.Settings(app_id="unused", app_secret=unused)),
+                "telegram": TelegramRig(chats, telegram.TelegramSettings(token=unused)),
+                "slack": SlackRig(team, slack.SlackSettings(unused, unused)),
+                "discord": DiscordRig(guild, discord.DiscordSettings(token=unused)),
+                "feishu": FeishuRig(tenant, feishu.FeishuSettings(app_id="unused", app_secret=unused)),
             }
             town = cls(folder, model, rigs, sections, settings)
             await town.start()

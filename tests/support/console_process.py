@@ -14,8 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from agent.conversation import Ask, Done, Failed, Kind, Message, Notice, Plan, PlanItem, Step, Text, Unreadable, View
-from channels.base import Channel, CommandInfo, NotStored, OutFile, Posted, Receipt
-from channels.console.channel import Settings, connect
+from channels.base import Channel, CommandInfo, NotStored, OutgoingFile, Receipt, SentMessage
+from channels.console.channel import ConsoleSettings, connect
 
 POEM = "\n".join(f"line {i} of a **long** poem" for i in range(1, 61))
 
@@ -28,8 +28,8 @@ class Memory:
     rows: dict[int, str | None] = field(default_factory=dict)
 
     @property
-    def known(self) -> Sequence[Posted]:
-        return [Posted(index, id_) for index, id_ in self.rows.items()]
+    def known(self) -> Sequence[SentMessage]:
+        return [SentMessage(index, id_) for index, id_ in self.rows.items()]
 
     async def sending(self, index: int) -> None:
         self.rows[index] = None
@@ -79,7 +79,7 @@ class Script:
             path.write_bytes(b"x" * 12_000)
             for _ in range(2):
                 await self.channel.send_file(
-                    message.thread, OutFile(path, "../chart\x1b.png", 12_000, "a chart"), Memory()
+                    message.thread, OutgoingFile(path, "../chart\x1b.png", 12_000, "a chart"), Memory()
                 )
         if message.text == "again":
             crashed = Memory(rows={0: None})
@@ -117,7 +117,7 @@ class Script:
 
 async def main() -> None:
     log = Path(sys.argv[1])
-    async with connect(Settings(name="ada", downloads=str(log.parent / "downloads"))) as channel:
+    async with connect(ConsoleSettings(name="ada", downloads=str(log.parent / "downloads"))) as channel:
         script = Script(channel, log)
         await channel.announce([CommandInfo("help", "what I can do"), CommandInfo("stop", "stop the turn")])
         await channel.listen(script.receive)

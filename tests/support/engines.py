@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from sandbox.base import SandboxError, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.disk.files_only import Folders
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import PlainFolders
-from sandbox.disk.loop_images import Images
-from sandbox.docker.client import Engine, Missing
-from sandbox.docker.provider import Docker
+from sandbox.disk.loop_images import LoopImageFolders
+from sandbox.docker.client import DockerEngine, NotInEngine
+from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
-from sandbox.network.service import Egress
-from sandbox.settings import Settings
+from sandbox.network.service import EgressService
+from sandbox.settings import SandboxSettings
 
 IMAGE = "fawn-sandbox:test"
 HOST = "unix:///var/run/docker.sock"
@@ -54,7 +54,7 @@ def bubblewrap_problem() -> str:
     """Why bubblewrap does not work here, with the fix; "" when it does."""
 
     async def probe() -> None:
-        provider = Bubblewrap(Settings(Path("skills")))
+        provider = BubblewrapProvider(SandboxSettings(Path("skills")))
         try:
             await provider.check()
         finally:
@@ -68,10 +68,10 @@ def docker_problem() -> str:
     """Why Docker does not work here, with the fix; "" when it does, and then the image of the tests is there."""
 
     async def probe() -> None:
-        engine = Engine(HOST)
+        engine = DockerEngine(HOST)
         try:
-            await engine.image(IMAGE)
-        except Missing:
+            await engine.image_info(IMAGE)
+        except NotInEngine:
             made = await asyncio.to_thread(subprocess.run, [SCRIPTS / "test-image"], capture_output=True, text=True)
             if made.returncode:
                 raise SandboxUnavailable(f"packaging/test-image failed: {made.stderr}") from None
@@ -107,7 +107,7 @@ def images_problem() -> str:
 
     async def probe() -> None:
         with tempfile.TemporaryDirectory(prefix="fawn-") as folder, unmounted(Path(folder)):
-            await Images(Path(folder) / "threads", 16, make=True).check(Folders(Path("skills")))
+            await LoopImageFolders(Path(folder) / "threads", 16, make=True).check(FilesOnlyProvider(Path("skills")))
 
     return _problem(probe)
 
@@ -145,10 +145,12 @@ def docker_settings(folder: Path, **more: Any) -> DockerSettings:
 
 
 @asynccontextmanager
-async def docker_provider(settings: DockerSettings, egress: Egress | None = None) -> AsyncIterator[Docker]:
+async def docker_provider(
+    settings: DockerSettings, egress: EgressService | None = None
+) -> AsyncIterator[DockerProvider]:
     """A provider; at the end none of its containers is left, and nobody else's is touched."""
     need_docker()
-    made = Docker(settings, egress)
+    made = DockerProvider(settings, egress)
     try:
         yield made
     finally:
@@ -170,7 +172,7 @@ class Spare:
                 "unshare", "--net", "dockerd", "--host", self.host, "--data-root", place / "data", "--exec-root",
                 place / "exec", "--pidfile", place / "pid", stdout=log, stderr=log,
             )  # fmt: skip
-        engine = Engine(self.host)
+        engine = DockerEngine(self.host)
         async with asyncio.timeout(60):
             while True:
                 try:

@@ -45,7 +45,7 @@ def main(folder: Path) -> int:
 def _make(folder: Path) -> None:
     """A database of the first version, the last rows in its log alone, as a killed service leaves it."""
     path = folder / "fawn.db"
-    migrate.upgrade(path, revision="0001")
+    migrate.upgrade_schema(path, revision="0001")
     pid = os.fork()
     if pid == 0:
         connection = sqlite3.connect(path)
@@ -72,14 +72,14 @@ def _end(data: Path, step: int = 0) -> int:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.setprofile(watch)
-        migrate.migrate(data / "fawn.db")
+        migrate.migrate_database(data / "fawn.db")
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def _check(data: Path) -> None:
     """Nothing is lost, nothing of the migration is left over, and the last backup is whole."""
-    assert migrate.revision(data / "fawn.db") == migrate.HEAD
+    assert migrate.schema_revision(data / "fawn.db") == migrate.HEAD_REVISION
     rows = "SELECT key FROM outbox ORDER BY id"
     for path in (data / "fawn.db", *(data / "backups").glob("*.db")):
         connection = sqlite3.connect(path)

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from agent.conversation import Kind, Message, Unreadable
-from channels.base import Channel, ChannelError, Gap, Heard, NotStored, Posted, Receipt
+from channels.base import Channel, ChannelError, Gap, LastEvent, NotStored, Receipt, SentMessage
 from tests.fakes.server import until
 
 log = logging.getLogger(__name__)
@@ -32,8 +32,8 @@ class Memory:
         self.rows = rows if isinstance(rows, Rows) else Rows(rows or {})
 
     @property
-    def known(self) -> Sequence[Posted]:
-        return [Posted(index, self.rows[index], self.rows.posts[index]) for index in sorted(self.rows)]
+    def known(self) -> Sequence[SentMessage]:
+        return [SentMessage(index, self.rows[index], self.rows.posts[index]) for index in sorted(self.rows)]
 
     async def sending(self, index: int) -> None:
         before = self.rows.posts[index] if self.rows.get(index, "") is None else 0
@@ -102,7 +102,7 @@ class Box:
                 for place in ((message.thread.chat, ""), (message.thread.chat, message.thread.topic)):
                     latest[place] = max(message.time, latest.get(place, 0.0))
         self.gaps[workspace] = since, number = min(since, max(latest.values(), default=math.inf)), number + 1
-        return Gap([Heard(chat, topic, min(time, since)) for (chat, topic), time in latest.items()], number)
+        return Gap([LastEvent(chat, topic, min(time, since)) for (chat, topic), time in latest.items()], number)
 
     async def close_gap(self, gap: Gap) -> None:
         self.gaps = {place: known for place, known in self.gaps.items() if known[1] != gap.id}

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.context import Desk, Execute, Input, Replay, Upload
+from agent.context import Execute, LedgerEntry, TurnContext, UploadedFile, UserInput
 from agent.conversation import Author, Message, Thread
-from sandbox.base import ROOT, Entry, FileFault, Match, Result, Sandbox
+from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError
 from tests.support.agent_database import SqliteDatabase
 
 
@@ -27,12 +27,12 @@ class SqliteLedger:
         )
         await self._database.run(lambda execute: execute(table, {}))
 
-    async def begin(self, call: str) -> Replay | None:
-        def work(execute: Execute) -> Replay | None:
+    async def begin(self, call: str) -> LedgerEntry | None:
+        def work(execute: Execute) -> LedgerEntry | None:
             at = {"conversation": self._conversation, "call": call}
             rows = execute("SELECT result FROM ledger WHERE conversation = :conversation AND call = :call", at)
             if rows:
-                return Replay(rows[0]["result"])
+                return LedgerEntry(rows[0]["result"])
             execute("INSERT INTO ledger VALUES (:conversation, :call, NULL)", at)
             return None
 
@@ -47,10 +47,10 @@ class SqliteLedger:
 class Waiting:
     """Steering from a list: what a test puts in is unread once."""
 
-    def __init__(self, *inputs: Input) -> None:
+    def __init__(self, *inputs: UserInput) -> None:
         self.inputs = list(inputs)
 
-    async def unread(self) -> tuple[Input, ...]:
+    async def take_unread(self) -> tuple[UserInput, ...]:
         taken, self.inputs = tuple(self.inputs), []
         return taken
 
@@ -68,7 +68,7 @@ class FolderSandbox:
 
     def _host(self, path: str) -> Path:
         if not path.startswith(f"{ROOT}/"):
-            raise FileFault(f"{path} is outside {ROOT}")
+            raise SandboxFileError(f"{path} is outside {ROOT}")
         return self.folder / path.removeprefix(f"{ROOT}/")
 
     async def run(
@@ -80,7 +80,7 @@ class FolderSandbox:
         timeout: float = 120,
         max_output: int = 64_000,
         on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> Result:
+    ) -> CommandResult:
         real = command.replace(ROOT, str(self.folder))
         self.folder.mkdir(parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
@@ -95,13 +95,13 @@ class FolderSandbox:
         text = output.decode().replace(str(self.folder), ROOT)
         if on_output and text:
             await on_output(text)
-        return Result(process.returncode, text, 0, cwd or ROOT)
+        return CommandResult(process.returncode, text, 0, cwd or ROOT)
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         try:
             return self._host(path).read_bytes()[offset : offset + limit]
         except OSError as error:
-            raise FileFault(f"{path}: {error.strerror}") from None
+            raise SandboxFileError(f"{path}: {error.strerror}") from None
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
         host = self._host(path)
@@ -112,7 +112,7 @@ class FolderSandbox:
     async def stat(self, path: str) -> Entry:
         host = self._host(path)
         if not host.exists():
-            raise FileFault(f"{path}: no such file")
+            raise SandboxFileError(f"{path}: no such file")
         return Entry(path, host.stat().st_size, "folder" if host.is_dir() else "file")
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
@@ -142,14 +142,16 @@ class FolderMachine:
         return self.sandbox
 
 
-async def make_desk(database: SqliteDatabase, folder: Path, conversation: str = "c", *steering: Input) -> Desk:
+async def make_desk(
+    database: SqliteDatabase, folder: Path, conversation: str = "c", *steering: UserInput
+) -> TurnContext:
     """A desk over these."""
     ledger = SqliteLedger(database, conversation)
     await ledger.setup()
-    return Desk(FolderMachine(folder), ledger, Waiting(*steering))
+    return TurnContext(FolderMachine(folder), ledger, Waiting(*steering))
 
 
-def say(text: str, key: str = "m1", name: str = "Jane", uploads: Sequence[Upload] = (), **more: Any) -> Input:
+def say(text: str, key: str = "m1", name: str = "Jane", uploads: Sequence[UploadedFile] = (), **more: Any) -> UserInput:
     """A message of a person."""
     message = Message(Thread("console", "w", "c"), key, key, Author("u1", name), text, 1795352700.0, **more)
-    return Input(message, tuple(uploads))
+    return UserInput(message, tuple(uploads))

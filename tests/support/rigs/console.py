@@ -23,7 +23,7 @@ class ConsoleRig(FakeRig):
     name = "console"
     can = frozenset(["uploads"])
 
-    def __init__(self, settings: console.Settings) -> None:
+    def __init__(self, settings: console.ConsoleSettings) -> None:
         super().__init__(self._pipes)
         self.screen = ""
         self._settings = settings
@@ -36,7 +36,7 @@ class ConsoleRig(FakeRig):
     @classmethod
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
-        plain = console.Settings(name="jane", downloads=str(folder / "downloads"))
+        plain = console.ConsoleSettings(name="jane", downloads=str(folder / "downloads"))
         async with cls(replace(plain, **settings)).running() as rig:
             yield rig
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from agent.conversation import Secret, Thread
 from channels import discord
 from channels.base import Health
-from channels.discord import Settings
+from channels.discord import DiscordSettings
 from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
 from tests.fakes.server import until
 from tests.support.rigs.base import ABILITIES, Call
@@ -54,7 +54,7 @@ class DiscordRig(FakeRig):
     name = "discord"
     can = frozenset(ABILITIES) - {"kept"}  # what counts is the history
 
-    def __init__(self, server: FakeDiscord, settings: Settings) -> None:
+    def __init__(self, server: FakeDiscord, settings: DiscordSettings) -> None:
         super().__init__(lambda: discord.connect(settings))
         self.server = server
         self.topics: dict[int, str] = {}  # topic → the message its thread hangs on
@@ -70,7 +70,7 @@ class DiscordRig(FakeRig):
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeDiscord() as server:
             server.heartbeat = 0.5
-            plain = Settings(token=Secret(TOKEN), base_url=server.api_url, gateway_url=server.gateway_url)
+            plain = DiscordSettings(token=Secret(TOKEN), base_url=server.api_url, gateway_url=server.gateway_url)
             async with cls(server, replace(plain, **{"per_channel": 4.0, **settings})).running() as rig:
                 yield rig
 

@@ -42,7 +42,7 @@ class FeishuRig(FakeRig):
     # message says is read when its answer begins. The menu is made by hand.
     can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu"}
 
-    def __init__(self, server: FakeFeishu, settings: feishu.Settings) -> None:
+    def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))
         self.server = server
         self.wire = FeishuWire(server)
@@ -56,7 +56,7 @@ class FeishuRig(FakeRig):
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeFeishu() as server:
-            plain = feishu.Settings(app_id=APP, app_secret=Secret(SECRET), domain=server.base_url)
+            plain = feishu.FeishuSettings(app_id=APP, app_secret=Secret(SECRET), domain=server.base_url)
             async with cls(server, replace(plain, **settings)).running() as rig:
                 yield rig
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agent.conversation import Final, Message
-from channels.base import Health, TryLater, Unknown
+from channels.base import Health, OutcomeUnknown, TryLater
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening
 from tests.support.rigs.base import ABILITIES, Rig
@@ -64,7 +64,7 @@ async def deliver(rig: Rig, final: Final, posts: Memory, topic: int = 0) -> int:
             await reply.finish(final)
         except TryLater as error:
             await asyncio.sleep(min(error.after, 2.0))
-        except Unknown:
+        except OutcomeUnknown:
             await asyncio.sleep(0)
         else:
             return tries

@@ -61,7 +61,7 @@ class SlackRig(FakeRig):
     # Events are not kept: what counts is the history. The manifest has one command, the others are its words.
     can = frozenset(ABILITIES) - {"kept", "menu"}
 
-    def __init__(self, server: FakeSlack, settings: slack.Settings) -> None:
+    def __init__(self, server: FakeSlack, settings: slack.SlackSettings) -> None:
         super().__init__(lambda: slack.connect(settings))
         self.server = server
         self.settings = settings
@@ -75,7 +75,7 @@ class SlackRig(FakeRig):
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeSlack() as server:
-            plain = slack.Settings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url, ping_seconds=1.0)
+            plain = slack.SlackSettings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url, ping_seconds=1.0)
             async with cls(server, replace(plain, **settings)).running() as rig:
                 yield rig
 

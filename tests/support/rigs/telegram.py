@@ -50,7 +50,7 @@ class TelegramRig(FakeRig):
     # A bot is told of no deletion and reads no history; its updates wait for it, a post has nothing to be known by.
     can = frozenset(ABILITIES) - {"withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
 
-    def __init__(self, server: FakeTelegram, settings: telegram.Settings) -> None:
+    def __init__(self, server: FakeTelegram, settings: telegram.TelegramSettings) -> None:
         super().__init__(lambda: telegram.connect(settings))
         self.server = server
         self.wire = TelegramWire(server)
@@ -62,7 +62,7 @@ class TelegramRig(FakeRig):
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         async with FakeTelegram() as server:
             quick = {"poll_seconds": 5.0, "per_chat": 5.0, "per_group": 600.0}
-            plain = telegram.Settings(token=Secret(TOKEN), base_url=server.base_url)
+            plain = telegram.TelegramSettings(token=Secret(TOKEN), base_url=server.base_url)
             async with cls(server, replace(plain, **{**quick, **settings})).running() as rig:
                 yield rig
 

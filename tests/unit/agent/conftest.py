@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from langchain_core.tools import BaseTool
 
-from agent.context import Answer, Desk, Input, Turn
+from agent.context import Answer, Turn, TurnContext, UserInput
 from agent.conversation import Block, Done, Step, Text, View
-from agent.factory import Plan, build_agent
+from agent.factory import AgentSettings, build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from tests.fakes.model import FakeModel
@@ -44,7 +44,7 @@ class Bench:
     waiting: Waiting = field(default_factory=Waiting)
     machine: FolderMachine = field(init=False)
 
-    async def desk(self, conversation: str = "c") -> Desk:
+    async def desk(self, conversation: str = "c") -> TurnContext:
         """A desk for one turn; its machine and steering are the bench's."""
         desk = await make_desk(self.database, self.folder, conversation)
         desk.steering = self.waiting
@@ -54,7 +54,7 @@ class Bench:
         return desk
 
     async def run(
-        self, *inputs: Input, conversation: str = "c", answers: tuple[Answer, ...] = (), **more: Any
+        self, *inputs: UserInput, conversation: str = "c", answers: tuple[Answer, ...] = (), **more: Any
     ) -> list[Block]:
         """All blocks of a turn."""
         turn = Turn(conversation, inputs, answers=answers, window=0.0, **more)
@@ -87,7 +87,7 @@ class Workshop:
         **plan: Any,
     ) -> Bench:
         entry = ModelSettings("main", model="scripted", base_url=f"{self._model.base_url}/v1", retries=retries)
-        wanted = Plan(**{"retry_seconds": 0.01, "zone": "Europe/Berlin", **plan})
+        wanted = AgentSettings(**{"retry_seconds": 0.01, "zone": "Europe/Berlin", **plan})
         agent = await build_agent(settings or (entry,), wanted, self._database, toolbox(*tools), commands=True)
         self._stack.push_async_callback(agent.close)
         return Bench(agent, self._database, self._folder)

@@ -13,17 +13,17 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Interrupt
 
-from agent.checkpointer import Checkpoints
+from agent.checkpointer import LatestCheckpointer
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop
 
 
 @pytest.fixture
-async def saver(database: SqliteDatabase) -> Checkpoints:
-    made = Checkpoints(database)
-    await made.setup()
-    await made.setup()  # may run at every start
+async def saver(database: SqliteDatabase) -> LatestCheckpointer:
+    made = LatestCheckpointer(database)
+    await made.create_tables()
+    await made.create_tables()  # may run at every start
     return made
 
 
@@ -62,7 +62,7 @@ WRITES: Sequence[tuple[str, Sequence[tuple[str, Any]], str]] = [
 ]
 
 
-async def test_a_tuple_is_what_the_memory_saver_gives(saver: Checkpoints) -> None:
+async def test_a_tuple_is_what_the_memory_saver_gives(saver: LatestCheckpointer) -> None:
     found = []
     for each in (saver, InMemorySaver()):
         config = await put(each, 1, messages=[HumanMessage("hi", id="m1")], n=3, none=None)
@@ -82,7 +82,9 @@ async def test_a_tuple_is_what_the_memory_saver_gives(saver: Checkpoints) -> Non
     ]
 
 
-async def test_only_the_latest_is_kept_and_its_writes_with_it(saver: Checkpoints, database: SqliteDatabase) -> None:
+async def test_only_the_latest_is_kept_and_its_writes_with_it(
+    saver: LatestCheckpointer, database: SqliteDatabase
+) -> None:
     first = await put(saver, 1, n=1)
     await saver.aput_writes(first, [("n", 2)], "task")
     await saver.aput_writes(at(id=f"{2:032x}"), [("n", 3)], "next")  # may be saved before its checkpoint
@@ -97,7 +99,9 @@ async def test_only_the_latest_is_kept_and_its_writes_with_it(saver: Checkpoints
     assert (await rows(database, "checkpoints"), await rows(database, "checkpoint_writes")) == (1, 1)
 
 
-async def test_namespaces_of_tasks_go_when_the_root_moves_on(saver: Checkpoints, database: SqliteDatabase) -> None:
+async def test_namespaces_of_tasks_go_when_the_root_moves_on(
+    saver: LatestCheckpointer, database: SqliteDatabase
+) -> None:
     await put(saver, 1, n=1)
     inner = await put(saver, 2, ns="tools:1234", n=7)
     await saver.aput_writes(inner, [("n", 8)], "t")
@@ -111,7 +115,7 @@ async def test_namespaces_of_tasks_go_when_the_root_moves_on(saver: Checkpoints,
     assert [tuple(row) for row in kept] == [("t", ""), ("t", "tools"), ("t2", "tools:1234")]
 
 
-async def test_forgetting_a_thread_leaves_the_others(saver: Checkpoints, database: SqliteDatabase) -> None:
+async def test_forgetting_a_thread_leaves_the_others(saver: LatestCheckpointer, database: SqliteDatabase) -> None:
     for thread in ("t1", "t2"):
         await saver.aput_writes(await put(saver, 1, thread, n=1), [("n", 2)], "task")
     await saver.adelete_thread("t1")
@@ -120,7 +124,7 @@ async def test_forgetting_a_thread_leaves_the_others(saver: Checkpoints, databas
     assert (await rows(database, "checkpoints"), await rows(database, "checkpoint_writes")) == (1, 1)
 
 
-async def test_a_failed_put_leaves_what_was_there(saver: Checkpoints, database: SqliteDatabase) -> None:
+async def test_a_failed_put_leaves_what_was_there(saver: LatestCheckpointer, database: SqliteDatabase) -> None:
     config = await put(saver, 1, n=1)
     await database.run(lambda execute: execute("ALTER TABLE checkpoint_writes RENAME TO away", {}))
     with pytest.raises(Exception, match="checkpoint_writes"):

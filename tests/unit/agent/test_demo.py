@@ -8,31 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import Answer, Desk, Input, Turn
+from agent.context import Answer, Turn, TurnContext, UserInput
 from agent.conversation import Ask, Block, Done, Step, Text
-from agent.factory import Plan, build_agent
-from agent.models.settings import DEMO, ModelSettings
+from agent.factory import AgentSettings, build_agent
+from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import FolderMachine, Waiting, make_desk, say
 from tests.unit.agent.conftest import view
 
-FAST = ModelSettings("demo", DEMO, options={"word_seconds": 0.0})
+FAST = ModelSettings("demo", DEMO_CLASS_PATH, options={"word_seconds": 0.0})
 
 
 @pytest.fixture
 async def agent(database: SqliteDatabase) -> AsyncIterator[Agent]:
-    made = await build_agent((FAST,), Plan(), database, commands=True)
+    made = await build_agent((FAST,), AgentSettings(), database, commands=True)
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def desk(database: SqliteDatabase, tmp_path: Path) -> Desk:
+async def desk(database: SqliteDatabase, tmp_path: Path) -> TurnContext:
     return await make_desk(database, tmp_path / "files")
 
 
-async def play(agent: Agent, desk: Desk, item: Input, *answers: Answer) -> list[Block]:
+async def play(agent: Agent, desk: TurnContext, item: UserInput, *answers: Answer) -> list[Block]:
     return [block async for block in agent.run(Turn("c", (item,), answers=answers), desk)]
 
 
@@ -40,8 +40,8 @@ def states(blocks: list[Block]) -> list[str]:
     return [block.state for block in blocks if isinstance(block, Step) and not block.detail]
 
 
-async def test_without_a_model_it_says_what_it_is(database: SqliteDatabase, desk: Desk) -> None:
-    agent = await build_agent((), Plan(), database, commands=True)
+async def test_without_a_model_it_says_what_it_is(database: SqliteDatabase, desk: TurnContext) -> None:
+    agent = await build_agent((), AgentSettings(), database, commands=True)
     blocks = await play(agent, desk, say("hi there"))
     text = view(blocks).final().text
     assert "built-in demo" in text
@@ -49,7 +49,7 @@ async def test_without_a_model_it_says_what_it_is(database: SqliteDatabase, desk
     assert len([block for block in blocks if isinstance(block, Text)]) > 50  # word by word
 
 
-async def test_plot_leaves_a_picture_and_a_table(agent: Agent, desk: Desk, tmp_path: Path) -> None:
+async def test_plot_leaves_a_picture_and_a_table(agent: Agent, desk: TurnContext, tmp_path: Path) -> None:
     text = view(await play(agent, desk, say("make me a plot"))).final().text
     assert "visits.png" in text
     png = (tmp_path / "files/outputs/visits.png").read_bytes()
@@ -59,7 +59,7 @@ async def test_plot_leaves_a_picture_and_a_table(agent: Agent, desk: Desk, tmp_p
     assert len((tmp_path / "files/outputs/visits.csv").read_text().splitlines()) == 15
 
 
-async def test_ask_waits_for_the_answer_and_uses_it(agent: Agent, desk: Desk) -> None:
+async def test_ask_waits_for_the_answer_and_uses_it(agent: Agent, desk: TurnContext) -> None:
     blocks = await play(agent, desk, say("ask me something"))
     [ask] = [block for block in blocks if isinstance(block, Ask)]
     assert len(ask.options) == 3
@@ -67,13 +67,13 @@ async def test_ask_waits_for_the_answer_and_uses_it(agent: Agent, desk: Desk) ->
     assert "“A table”" in view(blocks).final().text
 
 
-async def test_fail_shows_a_failed_step_and_recovers(agent: Agent, desk: Desk) -> None:
+async def test_fail_shows_a_failed_step_and_recovers(agent: Agent, desk: TurnContext) -> None:
     blocks = await play(agent, desk, say("fail please"))
     assert states(blocks) == ["running", "failed", "running", "done", "running", "done"]
     assert view(blocks).final().text.startswith("That worked.")
 
 
-async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: Desk) -> None:
+async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: TurnContext) -> None:
     turn = agent.run(Turn("c", (say("something slow"),)), desk)
     async for block in turn:
         if isinstance(block, Step):
@@ -83,7 +83,7 @@ async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: Desk) -> None
     await agent.repair("c", "")
 
 
-async def test_what_is_written_meanwhile_is_heard(agent: Agent, desk: Desk) -> None:
+async def test_what_is_written_meanwhile_is_heard(agent: Agent, desk: TurnContext) -> None:
     blocks: list[Block] = []
     waiting = Waiting()
     desk.steering = waiting
@@ -99,7 +99,7 @@ async def test_what_is_written_meanwhile_is_heard(agent: Agent, desk: Desk) -> N
 async def test_without_commands_it_completes_and_says_what_is_missing(
     database: SqliteDatabase, tmp_path: Path, words: str
 ) -> None:
-    agent = await build_agent((FAST,), Plan(), database, commands=False)
+    agent = await build_agent((FAST,), AgentSettings(), database, commands=False)
     desk = await make_desk(database, tmp_path / "files")
     assert isinstance(desk.machine, FolderMachine)
     desk.machine.runs_commands = False

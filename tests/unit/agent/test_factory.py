@@ -12,9 +12,9 @@ from pydantic import SecretStr
 
 from agent.context import Meter
 from agent.conversation import Secret
-from agent.factory import Plan, build_agent, read_prompt
+from agent.factory import AgentSettings, build_agent, read_prompt
 from agent.models.loader import load_model
-from agent.models.settings import AgentFault, ModelSettings
+from agent.models.settings import AgentConfigError, ModelSettings
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say
@@ -66,7 +66,7 @@ def test_any_class_gets_our_settings_under_its_own_names() -> None:
     ],
 )
 def test_what_cannot_work_is_a_fault_that_names_it_and_no_secret(settings: ModelSettings, words: str) -> None:
-    with pytest.raises(AgentFault) as caught:
+    with pytest.raises(AgentConfigError) as caught:
         load_model(settings)
     assert words in str(caught.value)
     assert str(caught.value).startswith("models: a: ")
@@ -75,8 +75,12 @@ def test_what_cannot_work_is_a_fault_that_names_it_and_no_secret(settings: Model
 
 
 async def test_a_role_without_its_model_is_a_fault(database: SqliteDatabase) -> None:
-    for role, plan in (("lead", Plan(lead="x")), ("title", Plan(title="x")), ("summary", Plan(summary="x"))):
-        with pytest.raises(AgentFault, match=f"roles: {role}: there is no model 'x'; configured are demo"):
+    for role, plan in (
+        ("lead", AgentSettings(lead="x")),
+        ("title", AgentSettings(title="x")),
+        ("summary", AgentSettings(summary="x")),
+    ):
+        with pytest.raises(AgentConfigError, match=f"roles: {role}: there is no model 'x'; configured are demo"):
             await build_agent((), plan, database, commands=True)
 
 
@@ -87,10 +91,10 @@ def test_the_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
     )
     (tmp_path / "own.md").write_text("You are Bär.\n", encoding="utf-8")
     assert read_prompt(str(tmp_path / "own.md"), "And polite.") == "You are Bär.\n\nAnd polite."
-    with pytest.raises(AgentFault, match=r"prompt: file: 'gone.md' cannot be read: No such file"):
+    with pytest.raises(AgentConfigError, match=r"prompt: file: 'gone.md' cannot be read: No such file"):
         read_prompt("gone.md")
     (tmp_path / "bad.md").write_bytes(b"\xff\xfe")
-    with pytest.raises(AgentFault, match="UTF-8"):
+    with pytest.raises(AgentConfigError, match="UTF-8"):
         read_prompt(str(tmp_path / "bad.md"))
 
 

@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_openai import ChatOpenAI
 
 from agent.conversation import Secret
-from agent.models.openai_stream import WINDOW, chat_openai
+from agent.models.openai_stream import MERGE_WINDOW_SECONDS, chat_openai
 from agent.models.settings import ModelSettings
 
 Piece = bytes | float  # bytes to write, or seconds to wait
@@ -90,7 +90,7 @@ async def model_at(wire: Wire, **more: Any) -> AsyncIterator[ChatOpenAI]:
 
 
 async def stream(wire: Wire, window: float = 0.0, **more: Any) -> list[AIMessageChunk]:
-    WINDOW.set(window)
+    MERGE_WINDOW_SECONDS.set(window)
     async with model_at(wire, **more) as model:
         chunks = [chunk async for chunk in model.astream([HumanMessage("hi")])]
     return [chunk for chunk in chunks if isinstance(chunk, AIMessageChunk)]
@@ -130,7 +130,7 @@ async def test_the_first_delta_goes_out_at_once_and_later_ones_together() -> Non
 
 
 async def test_a_held_delta_does_not_wait_for_the_next_bytes() -> None:
-    WINDOW.set(0.05)
+    MERGE_WINDOW_SECONDS.set(0.05)
     pause = 1.5
     async with serving(sse(delta(content="a"), delta(content="b")), pause, STOP) as wire, model_at(wire) as model:
         begin = asyncio.get_running_loop().time()

@@ -15,16 +15,16 @@ from langchain.agents import create_agent
 from langchain.tools import tool
 from langchain_core.messages import HumanMessage
 
-from agent.context import Desk, Input
+from agent.context import TurnContext, UserInput
 from agent.conversation import Block, Done, Failed, Notice, Text
-from agent.models.errors import judge
+from agent.models.errors import classify_error
 from agent.models.openai_stream import chat_openai
 from agent.models.settings import ModelSettings
 from agent.policies.base import Policies
 from agent.policies.cleaning import Cleaning
-from agent.policies.loop_detection import fingerprint
-from agent.policies.retry import Retry
-from agent.policies.usage import Accounting
+from agent.policies.loop_detection import call_fingerprint
+from agent.policies.retry import RetryPolicy
+from agent.policies.usage import UsageAccounting
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
@@ -120,27 +120,27 @@ def test_retry_after_is_read_in_all_its_forms_and_bounded() -> None:
         ({}, None),
     ]
     for headers, seconds in forms:
-        verdict = judge(refusal(429, headers))
+        verdict = classify_error(refusal(429, headers))
         assert verdict is not None
         assert verdict.act == "retry"
         assert verdict.after == (seconds if seconds is None else pytest.approx(seconds, abs=2))
-    retry = Retry(4, first=1.0, longest=60.0)
-    assert 7 <= retry._wait(0, 7.0) <= 7.2
-    assert 60 <= retry._wait(0, 3600.0) <= 61
-    assert all(4 <= retry._wait(3, None) <= 8 for _ in range(50))
-    assert all(retry._wait(20, None) <= 30 for _ in range(50))
+    retry = RetryPolicy(4, first=1.0, longest=60.0)
+    assert 7 <= retry._wait_seconds(0, 7.0) <= 7.2
+    assert 60 <= retry._wait_seconds(0, 3600.0) <= 61
+    assert all(4 <= retry._wait_seconds(3, None) <= 8 for _ in range(50))
+    assert all(retry._wait_seconds(20, None) <= 30 for _ in range(50))
 
 
 def test_used_up_credit_and_long_conversations_are_told_apart_from_being_busy() -> None:
-    assert (verdict := judge(refusal(429, code="insufficient_quota"))) is not None
+    assert (verdict := classify_error(refusal(429, code="insufficient_quota"))) is not None
     assert verdict.act == "fail"
     for message in (
         "This model's maximum context length is 8192 tokens",
         "the request exceeds the available context size",
     ):
-        assert (verdict := judge(refusal(400, message=message))) is not None
+        assert (verdict := classify_error(refusal(400, message=message))) is not None
         assert verdict.act == "shorten"
-    assert judge(ValueError("a fault of ours")) is None
+    assert classify_error(ValueError("a fault of ours")) is None
 
 
 # ---------------------------------------------------------------- empty answers
@@ -200,17 +200,19 @@ async def test_case_81_reading_on_in_a_file_is_no_loop(bench: Bench) -> None:
 
 
 def test_a_fingerprint_is_of_tool_arguments_and_output() -> None:
-    assert fingerprint("bash", {"a": 1, "b": 2}, "x") == fingerprint("bash", {"b": 2, "a": 1}, "x")
+    assert call_fingerprint("bash", {"a": 1, "b": 2}, "x") == call_fingerprint("bash", {"b": 2, "a": 1}, "x")
     different = {
-        fingerprint("bash", {"a": 1}, "x"),
-        fingerprint("bash", {"a": 2}, "x"),
-        fingerprint("bash", {"a": 1}, "y"),
-        fingerprint("ls", {"a": 1}, "x"),
-        fingerprint("read_file", {"path": "p", "start_line": 1}, "x"),
-        fingerprint("read_file", {"path": "p", "start_line": 201}, "x"),
+        call_fingerprint("bash", {"a": 1}, "x"),
+        call_fingerprint("bash", {"a": 2}, "x"),
+        call_fingerprint("bash", {"a": 1}, "y"),
+        call_fingerprint("ls", {"a": 1}, "x"),
+        call_fingerprint("read_file", {"path": "p", "start_line": 1}, "x"),
+        call_fingerprint("read_file", {"path": "p", "start_line": 201}, "x"),
     }
     assert len(different) == 6
-    assert fingerprint("read_file", {"start_line": 201}, "x") == fingerprint("read_file", {"start_line": 399}, "x")
+    assert call_fingerprint("read_file", {"start_line": 201}, "x") == call_fingerprint(
+        "read_file", {"start_line": 399}, "x"
+    )
 
 
 async def test_a_turn_has_a_most_number_of_model_calls(make: Workshop, model: FakeModel) -> None:
@@ -240,9 +242,9 @@ async def test_57_what_the_ledger_knows_is_not_done_again(bench: Bench) -> None:
 async def test_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
     """They are nobody's events: what counts them is the turn's own meter."""
     settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
-    policies = Policies(model=(Accounting("inner"), Cleaning()), tool=())
+    policies = Policies(model=(UsageAccounting("inner"), Cleaning()), tool=())
     chat = chat_openai(settings, {})
-    inner = create_agent(chat, [], middleware=[policies], context_schema=Desk)
+    inner = create_agent(chat, [], middleware=[policies], context_schema=TurnContext)
 
     @tool
     async def task(text: str) -> str:
@@ -275,7 +277,7 @@ async def test_65_a_message_during_the_work_is_taken_into_account(bench: Bench, 
 
 
 async def test_65_what_was_injected_is_not_injected_twice(bench: Bench, model: FakeModel) -> None:
-    extra: list[Input] = [say("also B", "m2"), say("also B", "m2")]
+    extra: list[UserInput] = [say("also B", "m2"), say("also B", "m2")]
     bench.waiting.inputs = extra[:1]
     await bench.run(say(script([call("look", text="a")], tokens=3)))
     bench.waiting.inputs = extra[1:]  # after a crash it is unread again

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.context import Answer, Turn, Upload
+from agent.context import Answer, Turn, UploadedFile
 from agent.conversation import Ask, Block, Done, File, Notice, Quote, Text
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -217,7 +217,9 @@ async def test_the_failed_turn_itself_again_is_a_new_try(make: Workshop, model: 
 
 async def test_an_answer_brings_its_quotes_and_files_and_what_came_with_it(bench: Bench, model: FakeModel) -> None:
     [ask] = asks(await bench.run(say(ASKING)))
-    quoted = say("this one", "m2", quotes=(Quote("Ann", "use the blue one"),), uploads=[Upload("a.csv", "/mnt/a.csv")])
+    quoted = say(
+        "this one", "m2", quotes=(Quote("Ann", "use the blue one"),), uploads=[UploadedFile("a.csv", "/mnt/a.csv")]
+    )
     await bench.run(quoted, say("and quickly", "m3"), answers=(Answer(ask.id, "this one", "m2"),))
     result = model.requests()[-1].messages[-1]["content"]
     order = ["> use the blue one", "this one", "/mnt/a.csv", "and quickly"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.context import Meter
-from agent.title import Titles, first_words
+from agent.title import TitleMaker, first_words
 from tests.fakes.model import Answer, FakeModel
 from tests.unit.agent.conftest import Workshop
 
@@ -38,8 +38,8 @@ async def test_without_an_answer_the_first_words_do(make: Workshop, model: FakeM
         model.script = lambda body, answer=answer: answer
         assert await bench.agent.title("tell me about the report", Meter()) == "tell me about the report"
     model.script = lambda body: Answer("late", delay=5)
-    slow = Titles(bench.agent._titles._model, seconds=0.05)
-    assert await slow.title("tell me", Meter()) == "tell me"
+    slow = TitleMaker(bench.agent._titles._model, seconds=0.05)
+    assert await slow.make_title("tell me", Meter()) == "tell me"
     asked = len(model.requests())
-    assert await Titles().title("tell me", Meter()) == "tell me"
+    assert await TitleMaker().make_title("tell me", Meter()) == "tell me"
     assert len(model.requests()) == asked

@@ -17,15 +17,15 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
-from agent.context import Desk
+from agent.context import TurnContext
 from agent.conversation import File
 from agent.event_mapper import presented
-from agent.tools import IDEMPOTENT, NEEDS_SANDBOX, idempotent, tools
+from agent.tools import IDEMPOTENT_TOOLS, SANDBOX_TOOLS, is_idempotent, make_tools
 from sandbox.base import OUTPUTS, WORKSPACE
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.disk.files_only import Folders
-from sandbox.select import LazyMachine
-from sandbox.settings import Settings
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.disk.files_only import FilesOnlyProvider
+from sandbox.select import LazySandbox
+from sandbox.settings import SandboxSettings
 from tests.support.agent_database import SqliteDatabase
 from tests.support.engines import need_bubblewrap
 from tests.support.turn_context import SqliteLedger, Waiting
@@ -37,15 +37,15 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 class Rig:
     """A graph of nothing but the tools, and the desk they work at."""
 
-    desk: Desk
-    machine: LazyMachine
-    provider: Bubblewrap | Folders
+    desk: TurnContext
+    machine: LazySandbox
+    provider: BubblewrapProvider | FilesOnlyProvider
     folder: Path
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        graph = StateGraph(MessagesState, context_schema=Desk)
-        graph.add_node("tools", ToolNode(tools(self.provider.runs_commands)))
+        graph = StateGraph(MessagesState, context_schema=TurnContext)
+        graph.add_node("tools", ToolNode(make_tools(self.provider.runs_commands)))
         graph.add_edge(START, "tools")
         self.graph = graph.compile(checkpointer=InMemorySaver())
 
@@ -81,10 +81,10 @@ class Rig:
         return str(result.content)
 
 
-async def rig(provider: Bubblewrap | Folders, tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(provider: BubblewrapProvider | FilesOnlyProvider, tmp_path: Path) -> AsyncIterator[Rig]:
     async with SqliteDatabase(tmp_path / "ledger.db") as database:
-        machine = LazyMachine(provider, "t", tmp_path / "thread")
-        yield Rig(Desk(machine, SqliteLedger(database, "t"), Waiting()), machine, provider, tmp_path / "thread")
+        machine = LazySandbox(provider, "t", tmp_path / "thread")
+        yield Rig(TurnContext(machine, SqliteLedger(database, "t"), Waiting()), machine, provider, tmp_path / "thread")
         await machine.aclose()
         await provider.close()
 
@@ -92,13 +92,13 @@ async def rig(provider: Bubblewrap | Folders, tmp_path: Path) -> AsyncIterator[R
 @pytest.fixture
 async def at(tmp_path: Path) -> AsyncIterator[Rig]:
     need_bubblewrap()
-    async for made in rig(Bubblewrap(Settings(tmp_path / "skills")), tmp_path):
+    async for made in rig(BubblewrapProvider(SandboxSettings(tmp_path / "skills")), tmp_path):
         yield made
 
 
 @pytest.fixture
 async def files_only(tmp_path: Path) -> AsyncIterator[Rig]:
-    async for made in rig(Folders(tmp_path / "skills"), tmp_path):
+    async for made in rig(FilesOnlyProvider(tmp_path / "skills"), tmp_path):
         yield made
 
 
@@ -106,12 +106,12 @@ async def files_only(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 def test_bash_is_offered_only_where_commands_run() -> None:
-    assert tools(True)[0].name == "bash"
-    assert {tool.name for tool in tools(True)} - {tool.name for tool in tools(False)} == {"bash"}
+    assert make_tools(True)[0].name == "bash"
+    assert {tool.name for tool in make_tools(True)} - {tool.name for tool in make_tools(False)} == {"bash"}
 
 
 def test_every_tool_and_argument_is_described_and_none_shows_the_runtime() -> None:
-    for tool in tools(True):
+    for tool in make_tools(True):
         assert tool.description
         properties = convert_to_openai_tool(tool)["function"]["parameters"]["properties"]
         assert "runtime" not in properties
@@ -119,14 +119,14 @@ def test_every_tool_and_argument_is_described_and_none_shows_the_runtime() -> No
 
 
 def test_what_may_run_again_is_told_by_name_and_arguments() -> None:
-    names = {tool.name for tool in tools(True)}
-    assert names >= IDEMPOTENT
-    assert names - NEEDS_SANDBOX == {"ask_clarification"}
-    assert idempotent("read_file", {"path": "/x"})
-    assert idempotent("write_file", {"path": "/x", "content": ""})
-    assert not idempotent("write_file", {"path": "/x", "content": "", "append": True})
-    assert not idempotent("bash", {"command": "true"})
-    assert not idempotent("str_replace", {})
+    names = {tool.name for tool in make_tools(True)}
+    assert names >= IDEMPOTENT_TOOLS
+    assert names - SANDBOX_TOOLS == {"ask_clarification"}
+    assert is_idempotent("read_file", {"path": "/x"})
+    assert is_idempotent("write_file", {"path": "/x", "content": ""})
+    assert not is_idempotent("write_file", {"path": "/x", "content": "", "append": True})
+    assert not is_idempotent("bash", {"command": "true"})
+    assert not is_idempotent("str_replace", {})
 
 
 # ---------------------------------------------------------------- bash

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import File
-from bot.artifacts import Collected, collect
+from bot.artifacts import Artifacts, collect_artifacts
 from sandbox.base import OUTPUTS
 
 LIMIT = 50 << 20
@@ -26,9 +26,9 @@ class Conversation:
         self.outputs.mkdir(parents=True)
         self.seen: Mapping[str, str] = {}
 
-    async def turn(self, *presented: str, limit: int = LIMIT) -> Collected:
+    async def turn(self, *presented: str, limit: int = LIMIT) -> Artifacts:
         files = [File(f"{OUTPUTS}/{name}") for name in presented]
-        collected = await collect(self._folder, self._spool, self.seen, files, limit)
+        collected = await collect_artifacts(self._folder, self._spool, self.seen, files, limit)
         self.seen = collected.stamps
         return collected
 
@@ -38,7 +38,7 @@ def conversation(tmp_path: Path) -> Conversation:
     return Conversation(tmp_path / "c", tmp_path / "spool")
 
 
-def names(collected: Collected) -> Sequence[str]:
+def names(collected: Artifacts) -> Sequence[str]:
     return [file.name for file in collected.files]
 
 

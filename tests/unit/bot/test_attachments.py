@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import Upload
-from bot.attachments import Patience, Uploads
-from bot.config.schema import Limits
-from bot.storage.database import Store
-from bot.storage.migrate import migrate
-from sandbox.disk.loop_images import Images
+from agent.context import UploadedFile
+from bot.attachments import Attachments, Patience
+from bot.config.schema import ServiceLimits
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
+from sandbox.disk.loop_images import LoopImageFolders
 from tests.support.rigs.slack import SlackRig
 
 MB = 1 << 20
@@ -22,17 +22,19 @@ MB = 1 << 20
 class Desk:
     """A conversation's uploads, and a person who sends files."""
 
-    def __init__(self, folder: Path, store: Store, rig: SlackRig) -> None:
+    def __init__(self, folder: Path, store: Database, rig: SlackRig) -> None:
         self.folder = folder / "threads" / "c"
         self.rig = rig
         self._store = store
 
-    async def take(self, name: str, data: bytes, limit: int = 100, **patience: float) -> Upload:
+    async def take(self, name: str, data: bytes, limit: int = 100, **patience: float) -> UploadedFile:
         """Send a file to the bot, and fetch it."""
         self.rig.send_file(name, data)
-        images = Images(self.folder.parent, 16, make=False)
-        uploads = Uploads(self._store, images, "c", self.folder, Limits(upload_mb=limit), Patience(**patience))
-        [upload] = await uploads.take(self.rig.channel, await self.rig.box.next())
+        images = LoopImageFolders(self.folder.parent, 16, make=False)
+        uploads = Attachments(
+            self._store, images, "c", self.folder, ServiceLimits(upload_mb=limit), Patience(**patience)
+        )
+        [upload] = await uploads.store_attachments(self.rig.channel, await self.rig.box.next())
         return upload
 
     async def said(self) -> list[str]:
@@ -47,8 +49,8 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
         yield Desk(tmp_path, store, rig)
 
 
@@ -61,7 +63,7 @@ async def test_a_large_file_is_never_whole_in_memory(desk: Desk) -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert upload == Upload("large.bin", "/mnt/user-data/uploads/large.bin", len(data))
+    assert upload == UploadedFile("large.bin", "/mnt/user-data/uploads/large.bin", len(data))
     assert (desk.folder / "uploads" / "large.bin").read_bytes() == data
     assert peak - before < 10 * MB
     assert await desk.said() == []

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from bot.background import BackgroundTasks, run_forever
-from bot.storage.database import StoreError
+from bot.storage.database import StorageError
 
 
-@pytest.mark.parametrize("error", [ValueError("ours"), OSError("the disk's"), StoreError("locked")])
+@pytest.mark.parametrize("error", [ValueError("ours"), OSError("the disk's"), StorageError("locked")])
 async def test_a_step_that_fails_is_tried_again(error: Exception) -> None:
     steps = 0
     again = asyncio.Event()

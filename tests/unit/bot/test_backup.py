@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from bot.admin.operations import Answer, Operations
-from bot.storage.database import Store
-from bot.storage.migrate import migrate
-from sandbox.disk.loop_images import Images
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
+from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.disk.safe_files import make_folders
 from tests.support.folder_trees import dig, removed
 
@@ -27,7 +27,7 @@ Backup = Callable[..., Awaitable[Answer]]
 def data(tmp_path: Path) -> Iterator[Path]:
     with removed(tmp_path / "data") as folder:
         folder.mkdir()
-        migrate(folder / "fawn.db")
+        migrate_database(folder / "fawn.db")
         sqlite3.connect(folder / "checkpoints.db").execute("CREATE TABLE kept(x)").connection.close()
         yield folder
 
@@ -43,8 +43,8 @@ def work(data: Path) -> Path:
 
 @pytest.fixture
 async def backup(data: Path, tmp_path: Path) -> AsyncIterator[Backup]:
-    async with Store(data / "fawn.db") as store:
-        operations = Operations(store, data, Images(data / "threads", 0, make=False))
+    async with Database(data / "fawn.db") as store:
+        operations = Operations(store, data, LoopImageFolders(data / "threads", 0, make=False))
         yield lambda name="saved.tar.gz": operations.backup(str(tmp_path / name))
 
 

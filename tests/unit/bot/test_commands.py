@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Author, Final, Kind, Message, Thread
-from bot.access import Doors
-from bot.commands import Commands
-from bot.config.schema import Access, Limits
+from bot.access import AccessPolicy
+from bot.commands import CommandRunner
+from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage import conversations
-from bot.storage.database import Store
-from bot.storage.migrate import migrate
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
 from tests.support.idle_listener import Idle
 
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
@@ -40,19 +40,19 @@ class Nothing:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db") as made:
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as made:
         yield made
 
 
 @asynccontextmanager
-async def answering(store: Store, count: int) -> AsyncIterator[None]:
+async def answering(store: Database, count: int) -> AsyncIterator[None]:
     """Serve commands from the end of the block on, until `count` were answered."""
-    doors = Doors({"telegram": Access(open=True)})
+    doors = AccessPolicy({"telegram": AccessConfig(open=True)})
     done = asyncio.Semaphore(0)
     yield
-    serving = asyncio.create_task(Commands(store, doors, Nothing(), done.release).serve())
+    serving = asyncio.create_task(CommandRunner(store, doors, Nothing(), done.release).serve())
     async with asyncio.timeout(5):
         for _ in range(count):
             await done.acquire()
@@ -60,16 +60,16 @@ async def answering(store: Store, count: int) -> AsyncIterator[None]:
     await asyncio.wait([serving])
 
 
-async def receive(store: Store, *messages: Message) -> None:
-    await Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Idle()).receive(messages)
+async def receive(store: Database, *messages: Message) -> None:
+    await Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Idle()).receive(messages)
 
 
-async def said(store: Store) -> list[str]:
+async def said(store: Database) -> list[str]:
     rows = await store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
     return [Final.load(row["payload"]).text for row in rows]
 
 
-async def test_a_damaged_command_blocks_no_other(store: Store) -> None:
+async def test_a_damaged_command_blocks_no_other(store: Database) -> None:
     async with answering(store, 2):
         await receive(store, HELP, replace(HELP, key="k2"))
         await store.run(lambda execute: execute("UPDATE inbox SET payload='' WHERE id=1", {}))
@@ -78,7 +78,7 @@ async def test_a_damaged_command_blocks_no_other(store: Store) -> None:
     assert "/stop" in answered
 
 
-async def test_a_command_that_fails_in_the_database_is_undone_and_blocks_no_other(store: Store) -> None:
+async def test_a_command_that_fails_in_the_database_is_undone_and_blocks_no_other(store: Database) -> None:
     refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF model ON conversations BEGIN SELECT RAISE(ABORT, '!'); END"
     async with answering(store, 3):
         await receive(store, replace(HELP, text="model demo"), replace(HELP, key="k2"), replace(HELP, key="k3"))

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from agent.conversation import Secret
 from agent.models.settings import ModelSettings
-from bot.config.loader import ConfigError, load, secrets
+from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.reference import settings_table
-from bot.config.schema import Access, Config
+from bot.config.schema import AccessConfig, Config
 
 ISSUE = """\
 config_version: 1
@@ -45,12 +45,12 @@ def write(text: str, name: str = "config.yaml") -> Path:
 
 
 def read(text: str, environ: Mapping[str, str] | None = None) -> Config:
-    return load(write("config_version: 1\n" + text), environ or {})
+    return load_config(write("config_version: 1\n" + text), environ or {})
 
 
 def faults(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load(write(text), environ or {})
+        load_config(write(text), environ or {})
     assert str(caught.value) == "\n".join(map(str, caught.value.faults))
     return str(caught.value).splitlines()
 
@@ -59,7 +59,7 @@ def faults(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
 
 
 def test_the_file_of_the_manual_works_as_it_stands(tmp_path: Path) -> None:
-    config = load(write(ISSUE), KEYS)
+    config = load_config(write(ISSUE), KEYS)
     assert config.data_dir == tmp_path / "data"
     (model,) = config.models
     assert (model.name, model.model, model.base_url) == ("main", "any", "http://127.0.0.1:9101/v1")
@@ -69,17 +69,17 @@ def test_the_file_of_the_manual_works_as_it_stands(tmp_path: Path) -> None:
     assert channel.name == "telegram"
     assert channel.settings.token.reveal() == TOKEN
     assert channel.settings.base_url == "http://127.0.0.1:9102"
-    assert channel.access == Access(open=True)
+    assert channel.access == AccessConfig(open=True)
     assert config.source == "config.yaml"
 
 
 def test_a_secret_copied_with_its_newline_works(tmp_path: Path) -> None:
-    config = load(write(ISSUE), {**KEYS, "OPENAI_API_KEY": "sk-1\n"})
+    config = load_config(write(ISSUE), {**KEYS, "OPENAI_API_KEY": "sk-1\n"})
     assert config.models[0].api_key == Secret("sk-1")
 
 
 def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
-    config = load(None, {})
+    config = load_config(None, {})
     assert config.models == ()
     assert config.channels == ()
     assert config.data_dir == tmp_path / "data"
@@ -89,20 +89,20 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
 def test_a_config_in_the_working_directory_is_found_and_a_given_one_wins() -> None:
     write("config_version: 1\nkeep_days: 7\n")
     write("config_version: 1\nkeep_days: 8\n", "etc/other.yaml")
-    assert load(None, {}).keep_days == 7
-    assert load(Path("etc/other.yaml"), {}).keep_days == 8
+    assert load_config(None, {}).keep_days == 7
+    assert load_config(Path("etc/other.yaml"), {}).keep_days == 8
 
 
 def test_relative_paths_belong_to_the_folder_of_the_file(tmp_path: Path) -> None:
     write("", "etc/page.md")
-    config = load(
+    config = load_config(
         write("config_version: 1\nprompt: {file: page.md}\nchannels: {console: {downloads: in}}", "etc/c.yaml"), {}
     )
     assert config.data_dir == tmp_path / "etc" / "data"
     assert config.prompt.file == str(tmp_path / "etc" / "page.md")
     assert config.sandbox.skills == str(tmp_path / "etc" / "skills")
     assert config.channels[0].settings.downloads == str(tmp_path / "etc" / "in")
-    assert load(write("config_version: 1\ndata_dir: /var/lib/fawn"), {}).data_dir == Path("/var/lib/fawn")
+    assert load_config(write("config_version: 1\ndata_dir: /var/lib/fawn"), {}).data_dir == Path("/var/lib/fawn")
 
 
 def test_values_of_every_type_and_from_the_environment() -> None:
@@ -124,7 +124,7 @@ channels: {console: {access: {allow: [12, "u7"], operators: [34], pairing: $NO}}
     assert (config.log.level, config.log.format) == ("debug", "json")
     assert config.models[0].api_key == Secret("$plain")
     assert config.models[0].options == {"temperature": 0.5, "h": ["hush-hush", {"a": None}]}
-    assert config.channels[0].access == Access(allow=("12", "u7"), operators=("34",), pairing=False)
+    assert config.channels[0].access == AccessConfig(allow=("12", "u7"), operators=("34",), pairing=False)
 
 
 def test_anchors_and_merges_work_and_one_that_contains_itself_is_a_fault() -> None:
@@ -137,15 +137,15 @@ def test_anchors_and_merges_work_and_one_that_contains_itself_is_a_fault() -> No
 
 
 def test_a_key_in_the_environment_is_a_model() -> None:
-    assert load(None, {"OPENAI_API_KEY": "k"}).models == (
+    assert load_config(None, {"OPENAI_API_KEY": "k"}).models == (
         ModelSettings("main", model="gpt-5-mini", api_key=Secret("k")),
     )
-    given = load(None, {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "https://x/v1", "OPENAI_MODEL": "big"}).models
+    given = load_config(None, {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "https://x/v1", "OPENAI_MODEL": "big"}).models
     assert given == (ModelSettings("main", model="big", base_url="https://x/v1", api_key=Secret("k")),)
 
 
 def test_a_local_server_needs_only_its_url() -> None:
-    (model,) = load(None, {"OPENAI_BASE_URL": "http://localhost:11434/v1"}).models
+    (model,) = load_config(None, {"OPENAI_BASE_URL": "http://localhost:11434/v1"}).models
     assert (model.base_url, model.model) == ("http://localhost:11434/v1", "")
     assert model.api_key  # a placeholder: SDKs insist on one
 
@@ -159,26 +159,26 @@ def test_models_of_the_file_win_over_the_environment() -> None:
 
 
 def test_a_token_in_the_environment_is_a_telegram_that_admits_nobody_yet() -> None:
-    for config in (load(None, KEYS), read("channels: {console: {}}", KEYS)):
+    for config in (load_config(None, KEYS), read("channels: {console: {}}", KEYS)):
         channel = config.channels[-1]
         assert channel.name == "telegram"
         assert channel.settings.token.reveal() == TOKEN
-        assert channel.access == Access(open=False, allow=(), operators=(), pairing=True)
+        assert channel.access == AccessConfig(open=False, allow=(), operators=(), pairing=True)
     assert read("channels: {telegram: false}", KEYS).channels == ()
 
 
 def test_the_console_is_open_unless_somebody_says_otherwise() -> None:
-    assert read("channels: {console: {}}").channels[0].access == Access(open=True)
-    assert read("channels: {console: {access: {allow: [me]}}}").channels[0].access == Access(allow=("me",))
+    assert read("channels: {console: {}}").channels[0].access == AccessConfig(open=True)
+    assert read("channels: {console: {access: {allow: [me]}}}").channels[0].access == AccessConfig(allow=("me",))
 
 
 def test_dotenv_is_read_beside_the_config_and_here_and_the_real_environment_wins() -> None:
     write("A=from-here\nB='from here too'\n#C=no\nEMPTY=\n", ".env")
     write("A=beside\nD=x${A}y\n", "etc/.env")
     text = "config_version: 1\nmodels: [{name: m, model: $A, display_name: $B, base_url: 'http://h', api_key: $D}]"
-    model = load(write(text, "etc/c.yaml"), {}).models[0]
+    model = load_config(write(text, "etc/c.yaml"), {}).models[0]
     assert (model.model, model.display_name, model.api_key) == ("beside", "from here too", Secret("x${A}y"))
-    assert load(Path("etc/c.yaml"), {"A": "real"}).models[0].model == "real"
+    assert load_config(Path("etc/c.yaml"), {"A": "real"}).models[0].model == "real"
     assert "$EMPTY is not set" in faults("config_version: 1\ntime_zone: $EMPTY")[0]
 
 
@@ -291,21 +291,21 @@ def test_each_fault_has_its_words(text: str, fault: str) -> None:
 
 def test_a_file_that_cannot_be_read_is_a_fault() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read: No such file"):
-        load(Path("nowhere.yaml"), {})
+        load_config(Path("nowhere.yaml"), {})
     Path("latin.yaml").write_bytes(b"config_version: 1 # gr\xfc\xdfe")
     with pytest.raises(ConfigError, match="it is not UTF-8 text"):
-        load(Path("latin.yaml"), {})
+        load_config(Path("latin.yaml"), {})
 
 
 # ---------------------------------------------------------------- secrets
 
 
 def test_secrets_do_not_show() -> None:
-    config = load(write(ISSUE + "prompt: {extend: $HUSH}\n"), {**KEYS, "HUSH": "not-for-eyes"})
+    config = load_config(write(ISSUE + "prompt: {extend: $HUSH}\n"), {**KEYS, "HUSH": "not-for-eyes"})
     for secret in (*KEYS.values(), "not-for-eyes"):
         assert secret not in repr(config)
         assert secret not in str(config)
-        assert secret in secrets(config)
+        assert secret in secret_texts(config)
     assert config.prompt.extend == "not-for-eyes"
 
 
@@ -364,7 +364,7 @@ _values = st.recursive(
 def test_whatever_is_written_is_a_config_or_a_list_of_faults(document: dict[str, object]) -> None:
     text = yaml.safe_dump({"config_version": 1, **document}, allow_unicode=True)
     try:
-        config = load(write(text), {"S": _SECRET})
+        config = load_config(write(text), {"S": _SECRET})
     except ConfigError as error:
         shown = str(error)
     else:
@@ -378,4 +378,4 @@ def test_whatever_is_written_is_a_config_or_a_list_of_faults(document: dict[str,
 def test_whatever_text_the_file_has_it_is_refused_politely(text: str) -> None:
     Path("wild.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ConfigError):
-        load(Path("wild.yaml"), {})
+        load_config(Path("wild.yaml"), {})

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bot.storage.database import Execute, StatementError, Store, StoreError
+from bot.storage.database import Database, Execute, StatementError, StorageError
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with Store(tmp_path / "some.db", patience=0.1) as made:
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    async with Database(tmp_path / "some.db", patience=0.1) as made:
         await made.run(lambda execute: execute("CREATE TABLE kept(word TEXT UNIQUE NOT NULL)", {}))
         yield made
 
 
-async def kept(store: Store) -> list[str]:
+async def kept(store: Database) -> list[str]:
     rows = await store.run(lambda execute: execute("SELECT word FROM kept ORDER BY word", {}))
     return [row["word"] for row in rows]
 
@@ -29,30 +29,30 @@ def put(execute: Execute, word: str | None) -> None:
     execute("INSERT INTO kept VALUES (:word)", {"word": word})
 
 
-async def test_a_connection_that_broke_is_replaced(store: Store) -> None:
+async def test_a_connection_that_broke_is_replaced(store: Database) -> None:
     connection = store._connection
     await asyncio.get_running_loop().run_in_executor(None, connection.close)
     async with asyncio.timeout(5):
-        with pytest.raises(StoreError):
+        with pytest.raises(StorageError):
             await store.run(lambda execute: put(execute, "lost"))
         await store.run(lambda execute: put(execute, "after"))
         assert await kept(store) == ["after"]
 
 
 @pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt(), MemoryError(), ValueError("mine")])
-async def test_nobody_waits_for_ever_whatever_a_unit_of_work_raises(store: Store, error: BaseException) -> None:
+async def test_nobody_waits_for_ever_whatever_a_unit_of_work_raises(store: Database, error: BaseException) -> None:
     def work(execute: Execute) -> None:
         put(execute, "undone")
         raise error
 
     async with asyncio.timeout(5):
-        with pytest.raises((StoreError, MemoryError, ValueError)):
+        with pytest.raises((StorageError, MemoryError, ValueError)):
             await store.run(work)
         await store.run(lambda execute: put(execute, "after"))
         assert await kept(store) == ["after"]
 
 
-async def test_nothing_is_written_outside_of_a_transaction_that_was_rolled_back(store: Store) -> None:
+async def test_nothing_is_written_outside_of_a_transaction_that_was_rolled_back(store: Database) -> None:
     """SQLite undoes the whole transaction at some errors; whoever swallows one writes nothing more."""
 
     def work(execute: Execute) -> None:
@@ -62,12 +62,12 @@ async def test_nothing_is_written_outside_of_a_transaction_that_was_rolled_back(
         with contextlib.suppress(sqlite3.Error):
             put(execute, "outside")
 
-    with pytest.raises(StoreError):
+    with pytest.raises(StorageError):
         await store.run(work)
     assert await kept(store) == []
 
 
-async def test_a_statement_that_can_never_succeed_is_its_callers_own_error(store: Store) -> None:
+async def test_a_statement_that_can_never_succeed_is_its_callers_own_error(store: Database) -> None:
     """So that nobody retries it; those who share the transaction are kept."""
     outcomes = await asyncio.gather(
         store.run(lambda execute: put(execute, "first")),
@@ -80,10 +80,10 @@ async def test_a_statement_that_can_never_succeed_is_its_callers_own_error(store
     assert await kept(store) == ["first", "last"]
 
 
-async def test_a_locked_database_is_an_error_that_passes(store: Store, tmp_path: Path) -> None:
+async def test_a_locked_database_is_an_error_that_passes(store: Database, tmp_path: Path) -> None:
     holder = sqlite3.connect(tmp_path / "some.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError):
+    with pytest.raises(StorageError):
         await store.run(lambda execute: put(execute, "lost"))
     holder.execute("ROLLBACK")
     holder.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.storage.database import Store
+from bot.storage.database import Database
 from bot.storage.disk_reserve import RESERVE, set_aside
 from tests.support.engines import need_images, unmounted
 
@@ -41,7 +41,7 @@ def fill(place: Path) -> None:
 
 
 async def test_a_full_disk_takes_every_write(small: Path) -> None:
-    async with Store(small / "a.db") as store:
+    async with Database(small / "a.db") as store:
         await store.run(lambda execute: execute("CREATE TABLE t(x)", {}))
         await set_aside({small / "a.db": store})
         fill(small)
@@ -53,5 +53,5 @@ async def test_a_full_disk_takes_every_write(small: Path) -> None:
             await store.run(lambda execute: execute("INSERT INTO t VALUES (randomblob(500000))", {}))
         assert (await store.run(lambda execute: execute("SELECT count(*) AS n FROM t", {})))[0]["n"] == 80
         assert (small / "a.db-wal").stat().st_blocks * 512 >= RESERVE["-wal"]  # as much as before
-    async with Store(small / "a.db") as store:
+    async with Database(small / "a.db") as store:
         assert (await store.run(lambda execute: execute("PRAGMA integrity_check", {})))[0]["integrity_check"] == "ok"

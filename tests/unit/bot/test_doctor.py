@@ -11,9 +11,9 @@ import pytest
 
 from agent.conversation import Secret
 from agent.models.settings import ModelSettings
-from bot.admin.doctor import Finding, check, render
-from bot.config.schema import Access, ChannelConfig, Config, SandboxConfig
-from bot.model_discovery import named
+from bot.admin.doctor import Finding, render_findings, run_checks
+from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
+from bot.model_discovery import name_models
 from channels import telegram
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import TOKEN, FakeTelegram
@@ -27,12 +27,12 @@ def model(base_url: str, key: str = KEY, name: str = "scripted") -> ModelSetting
     return ModelSettings("main", model=name, base_url=base_url, api_key=Secret(key))
 
 
-def bot(base_url: str, token: str = TOKEN, access: Access = Access()) -> ChannelConfig:  # noqa: B008  # frozen
-    return ChannelConfig("telegram", telegram.Settings(Secret(token), base_url), access)
+def bot(base_url: str, token: str = TOKEN, access: AccessConfig = AccessConfig()) -> ChannelConfig:  # noqa: B008  # frozen
+    return ChannelConfig("telegram", telegram.TelegramSettings(Secret(token), base_url), access)
 
 
 async def finding(config: Config, subject: str) -> Finding:
-    return next(found for found in await check(config) if found.subject == subject)
+    return next(found for found in await run_checks(config) if found.subject == subject)
 
 
 async def test_all_is_well(tmp_path: Path) -> None:
@@ -40,11 +40,11 @@ async def test_all_is_well(tmp_path: Path) -> None:
         config = Config(
             tmp_path / "new" / "data",
             (model(f"{server.base_url}/v1"),),
-            channels=(bot(chat.base_url, access=Access(allow=("1", "2"), operators=("2",))),),
+            channels=(bot(chat.base_url, access=AccessConfig(allow=("1", "2"), operators=("2",))),),
             sandbox=FILES_ONLY,
             time_zone="Europe/Berlin",
         )
-        found = await check(config)
+        found = await run_checks(config)
         assert [f.ok for f in found] == [True] * len(found)
         states = {f.subject: (f.state, f.text) for f in found}
         assert states["model main"][0] == "ok"
@@ -79,24 +79,24 @@ async def test_a_wrong_key_a_wrong_model_and_no_server_have_their_own_fixes(tmp_
 async def test_a_wrong_token_and_no_server_are_faults_of_that_channel_only(tmp_path: Path) -> None:
     other = "987654321:" + "x" * 35
     async with FakeTelegram() as chat:
-        refused = await check(Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY))
-    gone = await check(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY))
+        refused = await run_checks(Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY))
+    gone = await run_checks(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY))
     for found, token, fix in ((refused, other, "@BotFather"), (gone, TOKEN, "check `base_url`")):
         assert [f.subject for f in found if not f.ok] == ["channel telegram"]
-        assert token not in render(found)
-        assert fix in render(found)
+        assert token not in render_findings(found)
+        assert fix in render_findings(found)
 
 
 async def test_who_may_talk_is_said(tmp_path: Path) -> None:
     async with FakeTelegram() as chat:
 
-        async def says(access: Access) -> Finding:
+        async def says(access: AccessConfig) -> Finding:
             config = Config(tmp_path, channels=(bot(chat.base_url, access=access),), sandbox=FILES_ONLY)
             return await finding(config, "channel telegram")
 
-        assert "EVERYBODY" in (await says(Access(open=True))).text
-        assert (await says(Access(pairing=False))).state == "fault"
-        assert (await says(Access())).state == "ok"
+        assert "EVERYBODY" in (await says(AccessConfig(open=True))).text
+        assert (await says(AccessConfig(pairing=False))).state == "fault"
+        assert (await says(AccessConfig())).state == "ok"
 
 
 async def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ async def test_a_server_is_asked_for_its_model_when_none_is_named() -> None:
     async with FakeModel() as server:
         url = f"{server.base_url}/v1"
         asked = ModelSettings("main", base_url=url)
-        (settings,) = await named([asked])
+        (settings,) = await name_models([asked])
         assert (settings.model, settings.label) == ("scripted", "scripted")
-        assert await named([model(url, name="mine")]) == (model(url, name="mine"),)
-    assert await named([asked]) == (asked,)  # nobody there: the first turn will say so
+        assert await name_models([model(url, name="mine")]) == (model(url, name="mine"),)
+    assert await name_models([asked]) == (asked,)  # nobody there: the first turn will say so
 
 
 @pytest.mark.parametrize(("text", "code"), [("config_version: 1\n", 0), ("config_version: 1\nkeep_days: 0\n", 2)])

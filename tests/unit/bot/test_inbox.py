@@ -12,15 +12,15 @@ import pytest
 
 from agent.conversation import ANYWHERE, Author, Final, Kind, Message, Thread, Unreadable
 from bot import access as rights
-from bot.access import Doors
-from bot.config.loader import load
-from bot.config.schema import Access, CatchUp, Limits
+from bot.access import AccessPolicy
+from bot.config.loader import load_config
+from bot.config.schema import AccessConfig, CatchUpConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.storage import conversations
-from bot.storage.database import Store
-from bot.storage.migrate import migrate
-from bot.storage.sent_messages import StoredPosts
-from bot.storage.watermarks import OVERLAP, StoredPast
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
+from bot.storage.sent_messages import StoredSentMessages
+from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, Receipt
 from tests.support.idle_listener import Idle
 
@@ -29,22 +29,22 @@ HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=T
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db") as made:
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as made:
         yield made
 
 
-def inbox(store: Store, access: Access | None = None) -> Inbox:
-    return Inbox(store, Doors({"telegram": access or Access(open=True)}), Limits(), Idle())
+def inbox(store: Database, access: AccessConfig | None = None) -> Inbox:
+    return Inbox(store, AccessPolicy({"telegram": access or AccessConfig(open=True)}), ServiceLimits(), Idle())
 
 
-async def said(store: Store) -> list[str]:
+async def said(store: Database) -> list[str]:
     rows = await store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
     return [Final.load(row["payload"]).text for row in rows]
 
 
-async def test_an_event_that_cannot_be_kept_blocks_nobody(store: Store) -> None:
+async def test_an_event_that_cannot_be_kept_blocks_nobody(store: Database) -> None:
     broken = replace(HELLO, key="k2", text="half a pair \ud83d")
     receipts = await inbox(store).receive([HELLO, broken, replace(HELLO, key="k3")])
     assert receipts == [Receipt.ACCEPTED, Receipt.IGNORED, Receipt.ACCEPTED]
@@ -53,13 +53,13 @@ async def test_an_event_that_cannot_be_kept_blocks_nobody(store: Store) -> None:
     assert await inbox(store).receive([broken]) == [Receipt.DUPLICATE]
 
 
-async def test_an_unreadable_event_is_a_dead_letter_once(store: Store) -> None:
+async def test_an_unreadable_event_is_a_dead_letter_once(store: Database) -> None:
     event = Unreadable("telegram", "u1", b"{}", "no date")
     assert await inbox(store).receive([event, event]) == [Receipt.IGNORED, Receipt.DUPLICATE]
 
 
-async def test_strangers_get_one_code_and_groups_none(store: Store) -> None:
-    closed = inbox(store, Access(operators=("1",)))
+async def test_strangers_get_one_code_and_groups_none(store: Database) -> None:
+    closed = inbox(store, AccessConfig(operators=("1",)))
     assert await closed.receive([HELLO, replace(HELLO, key="k2")]) == [Receipt.IGNORED] * 2
     assert await closed.receive([replace(HELLO, key="k3", private=False)]) == [Receipt.IGNORED]
     words = await said(store)
@@ -86,20 +86,20 @@ GROUP = replace(HELLO, thread=Thread("telegram", "1", "-7"), private=False)
     ],
 )
 async def test_access_names_people_chats_and_workspaces(
-    store: Store, allow: str, author: Author, accepted: bool
+    store: Database, allow: str, author: Author, accepted: bool
 ) -> None:
-    some = inbox(store, Access(allow=(allow,), pairing=False))
+    some = inbox(store, AccessConfig(allow=(allow,), pairing=False))
     receipt = Receipt.ACCEPTED if accepted else Receipt.IGNORED
     assert await some.receive([replace(GROUP, author=author)]) == [receipt]
 
 
-async def test_case_03_ids_may_be_written_as_numbers(store: Store, tmp_path: Path) -> None:
+async def test_case_03_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         "config_version: 1\nchannels: {slack: {bot_token: b, app_token: a, access: {allow: [123], pairing: false}}}\n"
     )
-    [entry] = load(file, {}).channels
-    entrance = Inbox(store, Doors({"slack": entry.access}), Limits(), Idle())
+    [entry] = load_config(file, {}).channels
+    entrance = Inbox(store, AccessPolicy({"slack": entry.access}), ServiceLimits(), Idle())
     slack = replace(GROUP, thread=Thread("slack", "T1", "C1", "1.2"), author=Author("123", "Jane"))
     assert await entrance.receive([slack]) == [Receipt.ACCEPTED]
     assert await entrance.receive([replace(slack, key="k2", author=Author("124", "Bob"))]) == [Receipt.IGNORED]
@@ -107,11 +107,11 @@ async def test_case_03_ids_may_be_written_as_numbers(store: Store, tmp_path: Pat
 
 
 @pytest.mark.parametrize("author", [Author("9", "Robot", bot=True), Author("5", "Bob", guest=True)])
-async def test_an_open_door_is_for_the_team(store: Store, author: Author) -> None:
+async def test_an_open_door_is_for_the_team(store: Database, author: Author) -> None:
     assert await inbox(store).receive([replace(GROUP, author=author)]) == [Receipt.IGNORED]
 
 
-async def test_a_message_in_a_thread_counts_where_the_bot_takes_part(store: Store) -> None:
+async def test_a_message_in_a_thread_counts_where_the_bot_takes_part(store: Database) -> None:
     entrance = inbox(store)
     thread = Thread("telegram", "1", "C1", "17.5")
     asked = replace(HELLO, thread=thread, private=False)
@@ -122,9 +122,9 @@ async def test_a_message_in_a_thread_counts_where_the_bot_takes_part(store: Stor
     assert await entrance.receive([elsewhere]) == [Receipt.IGNORED]
 
 
-async def test_an_event_that_names_only_a_message_of_the_bot_finds_its_thread(store: Store) -> None:
+async def test_an_event_that_names_only_a_message_of_the_bot_finds_its_thread(store: Database) -> None:
     thread = Thread("telegram", "1", "C1", "17.5")
-    posts = StoredPosts(store, "r1", thread, "c")
+    posts = StoredSentMessages(store, "r1", thread, "c")
     await posts.sent(0, "18.1")
     stop = replace(
         HELLO,
@@ -143,7 +143,7 @@ async def test_an_event_that_names_only_a_message_of_the_bot_finds_its_thread(st
     assert [Message.load(row["payload"]).thread for row in rows] == [thread, thread]
 
 
-async def test_what_was_passed_stays_passed_when_a_history_is_read_again(store: Store) -> None:
+async def test_what_was_passed_stays_passed_when_a_history_is_read_again(store: Database) -> None:
     """People talk, then one asks the bot: their talk is no question to it, however often it is read."""
     entrance = inbox(store)
     asked = replace(HELLO, thread=Thread("telegram", "1", "C1", "17.5"), private=False)
@@ -152,71 +152,73 @@ async def test_what_was_passed_stays_passed_when_a_history_is_read_again(store: 
     assert await entrance.receive([replace(aside, addressed=True)]) == [Receipt.ACCEPTED]  # a mention came into it
 
 
-async def test_what_a_stranger_wrote_is_not_answered_later(store: Store) -> None:
-    closed = inbox(store, Access())
+async def test_what_a_stranger_wrote_is_not_answered_later(store: Database) -> None:
+    closed = inbox(store, AccessConfig())
     assert await closed.receive([HELLO]) == [Receipt.IGNORED]
     assert await inbox(store).receive([HELLO, replace(HELLO, key="k2")]) == [Receipt.IGNORED, Receipt.ACCEPTED]
 
 
-async def test_what_was_heard_is_known_after_a_restart(store: Store) -> None:
-    past = StoredPast(store, CatchUp())
+async def test_what_was_heard_is_known_after_a_restart(store: Database) -> None:
+    past = StoredCatchUp(store, CatchUpConfig())
     assert await past.open_gap("telegram", "1") == Gap()
     now = time.time()
     chat, thread = Thread("telegram", "1", "C1"), Thread("telegram", "1", "C1", "17.5")
-    stranger = inbox(store, Access(pairing=False))
+    stranger = inbox(store, AccessConfig(pairing=False))
     await stranger.receive(
         [replace(HELLO, thread=chat, time=now - 100), replace(HELLO, key="k2", thread=thread, time=now)]
     )
     await stranger.receive([replace(HELLO, key="k3", thread=chat, time=now - 50)])
     await stranger.receive([replace(HELLO, key="k4", thread=Thread("telegram", "2", "C1"), time=now)])
     heard = {(h.chat, h.topic): h.time for h in (await past.open_gap("telegram", "1")).heard}
-    assert heard == {("C1", ""): now - OVERLAP, ("C1", "17.5"): now - OVERLAP}
+    assert heard == {("C1", ""): now - OVERLAP_SECONDS, ("C1", "17.5"): now - OVERLAP_SECONDS}
 
 
 async def test_a_gap_stays_open_until_it_is_read(tmp_path: Path) -> None:
     """A process ends in the middle of a catch-up; live events had gone on meanwhile."""
-    migrate(tmp_path / "fawn.db")
+    migrate_database(tmp_path / "fawn.db")
     now = time.time()
     chats = [Thread("telegram", "T1", name) for name in ("C1", "C2")]
 
     def at(when: float, thread: Thread) -> Message:
         return replace(HELLO, key=f"{thread} {when}", thread=thread, time=when)
 
-    async def heard(store: Store) -> tuple[Gap, list[float]]:
-        gap = await StoredPast(store, CatchUp()).open_gap("telegram", "T1")
-        return gap, [place.time + OVERLAP for place in sorted(gap.heard, key=lambda place: place.chat)]
+    async def heard(store: Database) -> tuple[Gap, list[float]]:
+        gap = await StoredCatchUp(store, CatchUpConfig()).open_gap("telegram", "T1")
+        return gap, [place.time + OVERLAP_SECONDS for place in sorted(gap.heard, key=lambda place: place.chat)]
 
-    async with Store(tmp_path / "fawn.db") as store:
+    async with Database(tmp_path / "fawn.db") as store:
         await inbox(store).receive([at(now - 900, chats[0]), at(now - 800, chats[1])])
         assert (await heard(store))[1] == [now - 900, now - 800]
         await inbox(store).receive([at(now - 10, chat) for chat in chats])
-    async with Store(tmp_path / "fawn.db") as store:
+    async with Database(tmp_path / "fawn.db") as store:
         older, times = await heard(store)
         assert times == [now - 800, now - 800]
         _, times = await heard(store)  # the connection broke again before it was read
         assert times == [now - 800, now - 800]
-        await StoredPast(store, CatchUp()).close_gap(older)  # a late reader of what is part of the newer one now
+        await StoredCatchUp(store, CatchUpConfig()).close_gap(
+            older
+        )  # a late reader of what is part of the newer one now
         newest, times = await heard(store)
         assert times == [now - 800, now - 800]
-        await StoredPast(store, CatchUp()).close_gap(newest)
+        await StoredCatchUp(store, CatchUpConfig()).close_gap(newest)
         assert (await heard(store))[1] == [now - 10, now - 10]
 
 
-async def test_case_84_posts_of_a_group_go_along_when_it_moves(store: Store) -> None:
+async def test_case_84_posts_of_a_group_go_along_when_it_moves(store: Database) -> None:
     group, supergroup = Thread("telegram", "1", "-200"), Thread("telegram", "1", "-1000200")
     entrance = inbox(store)
     await entrance.receive([replace(HELLO, thread=group)])
     [row] = await store.run(lambda execute: execute("SELECT conversation FROM inbox", {}))
-    await StoredPosts(store, "r1", group, row["conversation"]).sent(0, "17")
-    await store.run(lambda execute: conversations.begin(execute, group, time.time()))  # as /new does
+    await StoredSentMessages(store, "r1", group, row["conversation"]).sent(0, "17")
+    await store.run(lambda execute: conversations.begin_conversation(execute, group, time.time()))  # as /new does
     await entrance.receive([replace(HELLO, key="m", thread=group, kind=Kind.MOVED, text="-1000200")])
     await entrance.receive([replace(HELLO, key="k2", thread=supergroup, reply_to="17", to_bot=True)])
     rows = await store.run(lambda execute: execute("SELECT conversation FROM inbox WHERE key='k2'", {}))
     assert rows[0]["conversation"] == row["conversation"]
 
 
-async def test_case_88_over_the_limit_waits_and_is_told_once(store: Store) -> None:
-    flooded = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(flood_messages=3), Idle())
+async def test_case_88_over_the_limit_waits_and_is_told_once(store: Database) -> None:
+    flooded = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle())
     before = time.time()
     for number in range(6):
         assert await flooded.receive([replace(HELLO, key=f"k{number}", time=before)]) == [Receipt.ACCEPTED]
@@ -226,7 +228,7 @@ async def test_case_88_over_the_limit_waits_and_is_told_once(store: Store) -> No
     assert len(await said(store)) == 1
 
 
-async def test_a_command_of_somebody_elses_brings_nobody_into_a_thread(store: Store) -> None:
+async def test_a_command_of_somebody_elses_brings_nobody_into_a_thread(store: Database) -> None:
     """ "!important" among people is no invitation; a command of ours is, also without a mention."""
     entrance = inbox(store)
     thread = Thread("telegram", "1", "C1", "17.5")
@@ -237,7 +239,7 @@ async def test_a_command_of_somebody_elses_brings_nobody_into_a_thread(store: St
     assert await entrance.receive([ours]) == [Receipt.ACCEPTED]
 
 
-async def test_a_caller_who_gives_up_leaves_nothing_half_done(store: Store) -> None:
+async def test_a_caller_who_gives_up_leaves_nothing_half_done(store: Database) -> None:
     """What is committed, and perhaps claimed, is gone on with, whoever waited for it."""
     seen: list[str] = []
 
@@ -245,7 +247,7 @@ async def test_a_caller_who_gives_up_leaves_nothing_half_done(store: Store) -> N
         def woken(self, arrived: Arrived) -> None:
             seen.extend(message.key for _, message in arrived.accepted)
 
-    entrance = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Noting())
+    entrance = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Noting())
     caller = asyncio.create_task(entrance.receive([HELLO]))
     await asyncio.sleep(0)
     caller.cancel()
@@ -255,20 +257,25 @@ async def test_a_caller_who_gives_up_leaves_nothing_half_done(store: Store) -> N
     assert seen == ["k1"]
 
 
-async def test_only_who_was_let_in_can_be_put_out(store: Store) -> None:
-    await inbox(store, Access()).receive([HELLO])
-    people = await store.run(lambda execute: rights.known(execute, time.time()))
-    assert await store.run(lambda execute: rights.accept(execute, people[0]["code"], time.time()))
+async def test_only_who_was_let_in_can_be_put_out(store: Database) -> None:
+    await inbox(store, AccessConfig()).receive([HELLO])
+    people = await store.run(lambda execute: rights.list_paired(execute, time.time()))
+    assert await store.run(lambda execute: rights.accept_pairing(execute, people[0]["code"], time.time()))
     values = {"channel": "telegram", "person": "7"}
     chosen = "INSERT INTO people(channel, person, notify) VALUES (:channel, :person, 60)"  # their own `/notify`
     await store.run(lambda execute: execute(chosen, values))
-    outcomes = [await store.run(lambda execute: rights.revoke(execute, "telegram", who)) for who in ("42", "42", "7")]  # noqa: B023 — awaited here
+    outcomes = [
+        await store.run(lambda execute: rights.revoke_pairing(execute, "telegram", who))  # noqa: B023 — awaited here
+        for who in ("42", "42", "7")
+    ]
     assert outcomes == [True, False, False]
 
 
-async def test_case_60_what_an_absence_gathered_is_no_flood(store: Store) -> None:
+async def test_case_60_what_an_absence_gathered_is_no_flood(store: Database) -> None:
     """It was written over hours, and comes at once."""
-    entrance = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(flood_messages=3), Idle())
+    entrance = Inbox(
+        store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle()
+    )
     hour_ago = time.time() - 3600
     await entrance.receive([replace(HELLO, key=f"k{number}", time=hour_ago + number) for number in range(6)])
     assert await said(store) == []
@@ -276,14 +283,14 @@ async def test_case_60_what_an_absence_gathered_is_no_flood(store: Store) -> Non
     assert await said(store) == []
 
 
-async def test_what_was_not_meant_for_the_bot_is_not_kept(store: Store) -> None:
+async def test_what_was_not_meant_for_the_bot_is_not_kept(store: Database) -> None:
     overheard = replace(HELLO, addressed=False, private=False)
     assert await inbox(store).receive([overheard]) == [Receipt.IGNORED]
     rows = await store.run(lambda execute: execute("SELECT 1 FROM inbox", {}))
     assert rows == []
 
 
-async def test_case_86_an_unsupported_kind_is_answered_without_a_turn(store: Store) -> None:
+async def test_case_86_an_unsupported_kind_is_answered_without_a_turn(store: Database) -> None:
     sticker = replace(HELLO, kind=Kind.UNSUPPORTED, text="stickers")
     assert await inbox(store).receive([sticker]) == [Receipt.ACCEPTED]
     assert "stickers" in (await said(store))[0]

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from bot.config.schema import Log
-from bot.log import Redactor, run_var, setup, thread_var
+from bot.config.schema import LogConfig
+from bot.log import Redactor, run_var, set_up_logging, thread_var
 
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
 
@@ -34,7 +34,7 @@ def logger() -> Iterator[logging.Logger]:
 def test_a_line_has_time_level_place_event_thread_and_run(
     logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    setup(Log())
+    set_up_logging(LogConfig())
     thread_var.set("telegram/bot/12/")
     run_var.set("7")
     logger.info("turn.done seconds=%.1f", 1.25)
@@ -50,7 +50,7 @@ def test_a_line_has_time_level_place_event_thread_and_run(
 def test_what_is_given_as_extra_is_in_the_line(
     logger: logging.Logger, capsys: pytest.CaptureFixture[str], format: Literal["text", "json"]
 ) -> None:
-    setup(Log(format=format), [TOKEN])
+    set_up_logging(LogConfig(format=format), [TOKEN])
     logger.info("sandbox.evicted", extra={"sandbox": "a b#1", "idle": 3.5, "why": f"url {TOKEN}", "event": "not this"})
     (line,) = capsys.readouterr().err.splitlines()
     if format == "json":
@@ -61,7 +61,7 @@ def test_what_is_given_as_extra_is_in_the_line(
 
 
 async def test_each_task_has_its_own_thread_and_run(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    setup(Log(format="json"))
+    set_up_logging(LogConfig(format="json"))
 
     async def work(number: int) -> None:
         thread_var.set(f"console/local/{number}/")
@@ -80,7 +80,7 @@ async def test_each_task_has_its_own_thread_and_run(logger: logging.Logger, caps
 def test_an_exception_is_one_line_with_its_causes_and_its_place(
     form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    setup(Log(format=form))  # type: ignore[arg-type]  # one of the two words
+    set_up_logging(LogConfig(format=form))  # type: ignore[arg-type]  # one of the two words
     try:
         try:
             raise ConnectionError("refused\nby peer")
@@ -104,7 +104,7 @@ def test_secrets_are_taken_out_of_everything(
     form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     odd = 'p/ss "w\\rd+'
-    redact = setup(Log(format=form), ["opensesame", odd])  # type: ignore[arg-type]  # one of the two words
+    redact = set_up_logging(LogConfig(format=form), ["opensesame", odd])  # type: ignore[arg-type]  # one of the two words
     redact.hide(["learned-later"])
     thread_var.set("console/opensesame/x/")
     logger.error("key opensesame and %s, %r", odd, {"k": "learned-later"})
@@ -139,7 +139,7 @@ def test_short_words_are_not_taken_for_secrets() -> None:
 
 
 def test_libraries_are_quiet_and_warnings_are_lines(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    setup(Log(level="debug"))
+    set_up_logging(LogConfig(level="debug"))
     for name in ("httpx", "httpx2", "telegram.ext", "aiohttp.access"):
         logging.getLogger(name).info("chatter")
         logging.getLogger(name).warning("trouble")
@@ -149,8 +149,8 @@ def test_libraries_are_quiet_and_warnings_are_lines(logger: logging.Logger, caps
 def test_setting_up_again_replaces_and_stderr_is_looked_up_anew(
     logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    setup(Log())
-    setup(Log())
+    set_up_logging(LogConfig())
+    set_up_logging(LogConfig())
     logger.info("once")
     assert len(capsys.readouterr().err.splitlines()) == 1
     before, sys.stderr = sys.stderr, sys.stdout
@@ -164,7 +164,7 @@ def test_setting_up_again_replaces_and_stderr_is_looked_up_anew(
 def test_a_file_takes_the_lines_instead(
     logger: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    setup(Log(), file=tmp_path / "logs" / "fawn.log")
+    set_up_logging(LogConfig(), file=tmp_path / "logs" / "fawn.log")
     logger.info("written")
     assert "written" in (tmp_path / "logs" / "fawn.log").read_text()
     assert capsys.readouterr().err == ""

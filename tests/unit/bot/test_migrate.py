@@ -21,50 +21,55 @@ def schema(path: Path) -> dict[str, str]:
 
 
 def test_the_new_database_is_what_the_migrations_build(tmp_path: Path) -> None:
-    migrate.migrate(tmp_path / "new.db")
-    migrate.upgrade(tmp_path / "migrated.db")
+    migrate.migrate_database(tmp_path / "new.db")
+    migrate.upgrade_schema(tmp_path / "migrated.db")
     assert schema(tmp_path / "new.db") == schema(tmp_path / "migrated.db")
-    assert migrate.revision(tmp_path / "new.db") == migrate.revision(tmp_path / "migrated.db") == migrate.HEAD
+    assert (
+        migrate.schema_revision(tmp_path / "new.db")
+        == migrate.schema_revision(tmp_path / "migrated.db")
+        == migrate.HEAD_REVISION
+    )
 
 
 def test_head_is_the_last_revision() -> None:
-    assert ScriptDirectory(str(migrate.VERSIONS.parent)).get_current_head() == migrate.HEAD
+    assert ScriptDirectory(str(migrate.VERSIONS_DIR.parent)).get_current_head() == migrate.HEAD_REVISION
 
 
 def test_a_current_database_is_left_alone(tmp_path: Path) -> None:
-    migrate.migrate(tmp_path / "fawn.db")
-    assert migrate.migrate(tmp_path / "fawn.db") is None
+    migrate.migrate_database(tmp_path / "fawn.db")
+    assert migrate.migrate_database(tmp_path / "fawn.db") is None
     assert not (tmp_path / "backups").exists()
 
 
 def test_case_89_a_newer_database_is_refused(tmp_path: Path) -> None:
-    migrate.migrate(tmp_path / "fawn.db")
+    migrate.migrate_database(tmp_path / "fawn.db")
     connection = sqlite3.connect(tmp_path / "fawn.db")
     connection.execute("UPDATE alembic_version SET version_num='9999'")
     connection.commit()
     connection.close()
     with pytest.raises(migrate.NewerSchema, match="9999"):
-        migrate.migrate(tmp_path / "fawn.db")
+        migrate.migrate_database(tmp_path / "fawn.db")
 
 
 def test_case_89_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> None:
     """The next version's view: its migrations are ours and one more."""
     path = tmp_path / "fawn.db"
-    migrate.migrate(path)
+    migrate.migrate_database(path)
     versions = tmp_path / "migrations" / "versions"
     versions.mkdir(parents=True)
-    for source in (migrate.VERSIONS.parent / "env.py", *migrate.VERSIONS.glob("[0-9]*.py")):
-        target = versions if source.parent == migrate.VERSIONS else versions.parent
+    for source in (migrate.VERSIONS_DIR.parent / "env.py", *migrate.VERSIONS_DIR.glob("[0-9]*.py")):
+        target = versions if source.parent == migrate.VERSIONS_DIR else versions.parent
         (target / source.name).write_text(source.read_text())
     (versions / "9999_more.py").write_text(
-        f"import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\ndown_revision = '{migrate.HEAD}'\n"
+        "import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\n"
+        f"down_revision = '{migrate.HEAD_REVISION}'\n"
         "def upgrade():\n    op.create_table('more', sa.Column('id', sa.Integer(), primary_key=True))\n"
     )
-    backup = migrate.migrate(path, versions, "9999")
+    backup = migrate.migrate_database(path, versions, "9999")
     assert backup is not None
     assert "more" not in schema(backup)
     assert "more" in schema(path)
-    assert migrate.revision(path) == "9999"
+    assert migrate.schema_revision(path) == "9999"
 
 
 def test_case_89_a_migration_that_is_killed_anywhere_is_done_by_the_next_start(tmp_path: Path) -> None:

@@ -11,31 +11,31 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Attachment, Block, Final, Message, Thread
-from bot.config.schema import Limits
+from bot.config.schema import ServiceLimits
 from bot.outbox import RETRY_LIMIT, Outbox, file_payload, requeue
 from bot.storage import conversations
-from bot.storage.database import Store
-from bot.storage.migrate import migrate
-from bot.storage.runs import take_over
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
+from bot.storage.runs import release_all
 from channels.base import (
-    NO_PAST,
+    NO_CATCH_UP,
+    CatchUpSource,
     Channel,
     ChannelError,
+    ChatGone,
     CommandInfo,
-    Gone,
     Health,
-    OutFile,
-    Past,
-    Posts,
+    OutcomeUnknown,
+    OutgoingFile,
     Readiness,
     Receive,
     Refused,
     Reply,
+    SentMessages,
     TryLater,
-    Unknown,
 )
 from channels.base import (
-    Limits as Allowed,
+    ChannelLimits as Allowed,
 )
 from tests.fakes.server import until
 from tests.support.rigs.telegram import TelegramRig
@@ -47,7 +47,7 @@ class Wall:
     """A channel that writes on a wall. `faults` are raised by the next posts in a chat, `always` by those of a text."""
 
     name = "wall"
-    limits = Allowed(text=1000, upload=1000, download=1000)
+    limits = Allowed(text_limit=1000, upload=1000, download=1000)
     window = 0.1
 
     def __init__(self) -> None:
@@ -56,16 +56,16 @@ class Wall:
         self.always: dict[str, ChannelError] = {}
         self.tried: list[str] = []
 
-    async def listen(self, receive: Receive, past: Past = NO_PAST) -> None:
+    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         await asyncio.Event().wait()
 
     def readiness(self) -> Readiness:
         return Readiness(Health.READY, 0.0)
 
-    def reply(self, thread: Thread, posts: Posts, *, to: str = "", asker: str = "") -> Reply:
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         return Chalk(self, thread, posts)
 
-    async def send_file(self, thread: Thread, file: OutFile, posts: Posts) -> None:
+    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
         await self.write(thread, file.name, posts)
 
     async def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -78,13 +78,13 @@ class Wall:
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         return
 
-    async def write(self, thread: Thread, text: str, posts: Posts) -> None:
+    async def write(self, thread: Thread, text: str, posts: SentMessages) -> None:
         self.tried.append(text)
         faults = self.faults.get(thread.chat)
         fault = faults.pop(0) if faults else self.always.get(text)
         await posts.sending(0)
         if fault:
-            if not isinstance(fault, Unknown):
+            if not isinstance(fault, OutcomeUnknown):
                 await posts.unsent(0)
             raise fault
         self.shown.append((thread.chat, text))
@@ -92,7 +92,7 @@ class Wall:
 
 
 class Chalk:
-    def __init__(self, wall: Wall, thread: Thread, posts: Posts) -> None:
+    def __init__(self, wall: Wall, thread: Thread, posts: SentMessages) -> None:
         self._wall, self._thread, self._posts = wall, thread, posts
 
     def show(self, block: Block) -> None:
@@ -112,44 +112,48 @@ class Hasty(Outbox):
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db") as made:
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as made:
         yield made
 
 
 @asynccontextmanager
-async def serving(store: Store, channel: Channel | None, limits: Limits | None = None) -> AsyncIterator[Outbox]:
-    outbox = Hasty(store, lambda name: channel, limits or Limits())
+async def serving(
+    store: Database, channel: Channel | None, limits: ServiceLimits | None = None
+) -> AsyncIterator[Outbox]:
+    outbox = Hasty(store, lambda name: channel, limits or ServiceLimits())
     async with asyncio.TaskGroup() as group:
         task = group.create_task(outbox.serve(), name="outbox")
         yield outbox
         task.cancel()
 
 
-async def say(store: Store, thread: Thread, text: str, age: float = 0.0) -> None:
+async def say(store: Database, thread: Thread, text: str, age: float = 0.0) -> None:
     await store.run(
-        lambda execute: conversations.say(execute, thread, text, key=f"{thread}{text}", now=time.time() - age)
+        lambda execute: conversations.enqueue_notice(
+            execute, thread, text, key=f"{thread}{text}", now=time.time() - age
+        )
     )
 
 
-async def states(store: Store) -> list[int]:
+async def states(store: Database) -> list[int]:
     rows = await store.run(lambda execute: execute("SELECT state FROM outbox ORDER BY id", {}))
     return [row["state"] for row in rows]
 
 
-async def test_in_order_within_a_chat_and_once(store: Store) -> None:
+async def test_in_order_within_a_chat_and_once(store: Database) -> None:
     wall = Wall()
     for number in range(5):
         await say(store, HERE, str(number))
         await say(store, HERE, str(number))  # the same key says it once
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert wall.shown == [("here", str(number)) for number in range(5)]
     assert await states(store) == [2] * 5
 
 
-async def test_case_61_one_chat_that_waits_holds_nobody_else(store: Store) -> None:
+async def test_case_61_one_chat_that_waits_holds_nobody_else(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [TryLater("flood", 60)]
     await say(store, HERE, "later")
@@ -160,58 +164,58 @@ async def test_case_61_one_chat_that_waits_holds_nobody_else(store: Store) -> No
     assert wall.shown == [("there", "now")]
 
 
-async def test_case_62_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store: Store) -> None:
+async def test_case_62_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [Refused("no")]
     await say(store, HERE, "refused")
     await say(store, HERE, "next")
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert wall.shown == [("here", "next")]
     assert await states(store) == [3, 2]
     assert len(wall.tried) == 2
 
 
-async def test_case_84_a_chat_that_is_gone_is_left_alone(store: Store) -> None:
+async def test_case_84_a_chat_that_is_gone_is_left_alone(store: Database) -> None:
     wall = Wall()
-    wall.faults["here"] = [Gone("blocked")]
+    wall.faults["here"] = [ChatGone("blocked")]
     await say(store, HERE, "nobody reads this")
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert (wall.shown, len(wall.tried), await states(store)) == ([], 1, [4])
 
 
-async def test_case_63_an_unknown_outcome_is_tried_again_knowing_it(store: Store) -> None:
+async def test_case_63_an_unknown_outcome_is_tried_again_knowing_it(store: Database) -> None:
     wall = Wall()
-    wall.faults["here"] = [Unknown("cut")]
+    wall.faults["here"] = [OutcomeUnknown("cut")]
     await say(store, HERE, "hello")
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert wall.shown == [("here", "again: hello")]
 
 
-async def test_a_late_reply_says_that_it_is_late(store: Store) -> None:
+async def test_a_late_reply_says_that_it_is_late(store: Database) -> None:
     wall = Wall()
     await say(store, HERE, "old news", age=15 * 3600)
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert "15 hours" in wall.shown[0][1]
     assert wall.shown[0][1].endswith("old news")
 
 
-async def test_a_channel_that_is_away_loses_nothing(store: Store) -> None:
+async def test_a_channel_that_is_away_loses_nothing(store: Database) -> None:
     await say(store, HERE, "kept")
     async with serving(store, None):
         await asyncio.sleep(0.1)
     assert await states(store) == [1]  # claimed; the next process takes it over
     wall = Wall()
-    await store.run(take_over)
+    await store.run(release_all)
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert wall.shown == [("here", "kept")]
 
 
-async def write(store: Store, kind: str, thread: str, payload: bytes) -> None:
+async def write(store: Database, kind: str, thread: str, payload: bytes) -> None:
     sql = "INSERT INTO outbox(key, kind, thread, payload, created) VALUES (:key, :kind, :thread, :payload, :now)"
     values = {"key": f"{thread}{payload!r}", "kind": kind, "thread": thread, "payload": payload, "now": time.time()}
     await store.run(lambda execute: execute(sql, values))
@@ -219,38 +223,38 @@ async def write(store: Store, kind: str, thread: str, payload: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["say", "reply", "file", "ping"])
 @pytest.mark.parametrize("payload", [b"", b"{}", b"[]", b"\xff"])
-async def test_a_damaged_row_is_a_dead_letter_and_the_lane_goes_on(store: Store, kind: str, payload: bytes) -> None:
+async def test_a_damaged_row_is_a_dead_letter_and_the_lane_goes_on(store: Database, kind: str, payload: bytes) -> None:
     wall = Wall()
     await write(store, kind, str(HERE), payload)
     await say(store, HERE, "next")
     await say(store, THERE, "elsewhere")
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert {("here", "next"), ("there", "elsewhere")} <= set(wall.shown)
     assert (await states(store))[:3] == [3, 2, 2]
 
 
-async def test_a_row_without_an_address_blocks_no_other(store: Store) -> None:
+async def test_a_row_without_an_address_blocks_no_other(store: Database) -> None:
     wall = Wall()
     await write(store, "say", "nowhere", b"{}")
     await say(store, HERE, "next")
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert wall.shown == [("here", "next")]
     assert await states(store) == [3, 2]
 
 
-async def test_a_copy_that_cannot_be_removed_ends_nothing(store: Store, tmp_path: Path) -> None:
+async def test_a_copy_that_cannot_be_removed_ends_nothing(store: Database, tmp_path: Path) -> None:
     wall = Wall()
-    await write(store, "file", str(HERE), file_payload(OutFile(tmp_path, "report.txt", 1, "")))  # a folder
+    await write(store, "file", str(HERE), file_payload(OutgoingFile(tmp_path, "report.txt", 1, "")))  # a folder
     await say(store, HERE, "next")
     async with serving(store, wall) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert wall.shown == [("here", "report.txt"), ("here", "next")]
     assert await states(store) == [2, 2]
 
 
-async def test_a_row_that_always_fails_is_overtaken_and_still_tried(store: Store) -> None:
+async def test_a_row_that_always_fails_is_overtaken_and_still_tried(store: Database) -> None:
     wall = Wall()
     wall.always["never"] = TryLater("the server answered 502", 0.1)
     for text in ("never", "one", "two"):
@@ -261,11 +265,11 @@ async def test_a_row_that_always_fails_is_overtaken_and_still_tried(store: Store
         outbox.wake()
         await until(lambda: len(wall.shown) == 3, what="a row that came later")
         del wall.always["never"]
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert [text for _, text in wall.shown] == ["one", "two", "three", "never"]
 
 
-async def test_after_an_outage_answers_come_in_their_order(store: Store) -> None:
+async def test_after_an_outage_answers_come_in_their_order(store: Database) -> None:
     wall = Wall()
     texts = ("first", "second", "third")
     for text in texts:
@@ -274,11 +278,11 @@ async def test_after_an_outage_answers_come_in_their_order(store: Store) -> None
     async with serving(store, wall) as outbox:
         await until(lambda: wall.tried[-1:] == ["third"], what="a try of all of them")
         wall.always.clear()
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert [text for _, text in wall.shown] == [*texts]
 
 
-async def test_a_row_is_given_up_after_so_many_tries_and_a_day(store: Store) -> None:
+async def test_a_row_is_given_up_after_so_many_tries_and_a_day(store: Database) -> None:
     wall = Wall()
     for age, attempts in ((2 * 86400.0, RETRY_LIMIT - 2), (2 * 86400.0, 0), (0.0, RETRY_LIMIT)):
         await say(store, Thread("wall", "1", f"{age} {attempts}"), "hello", age)
@@ -298,7 +302,7 @@ def _late(text: str, hours: int) -> str:
     return f"_(I could not deliver this for {hours} hours.)_\n\n{text}"
 
 
-async def test_a_channel_that_is_away_uses_up_no_try(store: Store) -> None:
+async def test_a_channel_that_is_away_uses_up_no_try(store: Database) -> None:
     await say(store, HERE, "kept")
     async with serving(store, None):
         await asyncio.sleep(0.1)
@@ -315,16 +319,16 @@ async def rig(tmp_path: Path) -> AsyncIterator[TelegramRig]:
         yield made
 
 
-async def enqueued(store: Store, thread: Thread, kind: str, payload: bytes) -> None:
+async def enqueued(store: Database, thread: Thread, kind: str, payload: bytes) -> None:
     await write(store, kind, str(thread), payload)
     await store.run(lambda execute: execute("UPDATE outbox SET run=7", {}))
 
 
-async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Store, rig: TelegramRig) -> None:
+async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Database, rig: TelegramRig) -> None:
     await enqueued(store, rig.thread(), "reply", Final("The answer.").dump())
     rig.wire.fault("error", "post", code=504, after=True, times=2)
     async with serving(store, rig.channel) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
         assert await states(store) == [3, 2]
         first, second, notice = rig.visible()
         assert first == "The answer."
@@ -334,21 +338,21 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: St
         assert "2 times" in row["error"]
         assert await store.run(lambda execute: requeue(execute, 1))
         outbox.wake()
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert rig.visible()[3:] == [second]  # once more, because somebody asked for it
     assert await states(store) == [2, 2]
 
 
-async def test_so_is_a_file_and_a_restart_forgets_no_post(store: Store, rig: TelegramRig, tmp_path: Path) -> None:
+async def test_so_is_a_file_and_a_restart_forgets_no_post(store: Database, rig: TelegramRig, tmp_path: Path) -> None:
     (tmp_path / "copy").write_bytes(b"a,b\n")
-    file = OutFile(tmp_path / "copy", "a.csv", 4, "Here")
+    file = OutgoingFile(tmp_path / "copy", "a.csv", 4, "Here")
     await enqueued(store, rig.thread(), "file", file_payload(file))
     rig.wire.fault("error", "upload", code=504, after=True, times=-1)
     async with serving(store, rig.channel):
         await until(lambda: len(rig.visible()) == 1, what="the first")
-    await store.run(take_over)
+    await store.run(release_all)
     async with serving(store, rig.channel) as outbox:
-        await outbox.idle()
+        await outbox.wait_until_idle()
     assert await states(store) == [3, 2]
     assert [("a.csv" in text) for text in rig.visible()] == [True, True, True]
     assert "no confirmation" in rig.visible()[2]

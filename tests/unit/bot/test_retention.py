@@ -11,34 +11,34 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Author, Message, Thread
-from bot.access import Doors
-from bot.config.schema import Access, Limits
+from bot.access import AccessPolicy
+from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.retention import Retention
 from bot.storage import conversations, runs
-from bot.storage.database import Execute, Store
-from bot.storage.migrate import migrate
-from bot.storage.runs import Ending
-from bot.turn_runner import folder
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+from bot.storage.runs import RunEnding
+from bot.turn_runner import conversation_folder
 from sandbox.disk.folders import PlainFolders
 from tests.support.idle_listener import Idle
 
 
 async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> None:
-    migrate(tmp_path / "fawn.db")
+    migrate_database(tmp_path / "fawn.db")
     forgotten: list[str] = []
 
     async def forget(conversation: str) -> None:
         forgotten.append(conversation)
 
-    async with Store(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Idle())
+    async with Database(tmp_path / "fawn.db") as store:
+        inbox = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Idle())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
-        (job,) = await store.run(lambda execute: runs.claim(execute, "me", time.time(), 10.0, 5))
-        await store.run(lambda execute: runs.finish(execute, job, Ending("done"), time.time()))
+        (job,) = await store.run(lambda execute: runs.claim_conversations(execute, "me", time.time(), 10.0, 5))
+        await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("done"), time.time()))
         await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
-        place = folder(tmp_path, job.conversation)
+        place = conversation_folder(tmp_path, job.conversation)
         (place / "workspace").mkdir(parents=True)
         orphan, needed = tmp_path / "spool" / str(job.run), tmp_path / "spool" / "77"
         for copies in (orphan, needed):
@@ -61,23 +61,23 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         assert [row["key"] for row in rows] == ["k2"]
         # The address begins anew, under a name that was never used.
         await inbox.receive([Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True)])
-        jobs = await store.run(lambda execute: runs.claim(execute, "me", time.time(), 10.0, 5))
+        jobs = await store.run(lambda execute: runs.claim_conversations(execute, "me", time.time(), 10.0, 5))
         assert job.conversation not in [other.conversation for other in jobs]
         assert len(jobs) == 2
 
 
 async def test_a_conversation_that_cannot_be_forgotten_keeps_no_other(tmp_path: Path) -> None:
-    migrate(tmp_path / "fawn.db")
+    migrate_database(tmp_path / "fawn.db")
 
     async def forget(conversation: str) -> None:
         if "stuck" in conversation:
             raise ValueError("a fault of ours")
 
-    async with Store(tmp_path / "fawn.db") as store:
+    async with Database(tmp_path / "fawn.db") as store:
         chats = [f"stuck{number}" for number in range(25)] + ["free"]
         for number, chat in enumerate(chats):
             thread = Thread("telegram", "1", chat)
-            await store.run(lambda execute: conversations.begin(execute, thread, number))  # noqa: B023 — awaited here
+            await store.run(lambda execute: conversations.begin_conversation(execute, thread, number))  # noqa: B023 — awaited here
         await Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget).round(time.time())
         rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
         assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}
@@ -89,18 +89,18 @@ def _put(key: str, execute: Execute) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
 async def test_what_cannot_be_deleted_stays_known_and_holds_up_nobody(tmp_path: Path) -> None:
-    migrate(tmp_path / "fawn.db")
+    migrate_database(tmp_path / "fawn.db")
     keys = [f"conversation {number:02}" for number in range(50)]
 
     async def forget(conversation: str) -> None:
         if conversation == keys[1]:
             raise RuntimeError("a fault of this conversation's memory")
 
-    async with Store(tmp_path / "fawn.db") as store:
+    async with Database(tmp_path / "fawn.db") as store:
         for key in keys:
             await store.run(partial(_put, key))
-            folder(tmp_path, key).mkdir(parents=True)
-        stuck = [folder(tmp_path, key) / "file" for key in keys[2:30]]
+            conversation_folder(tmp_path, key).mkdir(parents=True)
+        stuck = [conversation_folder(tmp_path, key) / "file" for key in keys[2:30]]
         for file in stuck:
             file.touch()
         subprocess.run(["chattr", "+i", *stuck], check=True)
@@ -114,4 +114,4 @@ async def test_what_cannot_be_deleted_stays_known_and_holds_up_nobody(tmp_path: 
         await retention.round(time.time())
         rows = await store.run(lambda execute: execute("SELECT key FROM conversations", {}))
         assert [kept["key"] for kept in rows] == keys[1:2]
-        assert [path.name for path in (tmp_path / "threads").iterdir()] == [folder(tmp_path, keys[1]).name]
+        assert [path.name for path in (tmp_path / "threads").iterdir()] == [conversation_folder(tmp_path, keys[1]).name]

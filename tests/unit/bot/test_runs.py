@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Ask, Author, Final, Kind, Message, Thread
-from bot.access import Doors
-from bot.config.schema import Access, Limits
+from bot.access import AccessPolicy
+from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox, longest_wait
 from bot.storage import conversations, runs
-from bot.storage.database import Execute, Store
-from bot.storage.migrate import migrate
-from bot.storage.runs import Ending, Job, LostLease
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+from bot.storage.runs import ClaimedRun, LeaseLost, RunEnding
 from channels.base import Receipt
 from tests.support.idle_listener import Idle
 
 THREAD = Thread("telegram", "1", "42")
 JANE = Author("42", "Jane")
-DONE = Ending("done")
-LONGEST = longest_wait(Limits())
+DONE = RunEnding("done")
+LONGEST = longest_wait(ServiceLimits())
 
 
 def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object) -> Message:
@@ -32,22 +32,22 @@ def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object)
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db") as made:
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as made:
         yield made
 
 
 @pytest.fixture
-def inbox(store: Store) -> Inbox:
-    return Inbox(store, Doors({"telegram": Access(open=True)}), Limits(), Idle())
+def inbox(store: Database) -> Inbox:
+    return Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Idle())
 
 
-async def claim(store: Store, owner: str = "me", free: int = 10, later: float = 0.0) -> list[Job]:
-    return await store.run(lambda execute: runs.claim(execute, owner, time.time() + later, LONGEST, free))
+async def claim(store: Database, owner: str = "me", free: int = 10, later: float = 0.0) -> list[ClaimedRun]:
+    return await store.run(lambda execute: runs.claim_conversations(execute, owner, time.time() + later, LONGEST, free))
 
 
-async def test_a_conversation_has_one_worker(store: Store, inbox: Inbox) -> None:
+async def test_a_conversation_has_one_worker(store: Database, inbox: Inbox) -> None:
     assert await inbox.receive([message("one")]) == [Receipt.ACCEPTED]
     first = await claim(store)
     await inbox.receive([message("two", 2)])
@@ -55,7 +55,7 @@ async def test_a_conversation_has_one_worker(store: Store, inbox: Inbox) -> None
     assert await claim(store, "other") == []
 
 
-async def test_the_oldest_goes_first_and_the_limit_holds(store: Store, inbox: Inbox) -> None:
+async def test_the_oldest_goes_first_and_the_limit_holds(store: Database, inbox: Inbox) -> None:
     for number in range(5):
         await inbox.receive([message(f"m{number}", number, Thread("telegram", "1", str(number)))])
     jobs = await claim(store, free=3)
@@ -63,21 +63,21 @@ async def test_the_oldest_goes_first_and_the_limit_holds(store: Store, inbox: In
     assert [job.messages[0].text for job in await claim(store)] == ["m3", "m4"]
 
 
-async def test_a_lost_lease_records_nothing(store: Store, inbox: Inbox) -> None:
+async def test_a_lost_lease_records_nothing(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     (mine,) = await claim(store)
-    await store.run(runs.take_over)
+    await store.run(runs.release_all)
     (theirs,) = await claim(store, "other")
     assert theirs.run == mine.run
     assert theirs.attempt == 2
-    with pytest.raises(LostLease):
-        await store.run(lambda execute: runs.finish(execute, mine, DONE, time.time()))
-    await store.run(lambda execute: runs.finish(execute, theirs, DONE, time.time()))
+    with pytest.raises(LeaseLost):
+        await store.run(lambda execute: runs.finish_run(execute, mine, DONE, time.time()))
+    await store.run(lambda execute: runs.finish_run(execute, theirs, DONE, time.time()))
     assert await claim(store) == []
 
 
 @pytest.mark.parametrize("step", [40.0, 1e6, -600.0])
-async def test_a_clock_step_gives_a_running_conversation_to_nobody(store: Store, inbox: Inbox, step: float) -> None:
+async def test_a_clock_step_gives_a_running_conversation_to_nobody(store: Database, inbox: Inbox, step: float) -> None:
     """The machine slept, or its clock was set: the turn that works there still does."""
     await inbox.receive([message("one")])
     await claim(store)
@@ -86,27 +86,27 @@ async def test_a_clock_step_gives_a_running_conversation_to_nobody(store: Store,
     assert await claim(store, "other", later=step) == []
 
 
-async def test_a_clock_set_back_keeps_nobody_waiting(store: Store, inbox: Inbox) -> None:
+async def test_a_clock_set_back_keeps_nobody_waiting(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("two", 2)])
     (job,) = await claim(store, later=-600.0)
     assert [made.text for made in job.messages] == ["one", "two"]
     await inbox.receive([message("three", 3, long=True)])
-    steered, _ = await store.run(lambda execute: runs.more(execute, job, time.time() - 600.0, LONGEST))
+    steered, _ = await store.run(lambda execute: runs.take_steering(execute, job, time.time() - 600.0, LONGEST))
     assert [made.text for made in steered] == ["three"]
 
 
-async def test_a_clean_stop_is_no_attempt(store: Store, inbox: Inbox) -> None:
+async def test_a_clean_stop_is_no_attempt(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     for _ in range(3):
         (job,) = await claim(store)
         assert job.attempt == 1
-        await store.run(lambda execute, job=job: runs.park(execute, job))  # type: ignore[misc]  # bound now
+        await store.run(lambda execute, job=job: runs.suspend_run(execute, job))  # type: ignore[misc]  # bound now
     (job,) = await claim(store)
     assert job.resumed
     assert not job.fresh
 
 
-async def test_pieces_wait_for_each_other_and_are_one_message(store: Store, inbox: Inbox) -> None:
+async def test_pieces_wait_for_each_other_and_are_one_message(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("caption", 1, group="g")])
     await inbox.receive([message("", 2, group="g", addressed=False)])
     await inbox.receive([message("after it", 3)])
@@ -115,7 +115,7 @@ async def test_pieces_wait_for_each_other_and_are_one_message(store: Store, inbo
     assert [made.text for made in job.messages] == ["caption", "after it"]
 
 
-async def test_case_80_edits_and_deletions_count_until_a_turn_began(store: Store, inbox: Inbox) -> None:
+async def test_case_80_edits_and_deletions_count_until_a_turn_began(store: Database, inbox: Inbox) -> None:
     first, second = message("old", 1), message("unwanted", 2)
     await inbox.receive([first, second])
     await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
@@ -127,7 +127,7 @@ async def test_case_80_edits_and_deletions_count_until_a_turn_began(store: Store
     assert Message.load(rows[0]["payload"]).text == "new"
 
 
-async def test_case_80_also_of_one_who_waits_for_a_place(store: Store, inbox: Inbox) -> None:
+async def test_case_80_also_of_one_who_waits_for_a_place(store: Database, inbox: Inbox) -> None:
     """They were told that they are in line; that is no turn yet."""
     first, second = message("old", 1), message("unwanted", 2, Thread("telegram", "1", "43"))
     await inbox.receive([first, second])
@@ -135,7 +135,7 @@ async def test_case_80_also_of_one_who_waits_for_a_place(store: Store, inbox: In
     def wait_in_line(execute: Execute) -> None:
         for row in execute("SELECT * FROM conversations", {}):
             taken = execute("SELECT * FROM inbox WHERE conversation=:key", {"key": row["key"]})
-            runs.start(execute, row, taken, "queued", time.time())
+            runs.start_run(execute, row, taken, "queued", time.time())
 
     await store.run(wait_in_line)
     await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
@@ -146,36 +146,36 @@ async def test_case_80_also_of_one_who_waits_for_a_place(store: Store, inbox: In
     assert withdrawn.stop_by
 
 
-async def test_case_07_two_workspaces_with_equal_ids_are_two_conversations(store: Store, inbox: Inbox) -> None:
+async def test_case_07_two_workspaces_with_equal_ids_are_two_conversations(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("a", 1, Thread("telegram", "1", "5")), message("b", 1, Thread("telegram", "2", "5"))])
     assert len(await claim(store)) == 2
 
 
-async def test_a_question_is_answered_by_one_click(store: Store, inbox: Inbox) -> None:
+async def test_a_question_is_answered_by_one_click(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)
-    ending = Ending("waiting", (Ask("ask-1", "Which colour?", ("red", "blue")),))
-    await store.run(lambda execute: runs.finish(execute, job, ending, time.time()))
+    ending = RunEnding("waiting", (Ask("ask-1", "Which colour?", ("red", "blue")),))
+    await store.run(lambda execute: runs.finish_run(execute, job, ending, time.time()))
     clicks = [message(text, id, kind=Kind.CLICK, target="ask-1") for text, id in (("red", 2), ("blue", 3), ("red", 2))]
     elsewhere = message("red", 4, kind=Kind.CLICK, target="ask-2")
     receipts = [(await inbox.receive([click]))[0] for click in [elsewhere, *clicks]]
     assert receipts == [Receipt.DUPLICATE, Receipt.ACCEPTED, Receipt.DUPLICATE, Receipt.DUPLICATE]
     (answered,) = await claim(store)
     assert [(each.id, each.text) for each in answered.answers] == [("ask-1", "red")]
-    await store.run(lambda execute: runs.finish(execute, answered, DONE, time.time()))
+    await store.run(lambda execute: runs.finish_run(execute, answered, DONE, time.time()))
     assert await inbox.receive([message("blue", 5, kind=Kind.CLICK, target="ask-1")]) == [Receipt.DUPLICATE]
 
 
-async def damage(store: Store, sql: str) -> None:
+async def damage(store: Database, sql: str) -> None:
     await store.run(lambda execute: execute(sql, {}))
 
 
-async def notices(store: Store) -> list[str]:
+async def notices(store: Database) -> list[str]:
     rows = await store.run(lambda execute: execute("SELECT payload FROM outbox WHERE kind='say' ORDER BY id", {}))
     return [Final.load(row["payload"]).text for row in rows]
 
 
-async def test_a_message_of_a_newer_version_is_read(store: Store, inbox: Inbox) -> None:
+async def test_a_message_of_a_newer_version_is_read(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     sql = "UPDATE inbox SET payload=json_set(payload, '$.mood', 'good', '$.author.age', 7, '$.thread.planet', 'x')"
     await damage(store, sql)
@@ -184,7 +184,9 @@ async def test_a_message_of_a_newer_version_is_read(store: Store, inbox: Inbox) 
 
 
 @pytest.mark.parametrize("payload", ["", "no JSON", "[]", "{}", '{"thread": null}'])
-async def test_a_damaged_message_is_a_dead_letter_and_blocks_nobody(store: Store, inbox: Inbox, payload: str) -> None:
+async def test_a_damaged_message_is_a_dead_letter_and_blocks_nobody(
+    store: Database, inbox: Inbox, payload: str
+) -> None:
     elsewhere = message("elsewhere", 1, Thread("telegram", "1", "43"))
     await inbox.receive([message("one"), message("two", 2), message("three", 3), elsewhere])
     await damage(store, f"UPDATE inbox SET payload='{payload}' WHERE id IN (1, 2)")  # noqa: S608 — constants
@@ -195,7 +197,7 @@ async def test_a_damaged_message_is_a_dead_letter_and_blocks_nobody(store: Store
     assert [row["state"] for row in rows] == [3, 3, 0, 0]
 
 
-async def test_a_conversation_with_nothing_but_a_damaged_message_is_let_go(store: Store, inbox: Inbox) -> None:
+async def test_a_conversation_with_nothing_but_a_damaged_message_is_let_go(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
     assert await claim(store) == []
@@ -215,7 +217,7 @@ async def test_a_conversation_with_nothing_but_a_damaged_message_is_let_go(store
         "UPDATE inbox SET payload=json_set(payload, '$.author.id', NULL) WHERE id=1",
     ],
 )
-async def test_a_conversation_that_cannot_be_read_blocks_no_other(store: Store, inbox: Inbox, sql: str) -> None:
+async def test_a_conversation_that_cannot_be_read_blocks_no_other(store: Database, inbox: Inbox, sql: str) -> None:
     await inbox.receive([message("one", kind=Kind.CHAT), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await damage(store, sql)
     jobs = await claim(store)
@@ -223,7 +225,7 @@ async def test_a_conversation_that_cannot_be_read_blocks_no_other(store: Store, 
     assert await claim(store) == []
 
 
-async def test_a_damaged_question_is_forgotten(store: Store, inbox: Inbox) -> None:
+async def test_a_damaged_question_is_forgotten(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("yes")])
     await damage(store, "UPDATE inbox SET kind='click'")
     await damage(store, "UPDATE conversations SET state='waiting', asks='[{}]'")
@@ -234,41 +236,41 @@ async def test_a_damaged_question_is_forgotten(store: Store, inbox: Inbox) -> No
     assert [made.text for made in job.messages] == ["on we go"]
 
 
-async def test_a_damaged_run_blocks_no_other(store: Store, inbox: Inbox) -> None:
+async def test_a_damaged_run_blocks_no_other(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await claim(store)
-    await store.run(runs.take_over)
+    await store.run(runs.release_all)
     await store.run(lambda execute: execute("DELETE FROM runs WHERE id=2", {}))
     await store.run(lambda execute: execute("UPDATE inbox SET run=NULL WHERE id=2", {}))
     await damage(store, "UPDATE runs SET attempt='x' WHERE id=1")
     assert "elsewhere" in [made.text for job in await claim(store) for made in job.messages]
 
 
-async def test_a_run_whose_message_is_damaged_later_still_has_an_end(store: Store, inbox: Inbox) -> None:
+async def test_a_run_whose_message_is_damaged_later_still_has_an_end(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     await claim(store)
-    await store.run(runs.take_over)
+    await store.run(runs.release_all)
     await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
     (job,) = await claim(store)
     assert job.messages == ()
-    await store.run(lambda execute: runs.finish(execute, job, Ending("failed"), time.time()))
+    await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("failed"), time.time()))
     assert await claim(store) == []
 
 
-async def test_a_damaged_steering_message_is_left_out(store: Store, inbox: Inbox) -> None:
+async def test_a_damaged_steering_message_is_left_out(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     (job,) = await claim(store)
     await inbox.receive([message("two", 2), message("three", 3)])
     await damage(store, "UPDATE inbox SET payload='' WHERE id=2")
-    steered, _ = await store.run(lambda execute: runs.more(execute, job, time.time(), LONGEST))
+    steered, _ = await store.run(lambda execute: runs.take_steering(execute, job, time.time(), LONGEST))
     assert [made.text for made in steered] == ["three"]
 
 
-async def line_up(store: Store, later: float) -> list[Job]:
+async def line_up(store: Database, later: float) -> list[ClaimedRun]:
     return await store.run(lambda execute: runs.wait_in_line(execute, time.time() + later, LONGEST, 1.5))
 
 
-async def test_cases_85_and_87_a_paste_and_an_album_in_line_are_one_run_each(store: Store, inbox: Inbox) -> None:
+async def test_cases_85_and_87_a_paste_and_an_album_in_line_are_one_run_each(store: Database, inbox: Inbox) -> None:
     there = Thread("telegram", "1", "43")
     await inbox.receive([message("part 1", 1, long=True), message("part 2", 2, long=True), message("part 3", 3)])
     await inbox.receive([message("caption", n, there, group="g", addressed=n == 4) for n in (4, 5, 6)])
@@ -283,7 +285,7 @@ async def test_cases_85_and_87_a_paste_and_an_album_in_line_are_one_run_each(sto
     assert jobs[0].resumed
 
 
-async def test_one_who_cannot_be_read_in_line_blocks_no_other(store: Store, inbox: Inbox) -> None:
+async def test_one_who_cannot_be_read_in_line_blocks_no_other(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await damage(store, "UPDATE conversations SET thread='nowhere' WHERE thread LIKE '%/42/'")
     (job,) = await line_up(store, 3.0)
@@ -294,54 +296,54 @@ COLOUR, SIZE = Ask("ask-1", "Which colour?", ("red", "blue")), Ask("ask-2", "Whi
 RUN = Ask("ask-3", "Run it?", ("Approve", "Deny"), free_text=False)
 
 
-async def asked(store: Store, inbox: Inbox, *asks: Ask) -> None:
+async def asked(store: Database, inbox: Inbox, *asks: Ask) -> None:
     """A conversation that waits for the answers to these."""
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)
-    await store.run(lambda execute: runs.finish(execute, job, Ending("waiting", asks), time.time()))
+    await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("waiting", asks), time.time()))
 
 
-def given(job: Job) -> list[tuple[str, str]]:
+def given(job: ClaimedRun) -> list[tuple[str, str]]:
     return [(answer.id, answer.text) for answer in job.answers]
 
 
-async def test_what_was_written_with_an_answer_is_read_while_it_works(store: Store, inbox: Inbox) -> None:
+async def test_what_was_written_with_an_answer_is_read_while_it_works(store: Database, inbox: Inbox) -> None:
     """The bot was away: "this one:" and a long paste in two pieces wait together."""
     await asked(store, inbox, COLOUR)
     await inbox.receive([message("this one:", 2), message("x" * 4096, 3, long=True), message("end", 4)])
     (job,) = await claim(store, later=2)
     assert given(job) == [("ask-1", "this one:")]
     assert job.resumed  # it has mail
-    messages, waiting = await store.run(lambda execute: runs.more(execute, job, time.time() + 2, LONGEST))
+    messages, waiting = await store.run(lambda execute: runs.take_steering(execute, job, time.time() + 2, LONGEST))
     assert [made.text for made in messages] == ["x" * 4096 + "end"]
     assert not waiting
-    await store.run(lambda execute: runs.finish(execute, job, DONE, time.time()))
+    await store.run(lambda execute: runs.finish_run(execute, job, DONE, time.time()))
     assert await claim(store) == []
 
 
-async def test_all_questions_that_are_answered_are_answered_at_once(store: Store, inbox: Inbox) -> None:
+async def test_all_questions_that_are_answered_are_answered_at_once(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, COLOUR, SIZE)
     await inbox.receive([message("L", 2, kind=Kind.CLICK, target="ask-2"), message("green", 3)])
     (job,) = await claim(store)
     assert given(job) == [("ask-2", "L"), ("ask-1", "green")]
-    await store.run(lambda execute: runs.park(execute, job))
+    await store.run(lambda execute: runs.suspend_run(execute, job))
     (again,) = await claim(store)
     assert given(again) == given(job)
 
 
-async def test_a_click_is_kept_while_the_answer_to_another_question_is_worked_on(store: Store, inbox: Inbox) -> None:
+async def test_a_click_is_kept_while_the_answer_to_another_question_is_worked_on(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, COLOUR, SIZE)
     await inbox.receive([message("red", 2, kind=Kind.CLICK, target="ask-1")])
     (job,) = await claim(store)
     clicks = [message("L", 3, kind=Kind.CLICK, target="ask-2"), message("blue", 4, kind=Kind.CLICK, target="ask-1")]
     again = message("S", 5, kind=Kind.CLICK, target="ask-2")
     assert await inbox.receive([*clicks, again]) == [Receipt.ACCEPTED, Receipt.DUPLICATE, Receipt.DUPLICATE]
-    assert await store.run(lambda execute: runs.finish(execute, job, Ending("waiting", (SIZE,)), time.time()))
+    assert await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("waiting", (SIZE,)), time.time()))
     (next_job,) = await claim(store)
     assert given(next_job) == [("ask-2", "L")]
 
 
-async def test_a_question_without_free_text_says_so_and_stays_open(store: Store, inbox: Inbox) -> None:
+async def test_a_question_without_free_text_says_so_and_stays_open(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, RUN)
     await inbox.receive([message("what would it do?", 2)])
     assert await claim(store) == []

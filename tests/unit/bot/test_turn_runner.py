@@ -15,18 +15,18 @@ from urllib.parse import quote
 import pytest
 
 from agent.conversation import Author, Final, Message, Thread
-from agent.factory import Plan, build_agent
-from bot.access import Doors
-from bot.config.schema import Access, Limits
+from agent.factory import AgentSettings, build_agent
+from bot.access import AccessPolicy
+from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.outbox import Outbox
-from bot.scheduler import Threads
+from bot.scheduler import Scheduler
 from bot.storage import runs
-from bot.storage.database import Store
-from bot.storage.migrate import migrate
-from bot.turn_runner import FAULT, Turns, folder
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
+from bot.turn_runner import FAULT, TurnRunner, conversation_folder
 from sandbox.base import Sandbox
-from sandbox.disk.files_only import Folders
+from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import PlainFolders
 from tests.fakes.server import until
 from tests.support.idle_listener import Idle
@@ -34,7 +34,7 @@ from tests.support.idle_listener import Idle
 HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
 
 
-class Lingering(Folders):
+class Lingering(FilesOnlyProvider):
     """A sandbox that takes its time to be let go: so long its turn has not ended."""
 
     def __init__(self, skills: Path) -> None:
@@ -54,14 +54,14 @@ class Lingering(Folders):
 class House:
     """A store, its turns and an inbox; `at_once` stops every turn before its first step. Nobody delivers anything."""
 
-    def __init__(self, store: Store, folder: Path, provider: Lingering, limits: Limits) -> None:
+    def __init__(self, store: Database, folder: Path, provider: Lingering, limits: ServiceLimits) -> None:
         self.store = store
         self.folder = folder
         self.provider = provider
         self.limits = limits
         self.at_once = False
-        self.inbox = Inbox(store, Doors({"wall": Access(open=True)}), limits, self)
-        self.threads: Threads
+        self.inbox = Inbox(store, AccessPolicy({"wall": AccessConfig(open=True)}), limits, self)
+        self.threads: Scheduler
 
     def woken(self, arrived: Arrived) -> None:
         self.threads.arrived(arrived.accepted)
@@ -70,17 +70,17 @@ class House:
         """Asked when a turn is about to begin: what is put off here comes before its first step."""
         if self.at_once:
             self.at_once = False
-            asyncio.get_running_loop().call_soon(self.threads.stop, 1, "42")
+            asyncio.get_running_loop().call_soon(self.threads.stop_run, 1, "42")
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Work while the context is open."""
         folders = PlainFolders(self.folder / "threads", 16)
-        async with Store(self.folder / "checkpoints.db") as checkpoints:
-            agent = await build_agent((), Plan(), checkpoints, commands=False)
+        async with Database(self.folder / "checkpoints.db") as checkpoints:
+            agent = await build_agent((), AgentSettings(), checkpoints, commands=False)
             outbox = Outbox(self.store, self.channel, self.limits)
             parts = (self.store, agent, self.provider, folders, outbox, self.channel, self.folder, self.limits)
-            self.threads = Threads(self.store, Turns(*parts), self.limits)
+            self.threads = Scheduler(self.store, TurnRunner(*parts), self.limits)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve())]
             try:
                 yield
@@ -101,7 +101,7 @@ class House:
 
     async def idle(self) -> None:
         async with asyncio.timeout(10):
-            await self.threads.idle()
+            await self.threads.wait_until_idle()
 
     async def refuse(self, table: str, when: str = "1", event: str = "INSERT") -> None:
         """The database takes no such rows: as a fault of ours in the statement that writes them."""
@@ -110,15 +110,15 @@ class House:
 
 
 @pytest.fixture
-def limits() -> Limits:
-    return Limits()
+def limits() -> ServiceLimits:
+    return ServiceLimits()
 
 
 @pytest.fixture
-async def closed_house(tmp_path: Path, limits: Limits) -> AsyncIterator[House]:
+async def closed_house(tmp_path: Path, limits: ServiceLimits) -> AsyncIterator[House]:
     """Nobody works yet."""
-    migrate(tmp_path / "fawn.db")
-    async with Store(tmp_path / "fawn.db", patience=0.1) as store:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db", patience=0.1) as store:
         yield House(store, tmp_path, Lingering(tmp_path / "skills"), limits)
 
 
@@ -132,7 +132,7 @@ async def test_a_turn_that_is_stopped_before_its_first_step_has_an_end(house: Ho
     house.at_once = True
     await house.inbox.receive([HELLO])
     async with asyncio.timeout(5):
-        await house.threads.idle()
+        await house.threads.wait_until_idle()
     assert await house.states() == ["stopped"]
 
 
@@ -141,18 +141,18 @@ async def test_a_stop_does_not_interrupt_the_recording_of_an_end(house: House, t
     meanwhile."""
     holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None, check_same_thread=False)
     await house.inbox.receive([HELLO])
-    await until(lambda: house.threads.live, 10, "the turn")
-    (live,) = house.threads.live
+    await until(lambda: house.threads.running_turns, 10, "the turn")
+    (live,) = house.threads.running_turns
     holder.execute("BEGIN IMMEDIATE")
     await until(lambda: live.working, 10, "the work")
     await until(lambda: not live.working, 10, "the end of the work")
-    house.threads.stop(live.job.run, "42")
+    house.threads.stop_run(live.job.run, "42")
     await asyncio.sleep(0.3)
-    assert house.threads.live == (live,)
+    assert house.threads.running_turns == (live,)
     holder.execute("ROLLBACK")
     holder.close()
     async with asyncio.timeout(5):
-        await house.threads.idle()
+        await house.threads.wait_until_idle()
     assert await house.states() == ["done"]
 
 
@@ -161,30 +161,30 @@ async def test_a_turn_that_began_while_the_one_before_still_ends_stays_known(hou
     house.provider.lingering = True
     await house.inbox.receive([replace(HELLO, text="plot")])
     await until_async(house.states, ["done"])
-    assert len(house.threads.live) == 1
+    assert len(house.threads.running_turns) == 1
     await house.inbox.receive([replace(HELLO, key="k2", text="plot once more")])
     await until_async(house.states, ["done", "done"])
-    (second,) = house.threads.live
+    (second,) = house.threads.running_turns
     assert second.job.run == 2
     ending = next(task for task in asyncio.all_tasks() if task.get_name() == "turn 1")
     await until(lambda: len(house.provider.held) == 2, 10, "the end of the second turn")
     house.provider.held[0].set()
     await asyncio.wait([ending])
     await asyncio.sleep(0)
-    assert house.threads.live == (second,)
+    assert house.threads.running_turns == (second,)
     house.provider.held[1].set()
     await house.idle()
-    assert not house.threads.live
+    assert not house.threads.running_turns
 
 
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
 async def test_a_name_that_is_no_text_is_named_once(closed_house: House, name: bytes) -> None:
     house = closed_house
-    await Inbox(house.store, Doors({"wall": Access(open=True)}), Limits(), Idle()).receive([HELLO])
-    await house.store.run(lambda execute: runs.claim(execute, "crashed", time.time(), 10.0, 1))
-    await house.store.run(runs.take_over)  # a second try looks into outputs/
+    await Inbox(house.store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), Idle()).receive([HELLO])
+    await house.store.run(lambda execute: runs.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
+    await house.store.run(runs.release_all)  # a second try looks into outputs/
     conversation = str(HELLO.thread) + "#1"
-    outputs = os.fsencode(folder(house.folder, conversation) / "outputs")
+    outputs = os.fsencode(conversation_folder(house.folder, conversation) / "outputs")
     file = os.path.join(outputs, name)
     os.makedirs(os.path.dirname(file))
     with open(file, "wb") as made:
@@ -226,12 +226,12 @@ async def test_an_end_that_cannot_be_recorded_at_all_ends_nothing_else(house: Ho
     elsewhere = replace(HELLO, key="k2", thread=Thread("wall", "1", "43"))
     await house.inbox.receive([HELLO])
     await until_async(house.states, ["running"])
-    await until(lambda: not house.threads.live, 10, "the end of the turn")
+    await until(lambda: not house.threads.running_turns, 10, "the end of the turn")
     await house.inbox.receive([elsewhere])
     await until_async(house.states, ["running", "done"])
 
 
-@pytest.mark.parametrize("limits", [Limits(live_turns=1)])
+@pytest.mark.parametrize("limits", [ServiceLimits(live_turns=1)])
 async def test_case_85_a_paste_that_waits_for_a_place_is_one_run(house: House) -> None:
     house.provider.lingering = True
     await house.inbox.receive([replace(HELLO, text="plot")])

@@ -17,21 +17,21 @@ from langchain.tools import tool
 from langchain_core.tools import BaseTool
 
 from agent.conversation import Message
-from agent.factory import Plan, Toolbox, build_agent
+from agent.factory import AgentSettings, Toolbox, build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
-from bot.access import Doors
-from bot.config.schema import Access, Limits
+from bot.access import AccessPolicy
+from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.outbox import Outbox
-from bot.scheduler import Threads
+from bot.scheduler import Scheduler
 from bot.storage import runs
-from bot.storage.database import Store
-from bot.storage.migrate import migrate
-from bot.turn_runner import Turns
-from sandbox.disk.loop_images import Images
+from bot.storage.database import Database
+from bot.storage.migrate import migrate_database
+from bot.turn_runner import TurnRunner
+from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.spec import DockerSettings
-from sandbox.select import choose
+from sandbox.select import select_provider
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
 from tests.support.agent_tools import TOOLS, idempotent
@@ -43,11 +43,11 @@ from tests.unit.bot.test_turn_runner import HELLO
 class Room:
     """The service on a folder: a store, the agent and its turns."""
 
-    def __init__(self, store: Store, agent: Agent, turns: Turns) -> None:
+    def __init__(self, store: Database, agent: Agent, turns: TurnRunner) -> None:
         self.store = store
         self.agent = agent
-        self.threads = Threads(store, turns, Limits())
-        self.inbox = Inbox(store, Doors({"wall": Access(open=True)}), Limits(), self)
+        self.threads = Scheduler(store, turns, ServiceLimits())
+        self.inbox = Inbox(store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), self)
 
     def woken(self, arrived: Arrived) -> None:
         """`bot.inbox.Next`."""
@@ -65,7 +65,7 @@ class Room:
         await self.inbox.receive([replace(HELLO, key=key, id=key, text=text)])
         if wait:
             async with asyncio.timeout(20):
-                await self.threads.idle()
+                await self.threads.wait_until_idle()
 
 
 class Reader(Wall):
@@ -95,17 +95,21 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
 
     @asynccontextmanager
     async def opened(*tools: BaseTool, wall: Wall | None = None, retries: int = 0, **plan: Any) -> AsyncIterator[Room]:
-        migrate(tmp_path / "fawn.db")
-        images = Images(tmp_path / "threads", 16, make=False)
-        provider, _ = await choose("none", DockerSettings(tmp_path / "skills", state=tmp_path / "sandbox"), images)
+        migrate_database(tmp_path / "fawn.db")
+        images = LoopImageFolders(tmp_path / "threads", 16, make=False)
+        provider, _ = await select_provider(
+            "none", DockerSettings(tmp_path / "skills", state=tmp_path / "sandbox"), images
+        )
         url = f"{model.base_url}/v1"
         models = [ModelSettings(name, model=name, base_url=url, retries=retries) for name in ("main", "small")]
         toolbox = Toolbox([*TOOLS, *tools], frozenset(), lambda name, args: name != "late" and idempotent(name, args))
-        async with Store(tmp_path / "fawn.db") as store, Store(tmp_path / "checkpoints.db") as checkpoints:
-            await store.run(runs.take_over)
-            agent = await build_agent(models, Plan(retry_seconds=0.01, **plan), checkpoints, toolbox, commands=False)
-            outbox = Outbox(store, lambda name: wall, Limits())
-            turns = Turns(store, agent, provider, images, outbox, lambda name: wall, tmp_path, Limits())
+        async with Database(tmp_path / "fawn.db") as store, Database(tmp_path / "checkpoints.db") as checkpoints:
+            await store.run(runs.release_all)
+            agent = await build_agent(
+                models, AgentSettings(retry_seconds=0.01, **plan), checkpoints, toolbox, commands=False
+            )
+            outbox = Outbox(store, lambda name: wall, ServiceLimits())
+            turns = TurnRunner(store, agent, provider, images, outbox, lambda name: wall, tmp_path, ServiceLimits())
             room = Room(store, agent, turns)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(room.threads.serve())]
             await asyncio.sleep(0)
@@ -189,7 +193,7 @@ async def test_case_65_nor_when_the_turn_is_given_up_or_stopped(enter: Open, mod
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as room:
         await written_into(room, model)
-    async with Store(room.store._path) as store:
+    async with Database(room.store._path) as store:
         await store.run(lambda execute: execute(f"UPDATE runs SET {fate}", {}))  # noqa: S608  a constant
     async with enter() as room:
         await room.threads.idle()
@@ -246,7 +250,7 @@ async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, 
         await until(lambda: len(model.requests()) == 2, 10, "the second model call")
         assert room.rows("SELECT calls, model FROM runs") == [(1, "main")], "with the commit that followed the call"
         before = room.rows("SELECT input, output FROM runs")
-    async with Store(room.store._path) as store:
+    async with Database(room.store._path) as store:
         await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
     async with enter() as room:
         await room.threads.idle()

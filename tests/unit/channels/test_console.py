@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from agent.conversation import Ask, Final, Kind, Message
-from channels.console.plain import Pipe
-from channels.console.tui import wrap
+from channels.console.plain import PlainView
+from channels.console.tui import wrap_line
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.console import ConsoleRig
 
@@ -78,11 +78,11 @@ def test_lines_that_arrive_apart_are_two_messages(log: Path) -> None:
 
 async def test_a_stop_in_the_moment_of_a_line_is_a_stop() -> None:
     source, keys = os.pipe()
-    async with Pipe(source, None) as pipe:
+    async with PlainView(source, None) as pipe:
         reading = asyncio.create_task(pipe.read())
         for line in (b"one\n", b"two\n"):  # the second is waited for
             await asyncio.sleep(0.01)
-            pipe._feed(line)
+            pipe._receive_bytes(line)
         await asyncio.sleep(0)
         reading.cancel()
         await asyncio.wait({reading}, timeout=1)
@@ -244,7 +244,7 @@ def test_regular_files_and_no_input_at_all_are_read_too(log: Path) -> None:
 @example("\u0301 a你", 2)
 @given(st.text(st.sampled_from("ab 你\u0301é🙂"), max_size=60), st.integers(2, 20))
 def test_rows_are_never_wider_than_the_screen_and_lose_no_word(line: str, columns: int) -> None:
-    rows = list(wrap(line, columns))
+    rows = list(wrap_line(line, columns))
     assert all(get_cwidth(row) <= columns for row in rows)
     assert "".join(rows).replace(" ", "") == line.replace(" ", "")
 

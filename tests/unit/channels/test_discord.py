@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import ANYWHERE, Ask, Final, Kind, Message, Plan, PlanItem, Step, Text, Thread, Unreadable
-from channels.base import CommandInfo, OutFile, Receipt, Refused
+from channels.base import CommandInfo, OutgoingFile, Receipt, Refused
 from tests.fakes.discord import BOT, CHANNEL, GUILD, JANE, MAX, Rates
 from tests.fakes.discord_world import ROLE
 from tests.fakes.server import until
@@ -373,7 +373,7 @@ async def test_a_server_of_a_higher_tier_takes_larger_files(rig: DiscordRig, tmp
     rig.server.server(GUILD, tier=2)
     rig.server.push("GUILD_UPDATE", rig.server.guild_json(GUILD))
     message = await asked(rig, "make it")
-    big = OutFile(path, "big.bin", 11 << 20)
+    big = OutgoingFile(path, "big.bin", 11 << 20)
     await rig.channel.send_file(message.thread, big, Memory("f1"))
     assert rig.server.visible(message.id)[0].files == ("big.bin",)
     with pytest.raises(Refused, match=r"big\.bin has 11 MB; Discord takes at most 10 MB here"):

@@ -8,12 +8,12 @@ import pytest
 
 from agent.conversation import ANYWHERE, Kind, Message, Quote, Thread
 from channels.discord import events
-from channels.discord.events import Me
-from channels.discord.guild_cache import moment, snowflake
-from channels.discord.markdown import convert, quiet
-from channels.discord.threads import title
+from channels.discord.events import DiscordAccount
+from channels.discord.guild_cache import snowflake_at, snowflake_time
+from channels.discord.markdown import to_discord_markdown, without_previews
+from channels.discord.threads import thread_title
 
-ME = Me("1000", role="5000")
+ME = DiscordAccount("1000", role="5000")
 ROOM = Thread("discord", "3000", "4000")
 INSIDE = Thread("discord", "3000", "4000", "4500")
 DIRECT = Thread("discord", "@me", "6000")
@@ -26,15 +26,15 @@ def said(content: str = "", **more: Any) -> dict[str, Any]:
     return plain | {"mentions": [], "mention_roles": [], "attachments": []} | more
 
 
-def read(event: dict[str, Any], thread: Thread = ROOM, me: Me = ME) -> Message:
-    found = events.message(event, thread, me)
+def read(event: dict[str, Any], thread: Thread = ROOM, me: DiscordAccount = ME) -> Message:
+    found = events.parse_message(event, thread, me)
     assert found
     return found
 
 
 def test_ids_carry_their_time() -> None:
-    assert moment("175928847299117063") == pytest.approx(1462015105.796)
-    assert moment(snowflake(1462015105.796)) == pytest.approx(1462015105.796)
+    assert snowflake_time("175928847299117063") == pytest.approx(1462015105.796)
+    assert snowflake_time(snowflake_at(1462015105.796)) == pytest.approx(1462015105.796)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_names_are_those_of_the_server() -> None:
 
 
 def test_what_the_bot_and_the_system_say_is_nothing() -> None:
-    assert events.message(said("x", author=FAWN), ROOM, ME) is None
-    assert events.message(said("Jane pinned a message", type=6), ROOM, ME) is None
-    assert events.message(said(), DIRECT, ME) is None
+    assert events.parse_message(said("x", author=FAWN), ROOM, ME) is None
+    assert events.parse_message(said("Jane pinned a message", type=6), ROOM, ME) is None
+    assert events.parse_message(said(), DIRECT, ME) is None
 
 
 @pytest.mark.parametrize(("field", "what"), [("sticker_items", "a sticker"), ("poll", "a poll")])
@@ -91,7 +91,7 @@ def test_replies_to_the_bot_are_for_it_and_others_are_quotes() -> None:
         ANYWHERE,
         (),
     )
-    assert read(own, ROOM, Me("1000", opens=False)).thread == ROOM
+    assert read(own, ROOM, DiscordAccount("1000", opens=False)).thread == ROOM
     theirs = said("<@1000> is it?", message_reference=reference, referenced_message=said("so it is"))
     assert read(theirs).quotes == (Quote("Jane", "so it is"),)
     gone = said("<@1000> is it?", message_reference=reference, referenced_message=None)
@@ -124,7 +124,7 @@ def test_files_keep_the_name_that_people_gave_them() -> None:
 
 
 def test_only_known_words_are_commands_where_nobody_asked() -> None:
-    me = Me("1000", commands=frozenset({"stop"}))
+    me = DiscordAccount("1000", commands=frozenset({"stop"}))
     assert read(said("!stop now"), INSIDE, me).kind is Kind.COMMAND
     assert read(said("!play"), INSIDE, me).kind is Kind.CHAT
     assert read(said("!play"), DIRECT, me).kind is Kind.COMMAND
@@ -133,33 +133,35 @@ def test_only_known_words_are_commands_where_nobody_asked() -> None:
 
 def test_edits_count_previews_do_not() -> None:
     edited = said("<@1000> better", edited_timestamp="2026-11-22T07:00:00.123000+00:00", mentions=[FAWN])
-    found = events.edit(edited, ROOM, ME)
+    found = events.parse_edit(edited, ROOM, ME)
     assert found
     assert (found.kind, found.text, found.target) == (Kind.EDIT, "better", "discord:4000:175928847299117063")
     assert found.key.startswith(f"{found.target}:edit:")
-    assert events.edit(said("x", edited_timestamp=None), ROOM, ME) is None
-    assert events.edit(edited | {"author": FAWN}, ROOM, ME) is None
+    assert events.parse_edit(said("x", edited_timestamp=None), ROOM, ME) is None
+    assert events.parse_edit(edited | {"author": FAWN}, ROOM, ME) is None
 
 
 def test_every_message_of_a_bulk_is_deleted() -> None:
-    found = events.deleted({"ids": ["1", "2"], "channel_id": "4000"}, ROOM, 1.0)
+    found = events.parse_delete({"ids": ["1", "2"], "channel_id": "4000"}, ROOM, 1.0)
     assert [each.target for each in found] == ["discord:4000:1", "discord:4000:2"]
 
 
 def test_a_cross_is_stop_on_our_messages_only() -> None:
     event = {"user_id": "2000", "channel_id": "4500", "message_id": "7", "emoji": {"name": "❌"}}
-    found = events.reaction(event | {"message_author_id": "1000"}, INSIDE, ME, 5.0)
+    found = events.parse_reaction(event | {"message_author_id": "1000"}, INSIDE, ME, 5.0)
     assert found
     assert (found.text, found.kind, found.reply_to, found.author.id) == ("stop", Kind.COMMAND, "7", "2000")
-    assert events.reaction(event | {"message_author_id": "2000"}, INSIDE, ME, 5.0) is None
-    assert events.reaction(event | {"message_author_id": "1000", "user_id": "1000"}, INSIDE, ME, 5.0) is None
-    assert events.reaction(event | {"message_author_id": "1000", "emoji": {"name": "👍"}}, INSIDE, ME, 5.0) is None
+    assert events.parse_reaction(event | {"message_author_id": "2000"}, INSIDE, ME, 5.0) is None
+    assert events.parse_reaction(event | {"message_author_id": "1000", "user_id": "1000"}, INSIDE, ME, 5.0) is None
+    assert (
+        events.parse_reaction(event | {"message_author_id": "1000", "emoji": {"name": "👍"}}, INSIDE, ME, 5.0) is None
+    )
 
 
 def test_tables_are_aligned_code_and_the_rest_is_left_alone() -> None:
     table = "| 名 | n |\n|---|---|\n| 你好 | `x` |\n| [a](https://b.c) | \\| |"
     fence = "```\n| no | table |\n|---|---|\n```"
-    assert convert(f"before\n\n{table}\n\n{fence}").split("\n") == [
+    assert to_discord_markdown(f"before\n\n{table}\n\n{fence}").split("\n") == [
         "before",
         "",
         "```",
@@ -171,15 +173,18 @@ def test_tables_are_aligned_code_and_the_rest_is_left_alone() -> None:
         "",
         *fence.split("\n"),
     ]
-    assert convert("a | b") == "a | b"
+    assert to_discord_markdown("a | b") == "a | b"
     wide = "a | b\n--|--\n|| 2 | 3 | 4|"  # more cells than the head has
-    assert convert(wide).split("\n") == ["```", "a | b |   |", "--+---+---+--", "  | 2 | 3 | 4", "```"]
+    assert to_discord_markdown(wide).split("\n") == ["```", "a | b |   |", "--+---+---+--", "  | 2 | 3 | 4", "```"]
 
 
 def test_links_are_quiet_outside_of_code() -> None:
-    assert quiet("https://a.b [x](https://c.d) <https://e.f>") == "<https://a.b> [x](<https://c.d>) <https://e.f>"
+    assert (
+        without_previews("https://a.b [x](https://c.d) <https://e.f>")
+        == "<https://a.b> [x](<https://c.d>) <https://e.f>"
+    )
     code = "`https://a.b`\n```\nhttps://c.d\n```"
-    assert quiet(code) == code
+    assert without_previews(code) == code
 
 
 @pytest.mark.parametrize(
@@ -187,5 +192,5 @@ def test_links_are_quiet_outside_of_code() -> None:
     [("fix  the\nbuild", "fix the build"), ("", "Fawn"), ("x" * 200, "x" * 99 + "…"), ("a b " * 50, "…")],
 )
 def test_titles_are_the_first_words(text: str, name: str) -> None:
-    assert len(title(text)) <= 100
-    assert title(text) == name or (title(text).endswith("…") and name == "…")
+    assert len(thread_title(text)) <= 100
+    assert thread_title(text) == name or (thread_title(text).endswith("…") and name == "…")

@@ -9,8 +9,8 @@ import pytest
 
 from agent.conversation import Final, Secret
 from channels import discord
-from channels.base import Health, OutFile, Refused
-from channels.discord import Settings
+from channels.base import Health, OutgoingFile, Refused
+from channels.discord import DiscordSettings
 from tests.fakes.discord import TOKEN, FakeDiscord
 from tests.fakes.server import until
 from tests.support.proxies import Behind, Proxy, front, relay, signed
@@ -28,7 +28,7 @@ async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(tmp_
     async with SecureDiscord() as server, front(server.port, pem) as https, relay(proxy) as port:
         server.https = https
         server.base = server.base_url
-        settings = Settings(
+        settings = DiscordSettings(
             Secret(TOKEN),
             base_url=server.api_url,
             gateway_url=server.gateway_url,
@@ -48,7 +48,7 @@ async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(tmp_
             await channel.reply(message.thread, Memory()).finish(Final("Seen."))
             path = tmp_path / "copy"
             path.write_bytes(b"more")
-            await channel.send_file(message.thread, OutFile(path, "b.txt", 4), Memory("f1"))
+            await channel.send_file(message.thread, OutgoingFile(path, "b.txt", 4), Memory("f1"))
             assert [(shown.text, shown.files) for shown in server.visible()] == [("Seen.", ()), ("", ("b.txt",))]
         assert set(proxy.asked) == {f"localhost:{https}"}
         assert len(proxy.asked) - before >= 2  # the events have a connection of their own

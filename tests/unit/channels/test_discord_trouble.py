@@ -14,8 +14,8 @@ import pytest
 
 from agent.conversation import Ask, Final, Secret, Text, Unreadable
 from channels import discord
-from channels.base import Channel, Gone, Health, Refused, TryLater, Unknown
-from channels.discord import Settings
+from channels.base import Channel, ChatGone, Health, OutcomeUnknown, Refused, TryLater
+from channels.discord import DiscordSettings
 from channels.discord.second_instance import DETECTED
 from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates
 from tests.fakes.server import until
@@ -36,7 +36,7 @@ async def connected(server: FakeDiscord, box: Box, **settings: object) -> AsyncI
     with warnings.catch_warnings():  # discord.py imports audioop, for voice
         warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
         stack = AsyncExitStack()
-        channel = await stack.enter_async_context(discord.connect(Settings(**{**plain, **settings})))  # type: ignore[arg-type] # by name
+        channel = await stack.enter_async_context(discord.connect(DiscordSettings(**{**plain, **settings})))  # type: ignore[arg-type] # by name
     async with stack, listening(channel, box):
         yield channel
 
@@ -131,7 +131,7 @@ async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytes
         said = "\n".join([caplog.text, rig.channel.readiness().detail, *map(repr, errors), repr(rig.channel)])
         assert TOKEN not in said
         assert token not in said
-    assert TOKEN not in repr(Settings(token=Secret(TOKEN)))
+    assert TOKEN not in repr(DiscordSettings(token=Secret(TOKEN)))
 
 
 # ---------------------------------------------------------------- storing and catching up
@@ -244,7 +244,7 @@ async def test_a_channel_that_is_gone_ends_its_replies(rig: DiscordRig) -> None:
     await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Hi."))
     rig.server.close_channel(message.id)
     rig.server.close_channel(CHANNEL)
-    with pytest.raises(Gone):
+    with pytest.raises(ChatGone):
         await rig.channel.reply(message.thread, Memory("r2"), to=message.id).finish(Final("Hi."))
 
 
@@ -278,7 +278,7 @@ async def test_a_post_without_an_answer_shows_once_and_is_no_second_fawn(rig: Di
         try:
             await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final("Here."))
             break
-        except (TryLater, Unknown):
+        except (TryLater, OutcomeUnknown):
             await asyncio.sleep(0.2)
     assert rig.visible(7) == ["Here."]
     assert rig.channel.readiness().health is Health.READY
@@ -331,7 +331,7 @@ async def test_a_second_program_on_the_token_is_detected_at_a_thread(rig: Discor
     reply.show(Text("I do"))
     await until(lambda: state(rig.channel) == (Health.DOWN, DETECTED))
     rig.server.push("THREAD_CREATE", rig.server.room_json(room))
-    with pytest.raises(Gone, match="Another program"):
+    with pytest.raises(ChatGone, match="Another program"):
         await reply.finish(Final("I do."))
     assert not rig.server.visible(message.id)
     rig.server.say("and now?", CHANNEL, mention=True)
@@ -370,7 +370,7 @@ async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: Discord
 
 
 async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
-    plain = Settings(token=Secret(TOKEN), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
+    plain = DiscordSettings(token=Secret(TOKEN), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
     assert await discord.probe(plain) == "connected as @fawn in Acme 01"
     servers, rig.server.guilds = rig.server.guilds, {}
     assert "in no server yet: invite it with https://discord.com/oauth2/" in await discord.probe(plain)
@@ -381,14 +381,14 @@ async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
     rig.server.gateway_down = True
     with pytest.raises(Refused, match="the gateway does not answer"):
         await discord.probe(plain)
-    wrong = Settings(token=Secret("x"), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
+    wrong = DiscordSettings(token=Secret("x"), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
     with pytest.raises(Refused, match=r"token: copy the right one"):
         await discord.probe(wrong)
-    away = Settings(token=Secret(TOKEN), base_url="http://127.0.0.1:9/api/v10")
+    away = DiscordSettings(token=Secret(TOKEN), base_url="http://127.0.0.1:9/api/v10")
     with pytest.raises(Refused, match=r"cannot reach Discord .*base_url"):
         await discord.probe(away)
     with pytest.raises(Refused, match="http proxy"):
-        await discord.probe(Settings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
+        await discord.probe(DiscordSettings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
     rig.server.fault("error", "me", code=200, body="<html>Please sign in</html>")
     with pytest.raises(Refused, match=r"what answers there is not Discord: check base_url"):
         await discord.probe(plain)

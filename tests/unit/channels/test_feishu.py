@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from agent.conversation import Ask, Final, Kind, Plan, PlanItem, Step, Text
-from channels.base import Gone, OutFile, Refused, TryLater
-from channels.feishu.card_api import EPOCH
-from channels.feishu.card_renderer import LIMIT
+from channels.base import ChatGone, OutgoingFile, Refused, TryLater
+from channels.feishu.card_api import SEQUENCE_EPOCH
+from channels.feishu.card_renderer import MAX_CARD_BYTES
 from tests.fakes.feishu import DIRECT, GROUP, JANE, KIM
 from tests.fakes.feishu_world import CARD_BYTES, Card
 from tests.fakes.server import until
@@ -121,7 +121,7 @@ async def test_the_sequence_of_a_card_rises_through_restarts_and_a_clock_set_bac
         await reply.close()
         await rig.leave()
         await rig.back()
-        await until(lambda: (time.time() - EPOCH) * 10 > card(rig).sequence + 1)  # no restart is that quick
+        await until(lambda: (time.time() - SEQUENCE_EPOCH) * 10 > card(rig).sequence + 1)  # no restart is that quick
     assert {call.status for call in rig.server.calls_of("card.")} == {200}
     card(rig).sequence += 6000  # as if the clock had been ten minutes ahead
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("The end."))
@@ -231,7 +231,7 @@ async def test_the_message_to_answer_was_recalled(rig: FeishuRig) -> None:
     await rig.channel.reply(root.thread, Memory(), to=further.id).finish(Final("Here."))
     assert rig.visible(7) == ["Here."]
     rig.server.messages[root.thread.topic].deleted = True
-    with pytest.raises(Gone):
+    with pytest.raises(ChatGone):
         await rig.channel.reply(root.thread, Memory("r2"), to=further.id).finish(Final("Nowhere."))
 
 
@@ -288,10 +288,10 @@ async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: FeishuRi
 # ---------------------------------------------------------------- files
 
 
-def copy(folder: Path, name: str, data: bytes = b"a,b\n", caption: str = "") -> OutFile:
+def copy(folder: Path, name: str, data: bytes = b"a,b\n", caption: str = "") -> OutgoingFile:
     path = folder / "copy"
     path.write_bytes(data)
-    return OutFile(path, name, len(data), caption)
+    return OutgoingFile(path, name, len(data), caption)
 
 
 async def test_a_picture_is_sent_as_one_and_what_is_none_as_a_file(rig: FeishuRig, tmp_path: Path) -> None:
@@ -376,4 +376,4 @@ async def test_without_the_history_a_message_is_answered_all_the_same(rig: Feish
 
 
 def test_the_limit_leaves_room_for_the_frame() -> None:
-    assert LIMIT + 3_000 < CARD_BYTES
+    assert MAX_CARD_BYTES + 3_000 < CARD_BYTES

@@ -20,7 +20,7 @@ from agent.conversation import Final, Secret
 from channels import feishu
 from channels.base import Channel, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
-from channels.feishu.connection import Link
+from channels.feishu.connection import FeishuConnection
 from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
 from tests.fakes.feishu_doors import Door, certificate, opened
 from tests.fakes.server import until
@@ -41,16 +41,16 @@ async def connected(server: FakeFeishu, box: Box | None = None, **settings: Any)
     """A channel that listens."""
     given: dict[str, Any] = {"app_id": APP, "app_secret": Secret(SECRET), "domain": server.base_url, **settings}
     box = box or Box()
-    async with feishu.connect(feishu.Settings(**given)) as channel, listening(channel, box):
+    async with feishu.connect(feishu.FeishuSettings(**given)) as channel, listening(channel, box):
         yield channel, box
 
 
 async def test_a_stop_in_the_moment_of_an_event_is_a_stop() -> None:
     lines = asyncio.StreamReader()
-    link = Link(feishu.Settings(APP, Secret(SECRET)), lambda away: None)
+    link = FeishuConnection(feishu.FeishuSettings(APP, Secret(SECRET)), lambda away: None)
 
     async def read() -> None:
-        async for _ in link._events(lines):
+        async for _ in link._read_events(lines):
             pass
 
     reading = asyncio.create_task(read())
@@ -167,8 +167,8 @@ async def test_a_process_that_dies_under_an_event_is_started_again() -> None:
         assert [message.text for message in box.messages] == ["begun"]
 
 
-def settings_of(rig: FeishuRig) -> feishu.Settings:
-    return feishu.Settings(app_id=APP, app_secret=Secret(SECRET), domain=rig.server.base_url)
+def settings_of(rig: FeishuRig) -> feishu.FeishuSettings:
+    return feishu.FeishuSettings(app_id=APP, app_secret=Secret(SECRET), domain=rig.server.base_url)
 
 
 # ---------------------------------------------------------------- supervision
@@ -255,9 +255,9 @@ async def test_a_wrong_secret_is_said_in_words_and_put_right_later(caplog: pytes
         await until(lambda: "secret" in down(channel), seconds=5)
         assert "developer console" in down(channel)
         with pytest.raises(TryLater) as told:
-            await channel.reply(FeishuRig(server, feishu.Settings(APP, Secret(SECRET))).thread(), Memory()).finish(
-                Final("x")
-            )
+            await channel.reply(
+                FeishuRig(server, feishu.FeishuSettings(APP, Secret(SECRET))).thread(), Memory()
+            ).finish(Final("x"))
         assert "wrongSecretOfTheApp" not in f"{caplog.text} {told.value!r} {channel.readiness()}"
 
 
@@ -304,7 +304,9 @@ async def test_everything_goes_through_the_proxy(tmp_path: Path) -> None:
             thread = (await box.next()).thread
             await channel.reply(thread, Memory()).finish(Final("Through."))
             assert server.visible(DIRECT) == ["Through."]
-            assert (await feishu.probe(feishu.Settings(APP, Secret(SECRET), **way))).startswith("connected as Fawn")
+            assert (await feishu.probe(feishu.FeishuSettings(APP, Secret(SECRET), **way))).startswith(
+                "connected as Fawn"
+            )
         asked = " ".join(door.asked)
         for part in ("tenant_access_token", "callback/ws/endpoint", "CONNECT 127.0.0.1:1", "resources", "cardkit"):
             assert part in asked
@@ -334,7 +336,7 @@ async def test_the_probe_says_what_is_wrong() -> None:
 
         async def probed(**changes: Any) -> str:
             try:
-                return await feishu.probe(feishu.Settings(**{**good, **changes}))
+                return await feishu.probe(feishu.FeishuSettings(**{**good, **changes}))
             except Refused as refusal:
                 return f"refused: {refusal}"
 
@@ -356,6 +358,6 @@ async def test_the_probe_says_what_is_wrong() -> None:
 
 
 def test_both_domains_have_their_addresses() -> None:
-    assert feishu.Settings("cli", Secret("s")).base_url == "https://open.feishu.cn"
-    assert feishu.Settings("cli", Secret("s"), domain="lark").base_url == "https://open.larksuite.com"
-    assert feishu.Settings("cli", Secret("s"), domain="https://open.acme.cn/").base_url == "https://open.acme.cn"
+    assert feishu.FeishuSettings("cli", Secret("s")).base_url == "https://open.feishu.cn"
+    assert feishu.FeishuSettings("cli", Secret("s"), domain="lark").base_url == "https://open.larksuite.com"
+    assert feishu.FeishuSettings("cli", Secret("s"), domain="https://open.acme.cn/").base_url == "https://open.acme.cn"

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.conversation import ANYWHERE, Kind, Message, Unreadable
-from channels.feishu.events import Me, menu, read
+from channels.feishu.events import FeishuAccount, parse_event, parse_menu
 from tests.fakes.feishu import APP, BOT, DIRECT, GROUP, JANE, KIM, FakeFeishu
 from tests.fakes.feishu_people import BOT_MENTION
 
-ME = Me(APP, BOT)
+ME = FeishuAccount(APP, BOT)
 KIM_MENTION = {"key": "@_user_2", "id": {"union_id": "on_k", "user_id": "", "open_id": KIM}, "name": "Kim"}
 
 Act = Callable[[FakeFeishu], object]
@@ -26,7 +26,7 @@ def received(*acts: Act) -> list[Message]:
     world = FakeFeishu()
     for act in acts:
         act(world)
-    events = [read(pushed.payload, ME) for pushed in world.pushed.values()]
+    events = [parse_event(pushed.payload, ME) for pushed in world.pushed.values()]
     assert not any(isinstance(event, Unreadable) for event in events), events
     return [event for event in events if isinstance(event, Message)]
 
@@ -180,8 +180,8 @@ def test_a_menu_entry_is_a_command_when_its_key_is_one() -> None:
     world = FakeFeishu()
     world.choose("model_demo")
     [pushed] = world.pushed.values()
-    assert read(pushed.payload, ME) is None  # its chat has to be asked for
-    message = menu(orjson.loads(pushed.payload), ME, DIRECT, frozenset(["model"]))
+    assert parse_event(pushed.payload, ME) is None  # its chat has to be asked for
+    message = parse_menu(orjson.loads(pushed.payload), ME, DIRECT, frozenset(["model"]))
     assert message
     assert (message.kind, message.text, message.thread.chat, message.author.id) == (
         Kind.COMMAND,
@@ -189,19 +189,19 @@ def test_a_menu_entry_is_a_command_when_its_key_is_one() -> None:
         DIRECT,
         JANE,
     )
-    assert menu(orjson.loads(pushed.payload), ME, DIRECT, frozenset(["stop"])) is None
+    assert parse_menu(orjson.loads(pushed.payload), ME, DIRECT, frozenset(["stop"])) is None
 
 
 @pytest.mark.parametrize("kind", ["im.chat.updated_v1", "im.message.updated_v1", "something.new_v9"])
 def test_other_events_are_passed_over(kind: str) -> None:
     world = FakeFeishu()
-    assert read(orjson.dumps(world.event(kind, {"x": 1})), ME) is None
+    assert parse_event(orjson.dumps(world.event(kind, {"x": 1})), ME) is None
 
 
 def test_an_event_of_another_shape_is_kept_as_unreadable() -> None:
     world = FakeFeishu()
     raw = orjson.dumps(world.event("im.message.receive_v1", {"message": {"message_id": 5}}, "ev-1"))
-    event = read(raw, ME)
+    event = parse_event(raw, ME)
     assert isinstance(event, Unreadable)
     assert (event.channel, event.key, event.raw) == ("feishu", f"feishu:{APP}:event:ev-1", raw)
 
@@ -228,7 +228,7 @@ def test_nothing_makes_the_reader_raise(kind: str, fields: dict[str, Any], conte
     event = {"message": {**raw, **fields}, "sender": {"sender_id": {"open_id": JANE}}, "action": content}
     envelope = FakeFeishu().event(kind, event)
     if _writable(envelope):
-        told = read(orjson.dumps(envelope), ME)
+        told = parse_event(orjson.dumps(envelope), ME)
         assert told is None or isinstance(told, (Message, Unreadable))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from agent.conversation import Attachment
 from channels.base import Refused
-from channels.shared.file_limits import within
+from channels.shared.file_limits import limit_chunks
 
 
 @pytest.mark.parametrize("size", [None, 1])
@@ -25,6 +25,6 @@ async def test_a_file_that_is_larger_than_it_says_is_cut_off(size: int | None) -
             closed = True
 
     with pytest.raises(Refused, match="exceeds the 3 MB download limit"):
-        async for _ in within(3 << 20, Attachment("x", "x", size=size), endless()):
+        async for _ in limit_chunks(3 << 20, Attachment("x", "x", size=size), endless()):
             pass
     assert (given, closed) == (4, True)

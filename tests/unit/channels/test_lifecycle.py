@@ -14,10 +14,10 @@ from channels import discord, feishu, slack, telegram
 from channels.base import Refused
 
 SETTINGS: list[Any] = [
-    discord.Settings(Secret("x")),
-    feishu.Settings("cli_x", Secret("x")),
-    slack.Settings(Secret("xoxb-x"), Secret("xapp-x")),
-    telegram.Settings(Secret("1:x")),
+    discord.DiscordSettings(Secret("x")),
+    feishu.FeishuSettings("cli_x", Secret("x")),
+    slack.SlackSettings(Secret("xoxb-x"), Secret("xapp-x")),
+    telegram.TelegramSettings(Secret("1:x")),
 ]
 
 

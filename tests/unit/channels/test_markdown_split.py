@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from channels.shared.markdown_split import split, utf16
+from channels.shared.markdown_split import split_markdown, utf16_length
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 WORD = st.text(st.characters(categories=["L", "N", "So"]), min_size=1, max_size=12)
@@ -35,15 +35,15 @@ def open_fences(chunk: str) -> list[str]:
 
 
 def test_utf16_counts_what_telegram_counts() -> None:
-    assert [utf16(text) for text in ("abc", "你好", "😀", "\ud800")] == [3, 2, 2, 1]
+    assert [utf16_length(text) for text in ("abc", "你好", "😀", "\ud800")] == [3, 2, 2, 1]
 
 
-@pytest.mark.parametrize("size", [len, utf16])
+@pytest.mark.parametrize("size", [len, utf16_length])
 @given(text=DOCUMENT, limit=st.integers(40, 400))
 @settings(max_examples=60, deadline=None)
 def test_words_come_once_in_order_and_within_the_limit(size: object, text: str, limit: int) -> None:
-    measure = utf16 if size is utf16 else len
-    chunks = split(text, limit, measure)
+    measure = utf16_length if size is utf16_length else len
+    chunks = split_markdown(text, limit, measure)
     assert all(measure(chunk) <= limit for chunk in chunks)
     assert not any(open_fences(chunk) for chunk in chunks)
     repeated = re.compile(r"^(```(py)?|\| head \| value \||\|---\|---\|)$", re.M)
@@ -57,20 +57,20 @@ def test_words_come_once_in_order_and_within_the_limit(size: object, text: str, 
 @given(text=WILD, limit=st.integers(8, 60))
 @settings(max_examples=300, deadline=None)
 def test_wild_text_is_never_over_the_limit_and_loses_no_letter(text: str, limit: int) -> None:
-    chunks = split(text, limit, utf16)
-    assert all(utf16(chunk) <= limit for chunk in chunks)
+    chunks = split_markdown(text, limit, utf16_length)
+    assert all(utf16_length(chunk) <= limit for chunk in chunks)
     kept = [char for char in "".join(chunks) if char in "中😀"]
     assert kept == [char for char in text if char in "中😀"]
 
 
 def test_text_that_fits_is_untouched() -> None:
-    assert split("  a\r\nb  \n", 100) == ["  a\r\nb  \n"]
-    assert split(" \n ", 100) == []
+    assert split_markdown("  a\r\nb  \n", 100) == ["  a\r\nb  \n"]
+    assert split_markdown(" \n ", 100) == []
 
 
 def test_a_fence_is_closed_and_opened_again_with_its_language() -> None:
     code = "\n".join(f"line {number:03}" for number in range(30))
-    chunks = split(f"Before.\n\n```python\n{code}\n```\n\nAfter.", 120)
+    chunks = split_markdown(f"Before.\n\n```python\n{code}\n```\n\nAfter.", 120)
     assert len(chunks) > 2
     inner = [chunk for chunk in chunks if "line" in chunk]
     assert all("```python\n" in chunk and chunk.count("```") == 2 for chunk in inner)
@@ -80,25 +80,25 @@ def test_a_fence_is_closed_and_opened_again_with_its_language() -> None:
 
 def test_a_fence_in_a_list_keeps_its_place_in_the_list() -> None:
     code = "\n".join(f"  line {number:03}" for number in range(30))
-    chunks = split(f"- first\n- ```sh\n{code}\n  ```\n- last", 100)
+    chunks = split_markdown(f"- first\n- ```sh\n{code}\n  ```\n- last", 100)
     assert all(chunk.count("```") % 2 == 0 for chunk in chunks)
     assert chunks[1].startswith("  ```sh\n  line")
     assert re.findall(r"line (\d+)", "\n".join(chunks)) == [f"{number:03}" for number in range(30)]
 
 
 def test_a_cut_right_after_the_opening_of_a_fence_leaves_no_empty_block() -> None:
-    chunks = split("> words words words words\n> ```py\n> " + "x" * 40 + "\n> ```", 60)
+    chunks = split_markdown("> words words words words\n> ```py\n> " + "x" * 40 + "\n> ```", 60)
     assert all("```py\n> ```" not in chunk for chunk in chunks)
 
 
 def test_a_tables_head_is_repeated() -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(50))
-    chunks = split(f"| n | value |\n|--:|---|\n{rows}", 200, utf16)
+    chunks = split_markdown(f"| n | value |\n|--:|---|\n{rows}", 200, utf16_length)
     assert len(chunks) > 3
     assert all(chunk.startswith("| n | value |\n|--:|---|\n|") for chunk in chunks)
     assert re.findall(r"^\| (\d+) ", "\n".join(chunks), re.M) == [str(number) for number in range(50)]
 
 
 def test_a_line_without_spaces_is_cut_at_the_limit() -> None:
-    assert split("长" * 25, 10) == ["长" * 10, "长" * 10, "长" * 5]
-    assert split("aaaa bbbb cccc", 10) == ["aaaa bbbb ", "cccc"]
+    assert split_markdown("长" * 25, 10) == ["长" * 10, "长" * 10, "长" * 5]
+    assert split_markdown("aaaa bbbb cccc", 10) == ["aaaa bbbb ", "cccc"]

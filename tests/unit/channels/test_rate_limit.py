@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from channels.base import TryLater
-from channels.shared.rate_limit import Budget, Priority, Rates
+from channels.shared.rate_limit import Priority, RateLimiter, RateLimits
 
 FINAL, FIRST, STREAM = Priority.FINAL, Priority.FIRST, Priority.STREAM
 
@@ -54,24 +54,26 @@ def now() -> float:
     return round(asyncio.get_running_loop().time(), 2)
 
 
-async def times(budget: Budget, count: int, priority: Priority, chat: str = "1", *, group: bool = False) -> list[float]:
+async def times(
+    budget: RateLimiter, count: int, priority: Priority, chat: str = "1", *, group: bool = False
+) -> list[float]:
     done = []
     for _ in range(count):
-        await budget.take(chat, priority, group=group)
+        await budget.acquire(chat, priority, group=group)
         done.append(now())
     return done
 
 
 def test_a_chat_takes_a_burst_of_two_and_then_one_a_second(timed: Timed) -> None:
     async def work() -> None:
-        assert await times(Budget(Rates()), 5, FINAL) == [0, 0, 1, 2, 3]
+        assert await times(RateLimiter(RateLimits()), 5, FINAL) == [0, 0, 1, 2, 3]
 
     timed(work())
 
 
 def test_streaming_leaves_a_token_for_the_final(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates())
+        budget = RateLimiter(RateLimits())
         assert await times(budget, 3, STREAM) == [0, 1, 2]
         assert await times(budget, 1, FINAL) == [2]  # at once, although a streaming call would have to wait
 
@@ -80,9 +82,9 @@ def test_streaming_leaves_a_token_for_the_final(timed: Timed) -> None:
 
 def test_the_first_words_may_use_the_reserve(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates())
-        await budget.take("1", STREAM)
-        await budget.take("1", FIRST)
+        budget = RateLimiter(RateLimits())
+        await budget.acquire("1", STREAM)
+        await budget.acquire("1", FIRST)
         assert now() == 0
 
     timed(work())
@@ -90,9 +92,9 @@ def test_the_first_words_may_use_the_reserve(timed: Timed) -> None:
 
 def test_a_group_sees_at_most_twenty_calls_in_any_minute_and_edits_three_seconds_apart(timed: Timed) -> None:
     async def work() -> None:
-        finals = await times(Budget(Rates()), 60, FINAL, "-1", group=True)
+        finals = await times(RateLimiter(RateLimits()), 60, FINAL, "-1", group=True)
         assert all(len([t for t in finals if start <= t < start + 60]) <= 20 for start in finals)
-        edits = await times(Budget(Rates()), 10, STREAM, "-1", group=True)
+        edits = await times(RateLimiter(RateLimits()), 10, STREAM, "-1", group=True)
         assert all(later - earlier >= 3 for earlier, later in itertools.pairwise(edits))
 
     timed(work())
@@ -100,7 +102,7 @@ def test_a_group_sees_at_most_twenty_calls_in_any_minute_and_edits_three_seconds
 
 def test_all_chats_together_keep_to_thirty_a_second(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates())
+        budget = RateLimiter(RateLimits())
         done: list[float] = []
 
         async def one(chat: str) -> None:
@@ -114,11 +116,11 @@ def test_all_chats_together_keep_to_thirty_a_second(timed: Timed) -> None:
 
 def test_when_calls_are_scarce_finals_go_first_and_streams_last(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates(overall=4))
+        budget = RateLimiter(RateLimits(overall=4))
         order: list[str] = []
 
         async def one(chat: int, priority: Priority) -> None:
-            await budget.take(str(chat), priority)
+            await budget.acquire(str(chat), priority)
             order.append(priority.name)
 
         await times(budget, 1, FINAL, "a")
@@ -134,32 +136,32 @@ def test_when_calls_are_scarce_finals_go_first_and_streams_last(timed: Timed) ->
 
 def test_streams_and_first_words_leave_most_of_the_burst_to_finals(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates(overall=100))  # 97 of them are ours
-        assert sum(budget.try_take(f"s{chat}", STREAM) for chat in range(90)) == 14
-        assert sum(budget.try_take(f"f{chat}", FIRST) for chat in range(90)) == 9
-        assert sum(budget.try_take(f"l{chat}", FINAL) for chat in range(90)) == 72
+        budget = RateLimiter(RateLimits(overall=100))  # 97 of them are ours
+        assert sum(budget.try_acquire(f"s{chat}", STREAM) for chat in range(90)) == 14
+        assert sum(budget.try_acquire(f"f{chat}", FIRST) for chat in range(90)) == 9
+        assert sum(budget.try_acquire(f"l{chat}", FINAL) for chat in range(90)) == 72
 
     timed(work())
 
 
 def test_a_tiny_overall_rate_still_lets_streams_through(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates(overall=1))
-        await budget.take("a", STREAM)
+        budget = RateLimiter(RateLimits(overall=1))
+        await budget.acquire("a", STREAM)
 
     timed(work())
 
 
 def test_case_61_a_closed_chat_waits_alone(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates())
-        budget.close("1", 60)
+        budget = RateLimiter(RateLimits())
+        budget.pause_chat("1", 60)
         with pytest.raises(TryLater) as told:
-            await budget.take("1", FINAL)
+            await budget.acquire("1", FINAL)
         assert round(told.value.after) == 60
-        await budget.take("2", FINAL)
+        await budget.acquire("2", FINAL)
         assert now() == 0
-        await budget.take("1", STREAM)
+        await budget.acquire("1", STREAM)
         assert now() == 60
 
     timed(work())
@@ -167,8 +169,8 @@ def test_case_61_a_closed_chat_waits_alone(timed: Timed) -> None:
 
 def test_a_final_waits_a_short_closure_out(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates())
-        budget.close("1", 1.5)
+        budget = RateLimiter(RateLimits())
+        budget.pause_chat("1", 1.5)
         assert await times(budget, 1, FINAL) == [1.5]
 
     timed(work())
@@ -176,9 +178,9 @@ def test_a_final_waits_a_short_closure_out(timed: Timed) -> None:
 
 def test_a_cancelled_wait_costs_nothing(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates())
+        budget = RateLimiter(RateLimits())
         await times(budget, 2, FINAL)
-        waiting = asyncio.create_task(budget.take("1", FINAL))
+        waiting = asyncio.create_task(budget.acquire("1", FINAL))
         await asyncio.sleep(0.5)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -190,9 +192,9 @@ def test_a_cancelled_wait_costs_nothing(timed: Timed) -> None:
 
 def test_a_call_that_was_not_needed_is_given_back(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates())
+        budget = RateLimiter(RateLimits())
         await times(budget, 2, FINAL)
-        budget.give_back("1")
+        budget.release_unused("1")
         assert await times(budget, 1, FINAL) == [0]
 
     timed(work())
@@ -200,9 +202,9 @@ def test_a_call_that_was_not_needed_is_given_back(timed: Timed) -> None:
 
 def test_idle_chats_are_forgotten(timed: Timed) -> None:
     async def work() -> None:
-        budget = Budget(Rates(overall=1000))
+        budget = RateLimiter(RateLimits(overall=1000))
         for chat in range(20_000):
-            await budget.take(str(chat), FINAL)
+            await budget.acquire(str(chat), FINAL)
         assert len(budget._chats) < 10_000
 
     timed(work())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Ask, Done, Final, Kind, Text, Thread
-from channels.base import Gone, Receipt, Refused
+from channels.base import ChatGone, Receipt, Refused
 from tests.fakes.slack import BOT, JANE, OPS, TEAM
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.registry import deliver, ready, until
@@ -284,7 +284,7 @@ async def test_the_shortcut_where_the_app_may_not_write_is_answered_to_who_used_
 async def test_a_channel_that_is_gone_is_said_to_be(rig: SlackRig) -> None:
     message = await rig.say("hello", 7)
     rig.server.conversation(OPS).archived = True
-    with pytest.raises(Gone):
+    with pytest.raises(ChatGone):
         await reply(rig, message).finish(Final("Hi."))
     with pytest.raises(Refused):
         await rig.channel.reply(Thread("slack", "T9", "C1", "1.1"), Memory("r2")).finish(Final("Hi."))

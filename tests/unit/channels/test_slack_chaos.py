@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Final, Text, Thread
-from channels.base import TryLater, Unknown
+from channels.base import OutcomeUnknown, TryLater
 from tests.fakes.slack import JANE, OPS, TEAM
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.registry import deliver, ready, until
@@ -37,7 +37,7 @@ async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[lis
         try:
             await reply.finish(Final(text))
             break
-        except (TryLater, Unknown) as error:
+        except (TryLater, OutcomeUnknown) as error:
             if chance.random() < 0.5:
                 await reply.close()
                 reply = rig.channel.reply(thread, Memory(f"r{number}", rows), to=asked, asker=JANE)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agent.conversation import ANYWHERE, Attachment, Kind, Message, Thread, Unreadable
-from channels.slack.events import Me, read, teams
+from channels.slack.events import SlackAccount, candidate_workspaces, parse_payload
 
-ME = Me("T1", "UBOT", "BBOT", "fawn", "Acme")
+ME = SlackAccount("T1", "UBOT", "BBOT", "fawn", "Acme")
 
 
 def said(text: str = "hi", **more: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def said(text: str = "hi", **more: Any) -> dict[str, Any]:
 
 def message(text: str = "hi", **more: Any) -> Message:
     """…as it is read; a direct message unless said otherwise."""
-    found = read(said(text, **{"channel": "D1", "channel_type": "im", **more}), ME)
+    found = parse_payload(said(text, **{"channel": "D1", "channel_type": "im", **more}), ME)
     assert isinstance(found, Message)
     return found
 
@@ -49,8 +49,8 @@ def test_case_02_only_the_mention_of_the_bot_goes() -> None:
 
 
 def test_case_07_workspaces_do_not_share_keys() -> None:
-    other = read(said("<@UBOT> hi"), Me("T2", "UBOT", "BBOT", "fawn", "Other"))
-    first = read(said("<@UBOT> hi"), ME)
+    other = parse_payload(said("<@UBOT> hi"), SlackAccount("T2", "UBOT", "BBOT", "fawn", "Other"))
+    first = parse_payload(said("<@UBOT> hi"), ME)
     assert isinstance(first, Message)
     assert isinstance(other, Message)
     assert first.key != other.key
@@ -77,8 +77,8 @@ def test_a_mention_begins_a_thread_or_goes_on_in_one() -> None:
 
 
 def test_chatter_is_not_told_and_a_follow_up_is() -> None:
-    assert read(said("lunch?"), ME) is None
-    assert read(said("<@U2> lunch?", thread_ts="9.1"), ME) is None
+    assert parse_payload(said("lunch?"), ME) is None
+    assert parse_payload(said("<@U2> lunch?", thread_ts="9.1"), ME) is None
     found = channel("and now?", thread_ts="9.1")
     assert (found.follow_up, found.addressed) == (True, False)
     command = channel("!stop", thread_ts="9.1")
@@ -125,8 +125,8 @@ def test_a_shared_message_is_a_quote() -> None:
 
 
 def test_our_own_words_are_not_for_us() -> None:
-    assert read(said("<@UBOT> hi", user="UBOT"), ME) is None
-    assert read(said("<@UBOT> hi", user="", bot_id="BBOT"), ME) is None
+    assert parse_payload(said("<@UBOT> hi", user="UBOT"), ME) is None
+    assert parse_payload(said("<@UBOT> hi", user="", bot_id="BBOT"), ME) is None
 
 
 def test_another_bot_is_one() -> None:
@@ -150,21 +150,24 @@ def test_an_edit_and_a_deletion_name_their_message() -> None:
 def test_a_preview_is_no_edit_and_ours_is_none_either() -> None:
     old = {"user": "U1", "text": "<@UBOT> see x", "ts": "5.1"}
     previewed = {**old, "attachments": [{"text": "x"}]}
-    assert read(said("", subtype="message_changed", message=previewed, previous_message=old), ME) is None
+    assert parse_payload(said("", subtype="message_changed", message=previewed, previous_message=old), ME) is None
     ours = {"user": "UBOT", "bot_id": "BBOT", "ts": "5.1"}
-    assert read(said("", subtype="message_changed", message={**ours, "text": "b"}, previous_message=ours), ME) is None
+    assert (
+        parse_payload(said("", subtype="message_changed", message={**ours, "text": "b"}, previous_message=ours), ME)
+        is None
+    )
 
 
 @pytest.mark.parametrize("subtype", ["channel_join", "channel_topic", "pinned_item", "bot_add"])
 def test_what_the_channel_does_is_not_for_us(subtype: str) -> None:
-    assert read(said("<@UBOT> has joined", subtype=subtype), ME) is None
+    assert parse_payload(said("<@UBOT> has joined", subtype=subtype), ME) is None
 
 
 def test_a_cross_on_our_message_is_stop_and_any_other_reaction_nothing() -> None:
     def reaction(**more: Any) -> object:
         item = {"type": "message", "channel": "C1", "ts": "7.1"}
         event = {"type": "reaction_added", "reaction": "x", "user": "U1", "item_user": "UBOT", "item": item}
-        return read({"event": {**event, "event_ts": "8.1", **more}, "team_id": "T1"}, ME)
+        return parse_payload({"event": {**event, "event_ts": "8.1", **more}, "team_id": "T1"}, ME)
 
     found = reaction()
     assert isinstance(found, Message)
@@ -176,17 +179,17 @@ def test_a_cross_on_our_message_is_stop_and_any_other_reaction_nothing() -> None
 
 def test_the_native_stop_is_stop() -> None:
     event = {"type": "agent_session_stopped", "channel": "C1", "thread_ts": "1.1", "user": "U1", "event_ts": "8.1"}
-    found = read({"event": {**event, "streaming_message_ts": ["7.1"]}, "event_id": "Ev9"}, ME)
+    found = parse_payload({"event": {**event, "streaming_message_ts": ["7.1"]}, "event_id": "Ev9"}, ME)
     assert isinstance(found, Message)
     assert (found.kind, found.text, found.reply_to) == (Kind.COMMAND, "stop", "7.1")
     assert found.thread == Thread("slack", "T1", "C1", "1.1")
-    silent = read({"event": {**event, "streaming_message_ts": []}, "event_id": "Ev9"}, ME)
+    silent = parse_payload({"event": {**event, "streaming_message_ts": []}, "event_id": "Ev9"}, ME)
     assert isinstance(silent, Message)
     assert (silent.addressed, silent.to_bot) == (True, False)
 
 
 def test_what_cannot_be_read_is_kept() -> None:
-    found = read({"event": {"type": "message", "user": "U1", "text": "hi"}, "event_id": "Ev1"}, ME)
+    found = parse_payload({"event": {"type": "message", "user": "U1", "text": "hi"}, "event_id": "Ev1"}, ME)
     assert isinstance(found, Unreadable)
     assert found.key == "slack:T1:Ev1"
     assert b"hi" in found.raw
@@ -199,5 +202,5 @@ def test_a_message_without_anything_is_answered_in_a_sentence() -> None:
 
 def test_where_an_event_belongs() -> None:
     shared = {"team_id": "T9", "authorizations": [{"team_id": "T1"}]}
-    assert next(teams(shared)) == "T1"
-    assert "T5" in list(teams({"user": {"team_id": "T5"}}))
+    assert next(candidate_workspaces(shared)) == "T1"
+    assert "T5" in list(candidate_workspaces({"user": {"team_id": "T5"}}))

@@ -11,8 +11,8 @@ import pytest
 
 from agent.conversation import Final, Secret, Text
 from channels import slack
-from channels.base import Health, OutFile, Refused
-from channels.slack.manifest import EVENTS, SCOPES
+from channels.base import Health, OutgoingFile, Refused
+from channels.slack.manifest import BOT_EVENTS, SCOPES
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, OPS, FakeSlack
 from tests.support.proxies import Behind, Proxy, front, relay, signed
 from tests.support.recording_inbox import Box, Memory, Service
@@ -30,7 +30,7 @@ async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(
     pem, proxy, box = signed(tmp_path), Proxy(), Box()
     async with SecureSlack() as server, front(server.port, pem) as https, relay(proxy) as port:
         server.https = https
-        settings = slack.Settings(
+        settings = slack.SlackSettings(
             Secret(BOT_TOKEN),
             Secret(APP_TOKEN),
             base_url=server.api_url,
@@ -51,7 +51,7 @@ async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(
             assert b"".join([c async for c in made.channel.fetch(message.attachments[0])]) == b"down"
             path = tmp_path / "copy"
             path.write_bytes(b"up")
-            await made.channel.send_file(message.thread, OutFile(path, "b.txt", 2), Memory("f"))
+            await made.channel.send_file(message.thread, OutgoingFile(path, "b.txt", 2), Memory("f"))
             reply = made.channel.reply(message.thread, Memory(), to=message.id, asker=message.author.id)
             reply.show(Text("It"))
             await server.wait("It", thread=message.id)
@@ -67,7 +67,7 @@ async def test_without_a_proxy_setting_the_environment_counts_for_nothing(monkey
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with FakeSlack() as server:
-        settings = slack.Settings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url)
+        settings = slack.SlackSettings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url)
         made = Service(lambda: slack.connect(settings), Box())
         await made.begin()
         try:
@@ -77,10 +77,10 @@ async def test_without_a_proxy_setting_the_environment_counts_for_nothing(monkey
 
 
 def test_the_manifest_ticks_what_the_channel_needs() -> None:
-    made = json.loads(slack.manifest())
+    made = json.loads(slack.app_manifest())
     assert made["settings"]["socket_mode_enabled"]
     assert made["settings"]["interactivity"]["is_enabled"]
-    assert made["settings"]["event_subscriptions"]["bot_events"] == list(EVENTS)
+    assert made["settings"]["event_subscriptions"]["bot_events"] == list(BOT_EVENTS)
     assert made["oauth_config"]["scopes"]["bot"] == sorted(SCOPES)
     assert made["features"]["slash_commands"][0]["command"] == "/fawn"
     assert made["features"]["shortcuts"][0]["name"] == "Ask Fawn about this"

@@ -14,10 +14,10 @@ import pytest
 
 from agent.conversation import Attachment, Final, Kind, Secret, Text, Thread, Unreadable
 from channels import slack
-from channels.base import ChannelError, Health, OutFile, Receipt, Refused, TryLater
-from channels.slack.api import KIND
+from channels.base import ChannelError, Health, OutgoingFile, Receipt, Refused, TryLater
+from channels.slack.api import WRONG_KIND
 from channels.slack.manifest import SCOPES
-from channels.slack.method_limits import Gates
+from channels.slack.method_limits import MethodLimits
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Workspace
 from tests.support.recording_inbox import Box, Memory, Service
 from tests.support.rigs.registry import deliver, ready, until
@@ -34,7 +34,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
 
 
 @asynccontextmanager
-async def service(settings: slack.Settings, box: Box) -> AsyncIterator[Service]:
+async def service(settings: slack.SlackSettings, box: Box) -> AsyncIterator[Service]:
     """A channel as the supervisor keeps it."""
     made = Service(lambda: slack.connect(settings), box)
     await made.begin()
@@ -44,8 +44,8 @@ async def service(settings: slack.Settings, box: Box) -> AsyncIterator[Service]:
         await made.end()
 
 
-def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> slack.Settings:
-    return slack.Settings(Secret(bot), Secret(app), base_url=server.api_url, ping_seconds=1.0)
+def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> slack.SlackSettings:
+    return slack.SlackSettings(Secret(bot), Secret(app), base_url=server.api_url, ping_seconds=1.0)
 
 
 # ---------------------------------------------------------------- tokens
@@ -56,8 +56,8 @@ def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> s
     [
         (BOT_TOKEN, "xapp-wrong", "Slack rejects app_token: copy it again from the app's settings."),
         ("xoxb-wrong", APP_TOKEN, "Slack rejects bot_token: copy it again from the app's settings."),
-        (APP_TOKEN, BOT_TOKEN, KIND.format("bot_token") + "."),
-        (BOT_TOKEN, BOT_TOKEN, KIND.format("app_token") + "."),
+        (APP_TOKEN, BOT_TOKEN, WRONG_KIND.format("bot_token") + "."),
+        (BOT_TOKEN, BOT_TOKEN, WRONG_KIND.format("app_token") + "."),
     ],
     ids=["app token", "bot token", "swapped", "twice the same"],
 )
@@ -142,13 +142,13 @@ async def test_a_flood_closes_its_method_and_no_other(rig: SlackRig) -> None:
 
 
 def test_who_waits_gets_a_moment_of_their_own_and_live_calls_stay_away_longer() -> None:
-    gates = Gates()
-    gates.check("chat.update", "C1", live=False)
+    gates = MethodLimits()
+    gates.raise_if_closed("chat.update", "C1", live=False)
     gates.close("chat.update", "C1", 10.0)
 
     def wait(method: str = "chat.update", channel: str = "C1", live: bool = False) -> float:
         try:
-            gates.check(method, channel, live=live)
+            gates.raise_if_closed(method, channel, live=live)
         except TryLater as told:
             return told.after
         return 0.0
@@ -313,7 +313,7 @@ async def test_a_file_goes_into_its_thread_and_an_empty_one_nowhere(rig: SlackRi
     path = tmp_path / "copy"
     path.write_bytes(b"a,b\n" * 300_000)
     message = await rig.say("a table please", 7)
-    file = OutFile(path, "报告.csv", path.stat().st_size, "for <you>")
+    file = OutgoingFile(path, "报告.csv", path.stat().st_size, "for <you>")
     await rig.channel.send_file(message.thread, file, Memory())
     [shown] = rig.server.visible(OPS, rig.root(7))
     assert (shown.file_name, shown.file, shown.text) == ("报告.csv", path.read_bytes(), "for <you>")
@@ -385,7 +385,7 @@ async def test_case_07_two_workspaces_with_the_same_ids_are_two(tmp_path: Path) 
     second = Workspace("T2", "Other", "U2FAWN", "B2FAWN", "xoxb-2", "xapp-2")
     async with FakeSlack(Workspace(), second) as server:
         box = Box()
-        pair = slack.Pair(Secret("xoxb-2"), Secret("xapp-2"))
+        pair = slack.WorkspaceTokens(Secret("xoxb-2"), Secret("xapp-2"))
         both = replace(settings(server), workspaces=(pair,))
         assert await slack.probe(both) == "connected as @fawn in Acme (T1) and @fawn in Other (T2)"
         async with service(both, box) as made:
@@ -410,7 +410,7 @@ async def test_one_app_in_two_workspaces_has_one_socket(caplog: pytest.LogCaptur
     second = Workspace("T2", "Other", "U2FAWN", "B2FAWN", "xoxb-2", APP_TOKEN)
     async with FakeSlack(Workspace(), second) as server:
         box = Box()
-        others = [slack.Pair(Secret(bot), Secret(APP_TOKEN)) for bot in ("xoxb-2", "xoxb-revoked")]
+        others = [slack.WorkspaceTokens(Secret(bot), Secret(APP_TOKEN)) for bot in ("xoxb-2", "xoxb-revoked")]
         async with service(replace(settings(server), workspaces=tuple(others)), box) as made:
             await until(lambda: made.channel.readiness().health is Health.READY)
             assert len(server.sockets) == 1

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.conversation import Ask, Final, Kind, Step, Text
-from channels.base import CommandInfo, OutFile, Receipt
-from channels.shared.reply_writer import Writer
+from channels.base import CommandInfo, OutgoingFile, Receipt
+from channels.shared.reply_writer import ReplyWriter
 from tests.support.rigs.registry import Memory, TelegramRig, until
 from tests.support.rigs.telegram import FORUM, GROUP, telegram_thread
 
@@ -146,7 +146,7 @@ async def test_an_image_is_a_photo_and_everything_else_a_document(rig: TelegramR
     ):
         path = tmp_path / "copy"
         path.write_bytes(data)
-        await rig.channel.send_file(rig.thread(), OutFile(path, name, len(data), "c" * 2000), Memory(name))
+        await rig.channel.send_file(rig.thread(), OutgoingFile(path, name, len(data), "c" * 2000), Memory(name))
     shown = rig.server.visible(42)
     assert [(part.kind, part.file_name) for part in shown] == [
         ("photo", "chart.png"),
@@ -217,7 +217,7 @@ async def test_writers_leave_no_task_behind(rig: TelegramRig) -> None:
     for number in range(20):
         reply = rig.channel.reply(rig.thread(), Memory(f"r{number}"))
         reply.show(Text("x"))
-        assert isinstance(reply, Writer)
+        assert isinstance(reply, ReplyWriter)
         await reply.close()
     names = [task.get_name() for task in asyncio.all_tasks()]
     assert not [name for name in names if name.startswith(("writer", "typing", "post"))]

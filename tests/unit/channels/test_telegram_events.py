@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.conversation import ANYWHERE, Kind, Message, Unreadable
-from channels.telegram.events import Me, read
+from channels.telegram.events import TelegramAccount, parse_update
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_world import BOT
 
-ME = Me(123456, "fawn_bot")
+ME = TelegramAccount(123456, "fawn_bot")
 GROUP, SUPERGROUP = -100, -1_001_000_000_001
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ def received(act: Callable[[FakeTelegram], object]) -> list[Message]:
     """What people's acts in the (not even started) fake look like to us."""
     world = FakeTelegram()
     act(world)
-    events = [read(update, ME) for update in world.updates.values()]
+    events = [parse_update(update, ME) for update in world.updates.values()]
     assert not any(isinstance(event, Unreadable) for event in events), events
     return [event for event in events if isinstance(event, Message)]
 
@@ -229,7 +229,7 @@ def test_bots_and_channels_are_ignored() -> None:
 
 
 def test_a_poison_update_is_kept_as_unreadable() -> None:
-    event = read({"update_id": 7, "message": {"message_id": 1}}, ME)
+    event = parse_update({"update_id": 7, "message": {"message_id": 1}}, ME)
     assert isinstance(event, Unreadable)
     assert event.key == "telegram:123456:update:7"
     assert b"message_id" in event.raw
@@ -251,7 +251,7 @@ def test_no_update_whatever_its_shape_raises(data: st.DataObject, field: str) ->
     known = [*content, "photo", "entities", "reply_to_message", "quote", "document", "forward_origin", "sticker"]
     for name in data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3)):
         content[name] = data.draw(VALUE)
-    event = read({"update_id": 1, field: content}, ME)
+    event = parse_update({"update_id": 1, field: content}, ME)
     assert event is None or isinstance(event, (Message, Unreadable))
     if isinstance(event, Message):
         event.dump()

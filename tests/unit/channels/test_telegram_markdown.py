@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.telegram.markdown import MOST, Entity, convert, quiet
+from channels.telegram.markdown import MAX_ENTITIES, Entity, to_entities, without_mentions
 from tests.fakes.telegram_text import formatted
 from tests.fakes.telegram_text import marked as as_the_server_marks
 
@@ -17,7 +17,7 @@ PLAIN = st.text(st.characters(categories=["L", "N", "Zs", "Po"], exclude_charact
 
 
 def marked(markdown: str) -> tuple[str, list[tuple[object, ...]]]:
-    text, entities = convert(markdown)
+    text, entities = to_entities(markdown)
     units = text.encode("utf-16-le")
     covered = [(e["type"], units[2 * int(e["offset"]) : 2 * (int(e["offset"]) + int(e["length"]))]) for e in entities]
     return text, [(kind, part.decode("utf-16-le")) for kind, part in covered]
@@ -64,19 +64,19 @@ def test_what_is_shown(markdown: str, text: str, entities: list[tuple[str, str]]
 
 
 def test_a_code_block_keeps_its_language() -> None:
-    assert convert("```python\nx\n```")[1] == [{"type": "pre", "offset": 0, "length": 1, "language": "python"}]
+    assert to_entities("```python\nx\n```")[1] == [{"type": "pre", "offset": 0, "length": 1, "language": "python"}]
 
 
 def test_more_entities_than_telegram_shows_cost_bold_words_first() -> None:
-    _, entities = convert("**b** " * 150 + "\n\n```\ncode\n```")
-    assert len(entities) == MOST
+    _, entities = to_entities("**b** " * 150 + "\n\n```\ncode\n```")
+    assert len(entities) == MAX_ENTITIES
     assert "pre" in [entity["type"] for entity in entities]
 
 
 @given(PLAIN)
 @settings(max_examples=100, deadline=None)
 def test_plain_words_are_exactly_what_is_shown(text: str) -> None:
-    shown, entities = convert(f"x{text}")
+    shown, entities = to_entities(f"x{text}")
     assert shown.split() == f"x{text}".split()
     assert not entities
 
@@ -84,14 +84,16 @@ def test_plain_words_are_exactly_what_is_shown(text: str) -> None:
 @given(WILD)
 @settings(max_examples=300, deadline=None)
 def test_telegram_takes_whatever_comes_out(markdown: str) -> None:
-    text, entities = convert(markdown)
+    text, entities = to_entities(markdown)
     formatted(text, [dict(entity) for entity in entities], "", 1 << 20)  # raises BadText for a wrong offset
     if "```" not in markdown and "~~~" not in markdown:  # the words after the opening of a fence are no text
         assert [char for char in text if char in "中😀"] == [char for char in markdown if char in "中😀"]
 
 
 def test_names_are_no_mentions_outside_of_code() -> None:
-    text, entities = quiet(*convert("😀 @jane, **@kim** `@cached` a@b.org [@lee](https://example.org) @ @x"))
+    text, entities = without_mentions(
+        *to_entities("😀 @jane, **@kim** `@cached` a@b.org [@lee](https://example.org) @ @x")
+    )
     assert text == "😀 @\u200bjane, @\u200bkim @cached a@b.org @\u200blee @ @x"
     units = text.encode("utf-16-le")
     marked = {
@@ -110,8 +112,8 @@ NAMES = st.lists(
 
 @given(NAMES)
 def test_quieted_text_looks_the_same_and_names_nobody(markdown: str) -> None:
-    text, entities = convert(markdown)
-    still, moved = quiet(text, entities)
+    text, entities = to_entities(markdown)
+    still, moved = without_mentions(text, entities)
     assert still.replace("\u200b", "") == text
 
     def cut(whole: str, entity: Entity) -> str:
@@ -124,4 +126,4 @@ def test_quieted_text_looks_the_same_and_names_nobody(markdown: str) -> None:
 
 def test_a_link_to_a_person_is_written_out() -> None:
     for url in ("tg://user?id=42", "TG:user?id=42"):
-        assert convert(f"[Jane]({url})") == (f"Jane ({url})", [])
+        assert to_entities(f"[Jane]({url})") == (f"Jane ({url})", [])

@@ -10,7 +10,7 @@ import pytest
 
 from agent.conversation import Final, Secret
 from channels import telegram
-from channels.base import Health, OutFile, Refused
+from channels.base import Health, OutgoingFile, Refused
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support.proxies import Proxy, front, relay, signed
 from tests.support.recording_inbox import Box, Memory, Service
@@ -19,7 +19,7 @@ from tests.support.rigs.registry import TelegramRig, ready, until
 
 async def test_the_account_is_named() -> None:
     async with FakeTelegram() as server:
-        settings = telegram.Settings(Secret(TOKEN), server.base_url)
+        settings = telegram.TelegramSettings(Secret(TOKEN), server.base_url)
         assert await telegram.probe(settings) == "connected as @fawn_bot"
         for token in ("1:OTHER", "nonsense", ""):
             with pytest.raises(Refused, match="@BotFather"):
@@ -39,7 +39,7 @@ async def test_the_account_is_named() -> None:
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "SOCKS4://x:1", "127.0.0.1:3128"])
 async def test_a_proxy_of_a_kind_that_cannot_be_used_is_refused_in_words(proxy: str) -> None:
-    settings = telegram.Settings(Secret(TOKEN), proxy=proxy)
+    settings = telegram.TelegramSettings(Secret(TOKEN), proxy=proxy)
     with pytest.raises(Refused, match=r"`proxy` takes http://"):
         await telegram.probe(settings)
     with pytest.raises(Refused, match=r"`proxy` takes http://"):
@@ -52,7 +52,7 @@ async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(tmp_
     async with FakeTelegram() as server, front(server.port, pem) as https, relay(proxy) as port:
         url = f"https://localhost:{https}"
         way = f"http://user:secret@127.0.0.1:{port}"
-        settings = telegram.Settings(Secret(TOKEN), url, proxy=way, ca_file=str(pem), poll_seconds=5.0)
+        settings = telegram.TelegramSettings(Secret(TOKEN), url, proxy=way, ca_file=str(pem), poll_seconds=5.0)
         assert "secret" not in repr(settings)
         assert await telegram.probe(settings) == "connected as @fawn_bot"
         with pytest.raises(Refused, match="cannot be reached"):
@@ -67,7 +67,7 @@ async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(tmp_
         await channel.reply(message.thread, Memory()).finish(Final("Seen."))
         path = tmp_path / "copy"
         path.write_bytes(b"more")
-        await channel.send_file(message.thread, OutFile(path, "b.txt", 4), Memory("f1"))
+        await channel.send_file(message.thread, OutgoingFile(path, "b.txt", 4), Memory("f1"))
         assert [(shown.text, shown.file_name) for shown in server.visible(42)] == [("Seen.", ""), ("", "b.txt")]
         await service.end()
         assert set(proxy.asked) == {f"localhost:{https}"}
@@ -78,7 +78,7 @@ async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path
     async with TelegramRig.start(tmp_path) as first:
         await ready(first)
         await asyncio.sleep(1.6)  # in peace for long enough to insist
-        settings = telegram.Settings(Secret(TOKEN), first.server.base_url, poll_seconds=5.0)
+        settings = telegram.TelegramSettings(Secret(TOKEN), first.server.base_url, poll_seconds=5.0)
         box = Box()
         second = Service(lambda: telegram.connect(settings), box)
         await second.begin()

@@ -11,7 +11,7 @@ import pytest
 
 from agent.conversation import Attachment, Final, Secret, Text, Unreadable
 from channels import telegram
-from channels.base import CommandInfo, Gone, Health, OutFile, Refused, TryLater
+from channels.base import ChatGone, CommandInfo, Health, OutgoingFile, Refused, TryLater
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support.rigs.registry import Box, Memory, TelegramRig, listening, until
 from tests.support.rigs.telegram import FORUM, GROUP, telegram_thread
@@ -63,7 +63,7 @@ async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytes
         said = "\n".join([caplog.text, rig.channel.readiness().detail, *map(repr, errors), repr(rig.channel)])
         assert TOKEN not in said
         assert TOKEN.split(":")[1] not in said
-    assert TOKEN not in repr(telegram.Settings(token=Secret(TOKEN)))
+    assert TOKEN not in repr(telegram.TelegramSettings(token=Secret(TOKEN)))
 
 
 async def test_case_64_a_connection_that_says_nothing_is_noticed(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: Telegram
 @pytest.mark.parametrize("chat", [42, GROUP])
 async def test_case_84_a_bot_that_was_blocked_stops_trying(rig: TelegramRig, chat: int) -> None:
     rig.server.membership(chat, "kicked")
-    with pytest.raises(Gone):
+    with pytest.raises(ChatGone):
         await rig.channel.reply(telegram_thread(chat), Memory()).finish(Final("Hello?"))
     rig.server.forum(FORUM, 7)
     rig.server.delete_topic(FORUM, 7)
-    with pytest.raises(Gone):
+    with pytest.raises(ChatGone):
         await rig.channel.reply(telegram_thread(FORUM, 7), Memory()).finish(Final("Hello?"))
-    with pytest.raises(Gone):
+    with pytest.raises(ChatGone):
         await rig.channel.reply(telegram_thread(99), Memory()).finish(Final("Hello?"))
 
 
@@ -138,7 +138,7 @@ async def test_nothing_is_confirmed_before_it_is_stored(rig: TelegramRig) -> Non
 
 async def test_a_wrong_token_is_named() -> None:
     async with FakeTelegram(token="1:OTHER") as server:
-        settings = telegram.Settings(token=Secret(TOKEN), base_url=server.base_url)
+        settings = telegram.TelegramSettings(token=Secret(TOKEN), base_url=server.base_url)
         async with telegram.connect(settings) as channel, listening(channel, Box()):
             await until(lambda: channel.readiness().health is Health.DOWN)
             assert "@BotFather" in channel.readiness().detail
@@ -156,7 +156,7 @@ async def test_an_api_that_is_down_at_start_is_waited_for() -> None:
     await server.start()
     port = server.port
     await server.stop()
-    settings = telegram.Settings(token=Secret(TOKEN), base_url=f"http://127.0.0.1:{port}")
+    settings = telegram.TelegramSettings(token=Secret(TOKEN), base_url=f"http://127.0.0.1:{port}")
     box = Box()
     async with telegram.connect(settings) as channel, listening(channel, box):
         await until(lambda: channel.readiness().health is Health.DOWN)
@@ -187,8 +187,8 @@ async def test_case_41_an_empty_file_is_refused_and_the_next_is_sent(rig: Telegr
     empty.write_bytes(b"")
     full.write_bytes(b"x")
     with pytest.raises(Refused, match=r"empty\.txt is empty"):
-        await rig.channel.send_file(rig.thread(), OutFile(empty, "empty.txt", 0), Memory("f1"))
-    await rig.channel.send_file(rig.thread(), OutFile(full, "full.txt", 1), Memory("f2"))
+        await rig.channel.send_file(rig.thread(), OutgoingFile(empty, "empty.txt", 0), Memory("f1"))
+    await rig.channel.send_file(rig.thread(), OutgoingFile(full, "full.txt", 1), Memory("f2"))
     assert rig.visible() == ["full.txt"]
 
 
@@ -197,7 +197,7 @@ async def test_case_63_a_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp
     path.write_bytes(b"a")
     rig.server.fault("drop", "sendDocument", after=True)
     posts = Memory()
-    file = OutFile(path, "a.csv", 1, "table")
+    file = OutgoingFile(path, "a.csv", 1, "table")
     with pytest.raises(Exception, match="no answer"):
         await rig.channel.send_file(rig.thread(), file, posts)
     await rig.channel.send_file(rig.thread(), file, Memory(rows=posts.rows))

@@ -8,23 +8,23 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import Sandbox
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.settings import Settings
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.settings import SandboxSettings
 from tests.support.engines import need_bubblewrap
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> SandboxSettings:
     skills = tmp_path / "skills"
     skills.mkdir()
     (skills / "SKILL.md").write_text("# A skill\n")
-    return Settings(skills, memory_mb=256, processes=64, file_mb=8, tmp_mb=16)
+    return SandboxSettings(skills, memory_mb=256, processes=64, file_mb=8, tmp_mb=16)
 
 
 @pytest.fixture
-async def provider(settings: Settings) -> AsyncIterator[Bubblewrap]:
+async def provider(settings: SandboxSettings) -> AsyncIterator[BubblewrapProvider]:
     need_bubblewrap()
-    made = Bubblewrap(settings)
+    made = BubblewrapProvider(settings)
     yield made
     await made.close()
 
@@ -36,6 +36,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def sandbox(provider: Bubblewrap, folder: Path) -> AsyncIterator[Sandbox]:
+async def sandbox(provider: BubblewrapProvider, folder: Path) -> AsyncIterator[Sandbox]:
     async with provider.acquire("t", folder) as made:
         yield made

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import OUTPUTS, UPLOADS, WORKSPACE, FileFault, Sandbox
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.base import OUTPUTS, UPLOADS, WORKSPACE, Sandbox, SandboxFileError
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk import safe_files
 from sandbox.disk.archive import Archive
-from sandbox.inside.search import Bounds
+from sandbox.inside.search import WalkBounds
 
-BOUNDS = Bounds()
+BOUNDS = WalkBounds()
 
 
 async def out(sandbox: Sandbox, command: str, timeout: float = 20) -> str:
@@ -152,12 +152,12 @@ async def test_a_hostile_expression_is_given_up(sandbox: Sandbox) -> None:
 async def test_52_links_resolve_inside(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("HOST-SECRET")
     await sandbox.run(f"ln -s {tmp_path}/secret s; ln -s /etc/passwd p; ln -s /nowhere dangling; ln -s ../outputs o")
-    with pytest.raises(FileFault, match="No such file"):
+    with pytest.raises(SandboxFileError, match="No such file"):
         await sandbox.read(f"{WORKSPACE}/s")
     assert b"root" not in await sandbox.read(f"{WORKSPACE}/p")  # the sandbox's own
-    with pytest.raises(FileFault, match="only files below"):
+    with pytest.raises(SandboxFileError, match="only files below"):
         await sandbox.write(f"{WORKSPACE}/p", b"evil")
-    with pytest.raises(FileFault):
+    with pytest.raises(SandboxFileError):
         await sandbox.write(f"{WORKSPACE}/dangling", b"evil")
     await sandbox.write(f"{WORKSPACE}/o/a.txt", b"through a link inside")
     assert await sandbox.read(f"{OUTPUTS}/a.txt") == b"through a link inside"
@@ -167,9 +167,9 @@ async def test_52_links_resolve_inside(sandbox: Sandbox, tmp_path: Path) -> None
 async def test_pipes_devices_and_folders_do_not_hang_the_file_tools(sandbox: Sandbox) -> None:
     await sandbox.run("mkfifo pipe; ln -s /dev/zero zero; ln -s . loop; ln -s loop2 loop2")
     for name in ("pipe", "zero", "loop", "loop2"):
-        with pytest.raises(FileFault):
+        with pytest.raises(SandboxFileError):
             await sandbox.read(f"{WORKSPACE}/{name}")
-        with pytest.raises(FileFault):
+        with pytest.raises(SandboxFileError):
             await sandbox.write(f"{WORKSPACE}/{name}", b"x")
     assert await sandbox.glob("**", WORKSPACE) == []
     assert await sandbox.grep("x", WORKSPACE) == []
@@ -208,15 +208,15 @@ async def test_74_traps_in_outputs_are_not_followed_and_are_told(
             lambda rel=rel: safe_files.read_file(root, rel),
             lambda rel=rel: safe_files.copy_out(root, rel, target, 99),
         ):
-            with pytest.raises(FileFault) as caught:
+            with pytest.raises(SandboxFileError) as caught:
                 attempt()
             assert str(tmp_path) not in str(caught.value)
         assert not target.exists()
-    with pytest.raises(FileFault, match="bigger"):
+    with pytest.raises(SandboxFileError, match="bigger"):
         safe_files.copy_out(root, "sparse.bin", target, 1 << 20)
     assert safe_files.copy_out(root, "fine2.txt", target, 99) == 5
 
-    found = safe_files.snapshot(root, BOUNDS, print)
+    found = safe_files.list_files(root, BOUNDS, print)
     sendable = sorted(rel for rel, stamp in found.items() if not stamp.problem)
     assert sendable == ["fine2.txt", "sparse.bin"]
     told = {rel: stamp.problem for rel, stamp in found.items() if stamp.problem}
@@ -230,9 +230,9 @@ async def test_74_traps_in_outputs_are_not_followed_and_are_told(
 
 async def test_75_an_output_that_changed_is_seen_even_if_it_hides_it(sandbox: Sandbox, folder: Path) -> None:
     await sandbox.run("echo 1 > a; echo 1 > b", cwd=OUTPUTS)
-    before = safe_files.snapshot(folder / "outputs", BOUNDS, print)
+    before = safe_files.list_files(folder / "outputs", BOUNDS, print)
     await sandbox.run("touch -r a mark; echo 2 > a; touch -r mark a; rm mark", cwd=OUTPUTS)
-    after = safe_files.snapshot(folder / "outputs", BOUNDS, print)
+    after = safe_files.list_files(folder / "outputs", BOUNDS, print)
     assert [rel for rel in after if after[rel] != before[rel]] == ["a"]
 
 
@@ -246,9 +246,9 @@ async def test_writes_from_the_host_do_not_follow_links(sandbox: Sandbox, tmp_pa
     assert victim.read_text() == "untouched"
     assert (root / "a.txt").read_text() == "new"
     for attempt in ("sub/x", "../x", "/tmp/x", "..", "", "a.txt/x"):
-        with pytest.raises(FileFault):
+        with pytest.raises(SandboxFileError):
             safe_files.write_file(root, attempt, b"evil")
-    with pytest.raises(FileFault):
+    with pytest.raises(SandboxFileError):
         safe_files.append_file(root, "dangling", b"evil")
     assert list((tmp_path / "dir").iterdir()) == []
     assert safe_files.free_name(root, "dangling") == "dangling-2"
@@ -305,7 +305,7 @@ def _read_often(root: Path, way: object, seconds: float) -> tuple[dict[bytes, in
 
 
 async def test_the_race_against_writes_never_leaves_the_folder(
-    sandbox: Sandbox, provider: Bubblewrap, tmp_path: Path, folder: Path
+    sandbox: Sandbox, provider: BubblewrapProvider, tmp_path: Path, folder: Path
 ) -> None:
     host = tmp_path / "host"
     host.mkdir()
@@ -331,7 +331,7 @@ while True:
             try:
                 safe_files.write_file(root, "d/x", b"data")
                 done["written"] += 1
-            except FileFault:
+            except SandboxFileError:
                 done["refused"] += 1
 
     writer = asyncio.create_task(asyncio.to_thread(write))

@@ -17,12 +17,12 @@ import h11
 import orjson
 import pytest
 
-from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap, ProcessStream
-from sandbox.disk.files_only import Folders
+from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxGone, SandboxUnavailable
+from sandbox.bubblewrap.provider import BubblewrapProvider, ProcessStream
+from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.docker.spec import DockerSettings
-from sandbox.select import LazyMachine, choose
-from sandbox.settings import Settings
+from sandbox.select import LazySandbox, select_provider
+from sandbox.settings import SandboxSettings
 from sandbox.wire.client import StreamSandbox
 from tests.support.engines import measured, need_bubblewrap
 
@@ -39,7 +39,7 @@ def bubblewraps() -> list[int]:
     return [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n"]
 
 
-async def test_two_who_come_at_once_get_one_machine(provider: Bubblewrap, folder: Path) -> None:
+async def test_two_who_come_at_once_get_one_machine(provider: BubblewrapProvider, folder: Path) -> None:
     async def use() -> Sandbox:
         async with provider.acquire("t", folder) as sandbox:
             assert (await sandbox.run("echo here")).output == "here\n"
@@ -50,7 +50,9 @@ async def test_two_who_come_at_once_get_one_machine(provider: Bubblewrap, folder
     assert len(bubblewraps()) == 1
 
 
-async def test_giving_up_while_it_starts_does_not_take_it_from_the_other(provider: Bubblewrap, folder: Path) -> None:
+async def test_giving_up_while_it_starts_does_not_take_it_from_the_other(
+    provider: BubblewrapProvider, folder: Path
+) -> None:
     async def use() -> str:
         async with provider.acquire("t", folder) as sandbox:
             return (await sandbox.run("echo here")).output
@@ -62,7 +64,7 @@ async def test_giving_up_while_it_starts_does_not_take_it_from_the_other(provide
     assert first.cancelled()
 
 
-async def test_many_start_side_by_side(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_many_start_side_by_side(provider: BubblewrapProvider, tmp_path: Path) -> None:
     async def use(number: int) -> str:
         async with provider.acquire(f"t{number}", tmp_path / f"t{number}") as sandbox:
             return (await sandbox.run(f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n")).output
@@ -75,7 +77,7 @@ async def test_many_start_side_by_side(provider: Bubblewrap, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("victim", ["bubblewrap", "server"])
 async def test_case_76_a_machine_killed_under_a_command_is_replaced(
-    provider: Bubblewrap, folder: Path, victim: str
+    provider: BubblewrapProvider, folder: Path, victim: str
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
         await sandbox.write(f"{WORKSPACE}/kept", b"kept")
@@ -83,7 +85,7 @@ async def test_case_76_a_machine_killed_under_a_command_is_replaced(
         await asyncio.sleep(0.3)
         (outer,) = bubblewraps()
         os.kill(outer if victim == "bubblewrap" else children(outer)[0], signal.SIGKILL)
-        with pytest.raises(Gone, match="files are intact"):
+        with pytest.raises(SandboxGone, match="files are intact"):
             await running
         assert sandbox.gone
     async with provider.acquire("t", folder) as fresh:
@@ -114,24 +116,24 @@ async def test_a_machine_that_talks_on_ends_all_the_same() -> None:
             sys.executable, "-c", FLOOD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        sandbox = StreamSandbox(ProcessStream(process, "t"), "t", Settings(Path()))
+        sandbox = StreamSandbox(ProcessStream(process, "t"), "t", SandboxSettings(Path()))
         async with asyncio.timeout(5):
-            with contextlib.suppress(Gone):  # as soon as the first of the rest is read
+            with contextlib.suppress(SandboxGone):  # as soon as the first of the rest is read
                 await sandbox.start()
                 await sandbox.run("true")
             await sandbox.close()
         assert process.returncode is not None
 
 
-async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: Bubblewrap, folder: Path) -> None:
-    machine = LazyMachine(provider, "t", folder)
+async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: BubblewrapProvider, folder: Path) -> None:
+    machine = LazySandbox(provider, "t", folder)
     assert machine.runs_commands
     machine.warm()
     machine.warm()
     first = await machine.get()
     assert await machine.get() is first
     os.kill(bubblewraps()[0], signal.SIGKILL)
-    with pytest.raises(Gone):
+    with pytest.raises(SandboxGone):
         await first.run("sleep 5")
     second = await machine.get()
     assert (await second.run("echo again")).output == "again\n"
@@ -140,19 +142,19 @@ async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: Bu
     assert await provider.reap(0) == ["t"]
 
 
-async def test_a_lazy_machine_that_nobody_asks_starts_nothing(provider: Bubblewrap, folder: Path) -> None:
-    machine = LazyMachine(provider, "t", folder)
+async def test_a_lazy_machine_that_nobody_asks_starts_nothing(provider: BubblewrapProvider, folder: Path) -> None:
+    machine = LazySandbox(provider, "t", folder)
     await machine.aclose()
     assert bubblewraps() == []
     assert not folder.exists()
 
 
-async def test_destroying_while_it_starts_leaves_nothing(provider: Bubblewrap, folder: Path) -> None:
-    machine = LazyMachine(provider, "t", folder)
+async def test_destroying_while_it_starts_leaves_nothing(provider: BubblewrapProvider, folder: Path) -> None:
+    machine = LazySandbox(provider, "t", folder)
     waiting = asyncio.create_task(machine.get())
     await asyncio.sleep(0.02)
     await provider.destroy("t")
-    with pytest.raises(Gone):
+    with pytest.raises(SandboxGone):
         await waiting
     await machine.aclose()
     assert bubblewraps() == []
@@ -160,13 +162,13 @@ async def test_destroying_while_it_starts_leaves_nothing(provider: Bubblewrap, f
 
 async def test_the_longest_command_is_bounded_by_the_settings(tmp_path: Path, folder: Path) -> None:
     need_bubblewrap()
-    provider = Bubblewrap(Settings(tmp_path, command_seconds=0.5))
+    provider = BubblewrapProvider(SandboxSettings(tmp_path, command_seconds=0.5))
     async with provider.acquire("t", folder) as sandbox:
         assert (await sandbox.run("sleep 60", timeout=9999)).timed_out
     await provider.close()
 
 
-async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path, provider: Bubblewrap) -> None:
+async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path, provider: BubblewrapProvider) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     async with provider.acquire("h", hidden / "deep" / "thread") as sandbox:
@@ -177,13 +179,13 @@ async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path,
 async def test_choosing(tmp_path: Path) -> None:
     need_bubblewrap()
     settings = DockerSettings(tmp_path, state=tmp_path, host=f"unix://{tmp_path}/none")
-    provider, said = await choose("auto", settings, measured())
+    provider, said = await select_provider("auto", settings, measured())
     assert provider.runs_commands
     assert "bubblewrap" in said
     await provider.close()
     assert bubblewraps() == []
-    provider, said = await choose("none", settings, measured())
-    assert isinstance(provider, Folders)
+    provider, said = await select_provider("none", settings, measured())
+    assert isinstance(provider, FilesOnlyProvider)
     assert "as configured" in said
 
 
@@ -322,7 +324,7 @@ async def test_when_the_service_is_killed_its_machines_die(folder: Path) -> None
     pytest.fail("a process of a dead service's sandbox lives on")
 
 
-async def test_relative_folders_are_meant_from_here(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_relative_folders_are_meant_from_here(provider: BubblewrapProvider, tmp_path: Path) -> None:
     relative = Path(os.path.relpath(tmp_path / "r"))
     assert not relative.is_absolute()
     async with provider.acquire("r", relative) as sandbox:
@@ -330,7 +332,7 @@ async def test_relative_folders_are_meant_from_here(provider: Bubblewrap, tmp_pa
     assert (tmp_path / "r" / "workspace" / "a").read_bytes() == b"x"
 
 
-async def test_what_is_wrong_with_starting_is_said(tmp_path: Path, provider: Bubblewrap) -> None:
+async def test_what_is_wrong_with_starting_is_said(tmp_path: Path, provider: BubblewrapProvider) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     with pytest.raises((SandboxUnavailable, OSError)):

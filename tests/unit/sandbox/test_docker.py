@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.docker.client import Container, Engine
-from sandbox.docker.image_build import context
-from sandbox.docker.provider import INSTANCE, Docker
+from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxError, SandboxGone, SandboxProvider, SandboxUnavailable
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.docker.client import ContainerInfo, DockerEngine
+from sandbox.docker.image_build import build_context
+from sandbox.docker.provider import INSTANCE, DockerProvider
 from sandbox.docker.spec import DockerSettings
 from sandbox.pool import SandboxPool
-from sandbox.select import LazyMachine, choose
-from sandbox.settings import Settings
+from sandbox.select import LazySandbox, select_provider
+from sandbox.settings import SandboxSettings
 from sandbox.wire.client import StreamSandbox
 from tests.support.engines import (
     HOST,
@@ -45,21 +45,21 @@ def settings(tmp_path: Path) -> DockerSettings:
 
 
 @pytest.fixture
-async def provider(settings: DockerSettings) -> AsyncIterator[Docker]:
+async def provider(settings: DockerSettings) -> AsyncIterator[DockerProvider]:
     async with docker_provider(settings) as made:
         yield made
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    made = Engine(HOST)
+async def engine() -> AsyncIterator[DockerEngine]:
+    made = DockerEngine(HOST)
     yield made
     await made.close()
 
 
-async def theirs(engine: Engine, folder: Path) -> list[Container]:
+async def theirs(engine: DockerEngine, folder: Path) -> list[ContainerInfo]:
     """The containers that have this folder mounted: those of a test, and nobody else's."""
-    found = [one for one in await engine.labelled(INSTANCE) if one.labels[INSTANCE]]
+    found = [one for one in await engine.list_labelled(INSTANCE) if one.labels[INSTANCE]]
     return [one for one in found if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id))]
 
 
@@ -71,7 +71,7 @@ async def output(sandbox: Sandbox, command: str) -> str:
 
 
 async def test_two_who_come_at_once_get_one_container(
-    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+    provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     async def use() -> Sandbox:
         async with provider.acquire("t", folder) as sandbox:
@@ -83,7 +83,7 @@ async def test_two_who_come_at_once_get_one_container(
     assert len(await theirs(engine, tmp_path)) == 1
 
 
-async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: Docker, folder: Path) -> None:
+async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: DockerProvider, folder: Path) -> None:
     async def use() -> str:
         async with provider.acquire("t", folder) as sandbox:
             return await output(sandbox, "echo here")
@@ -96,15 +96,15 @@ async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: Docker
 
 
 async def test_destroying_while_it_starts_leaves_nothing(
-    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+    provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     await provider.check()
     for moment in (0.01, 0.1, 0.2):
-        machine = LazyMachine(provider, "t", folder)
+        machine = LazySandbox(provider, "t", folder)
         waiting = asyncio.create_task(machine.get())
         await asyncio.sleep(moment)
         await provider.destroy("t")
-        with pytest.raises(Gone):
+        with pytest.raises(SandboxGone):
             await waiting
         await machine.aclose()
     await provider.reap(0)
@@ -129,7 +129,7 @@ while True:
 
 
 async def test_what_a_killed_service_left_inside_cannot_touch_the_next_one(
-    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+    settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     """Nothing that was left may stop the new command server, or answer for it: the container is another one."""
     async with (
@@ -146,20 +146,20 @@ async def test_what_a_killed_service_left_inside_cannot_touch_the_next_one(
             assert new.name == old.name
             assert await output(fresh, "cat kept") == "kept\n"
             assert await output(fresh, "grep -lsz ambus[h] /proc/[0-9]*/cmdline; echo end") == "end\n"
-        with pytest.raises(Gone):
+        with pytest.raises(SandboxGone):
             await sandbox.run("true")
 
 
 async def test_containers_end_with_the_service_and_folders_stay(
-    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+    settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
-    before = Docker(settings)
+    before = DockerProvider(settings)
     async with before.acquire("t", folder) as sandbox:
         await sandbox.run("echo kept > kept; sleep 7103 &")
         running = asyncio.create_task(sandbox.run("sleep 7103"))
         await asyncio.sleep(0)
         await before.close()
-        with pytest.raises(Gone):
+        with pytest.raises(SandboxGone):
             await running
     assert await theirs(engine, tmp_path) == []
     async with docker_provider(settings) as after, after.acquire("t", folder) as sandbox:
@@ -167,7 +167,7 @@ async def test_containers_end_with_the_service_and_folders_stay(
 
 
 async def test_what_another_life_left_is_reaped_and_nobody_elses(
-    settings: DockerSettings, engine: Engine, tmp_path: Path
+    settings: DockerSettings, engine: DockerEngine, tmp_path: Path
 ) -> None:
     neighbour = docker_settings(tmp_path / "neighbour")
     async with docker_provider(settings) as killed, docker_provider(neighbour) as other:
@@ -186,20 +186,20 @@ async def test_what_another_life_left_is_reaped_and_nobody_elses(
 
 # ---------------------------------------------------------------- it ends under a command
 
-End = Callable[[Engine, str], Awaitable[None]]
+End = Callable[[DockerEngine, str], Awaitable[None]]
 
 
-async def kill(engine: Engine, container: str) -> None:
-    await engine.ask(lambda client: client.kill(container))
+async def kill(engine: DockerEngine, container: str) -> None:
+    await engine.run_sdk(lambda client: client.kill(container))
 
 
-async def remove(engine: Engine, container: str) -> None:
+async def remove(engine: DockerEngine, container: str) -> None:
     await engine.remove(container)
 
 
 @pytest.mark.parametrize(("end", "words"), [(kill, "stopped"), (remove, "(removed|stopped)")])
 async def test_case_76_a_container_that_ends_under_a_command_is_replaced(
-    provider: Docker, engine: Engine, folder: Path, tmp_path: Path, end: End, words: str
+    provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path, end: End, words: str
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
         await sandbox.write(f"{WORKSPACE}/kept", b"kept")
@@ -207,10 +207,10 @@ async def test_case_76_a_container_that_ends_under_a_command_is_replaced(
         await asyncio.sleep(0.2)
         (container,) = await theirs(engine, tmp_path)
         await end(engine, container.id)
-        with pytest.raises(Gone, match=f"{words} from outside.*files are intact") as caught:
+        with pytest.raises(SandboxGone, match=f"{words} from outside.*files are intact") as caught:
             await running
         assert sandbox.gone
-        with pytest.raises(Gone, match=words):
+        with pytest.raises(SandboxGone, match=words):
             await sandbox.run("true")
         assert container.id not in str(caught.value)
     async with provider.acquire("t", folder) as fresh:
@@ -229,7 +229,7 @@ async def test_case_76_the_engine_stops_and_starts_in_the_middle(settings: Docke
                 while not (folder / "workspace" / "kept").exists():
                     await asyncio.sleep(0.02)
                 await spare.stop()
-                with pytest.raises(Gone, match=r"Docker engine stopped.*files are intact"):
+                with pytest.raises(SandboxGone, match=r"Docker engine stopped.*files are intact"):
                     await running
             for _ in range(2):
                 with pytest.raises(SandboxUnavailable, match="no Docker engine"):
@@ -247,7 +247,7 @@ STOP = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/pro
 
 
 async def test_a_server_that_takes_nothing_any_more_is_replaced(
-    provider: Docker, engine: Engine, folder: Path, tmp_path: Path
+    provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     """It was stopped from inside while much was to be written to it: hanging up waits for nobody."""
     async with provider.acquire("t", folder) as sandbox:
@@ -259,7 +259,7 @@ async def test_a_server_that_takes_nothing_any_more_is_replaced(
         writing = asyncio.create_task(sandbox.write(f"{WORKSPACE}/much", bytes(4 << 20)))
         await asyncio.sleep(0)
         running.cancel()
-        with pytest.raises(Gone):
+        with pytest.raises(SandboxGone):
             await writing
     async with asyncio.timeout(15), provider.acquire("t", folder) as fresh:
         assert await output(fresh, "echo fresh") == "fresh\n"
@@ -267,15 +267,15 @@ async def test_a_server_that_takes_nothing_any_more_is_replaced(
         assert new.id != old.id
 
 
-async def states(engine: Engine, container: str) -> str:
+async def states(engine: DockerEngine, container: str) -> str:
     """What the processes of a container do, as seen from the host."""
-    listed = await engine.ask(lambda client: client.top(container, "-eo pid"))
+    listed = await engine.run_sdk(lambda client: client.top(container, "-eo pid"))
     pids = [row[0] for row in listed["Processes"]]
     return "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids if Path(f"/proc/{pid}").exists())
 
 
 async def test_a_server_that_never_answers_leaves_no_container(
-    settings: DockerSettings, engine: Engine, folder: Path, tmp_path: Path
+    settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     place = "/usr/bin/python3"
     changes = f"RUN rm {place} && printf '#!/bin/sh\\nexec sleep 600\\n' > {place} && chmod 755 {place}"
@@ -351,7 +351,7 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
         pool = SandboxPool(start, stop, most=2)
         for _ in range(2):  # without a machine, and with one
             removed.clear()
-            removal = asyncio.create_task(pool.drop("a"))
+            removal = asyncio.create_task(pool.stop_now("a"))
             await asyncio.sleep(0)
             assert await use() is sandbox
             await removal
@@ -371,7 +371,7 @@ async def test_a_stop_that_never_ends_keeps_nobody_from_a_new_one(tmp_path: Path
         async with pool.acquire("a", tmp_path):
             pass
         async with asyncio.timeout(5):
-            await pool.drop("a")
+            await pool.stop_now("a")
             async with pool.acquire("a", tmp_path) as again:
                 assert again is sandbox
             await pool.close()
@@ -383,7 +383,7 @@ async def test_a_stop_that_never_ends_keeps_nobody_from_a_new_one(tmp_path: Path
 @asynccontextmanager
 async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
     """Name, sentence and whether commands run."""
-    provider, sentence = await choose(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
+    provider, sentence = await select_provider(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
         yield provider.runs_commands, provider.name, sentence
     finally:
@@ -436,14 +436,14 @@ async def test_what_keeps_docker_from_working_is_said(settings: DockerSettings, 
 
 
 @asynccontextmanager
-async def built(engine: Engine, changes: str) -> AsyncIterator[str]:
+async def built(engine: DockerEngine, changes: str) -> AsyncIterator[str]:
     """An image made of the tests' one with these lines; gone afterwards."""
     tag = f"fawn-sandbox:changed-{abs(hash(changes))}"
-    await engine.build(context({"Dockerfile": f"FROM {IMAGE}\n{changes}\n".encode()}), tag, {}, lambda _: None)
+    await engine.build(build_context({"Dockerfile": f"FROM {IMAGE}\n{changes}\n".encode()}), tag, {}, lambda _: None)
     try:
         yield tag
     finally:
-        await engine.ask(lambda client: client.remove_image(tag, force=True))
+        await engine.run_sdk(lambda client: client.remove_image(tag, force=True))
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ async def built(engine: Engine, changes: str) -> AsyncIterator[str]:
     ],
 )
 async def test_an_image_that_cannot_do_is_told(
-    settings: DockerSettings, engine: Engine, changes: str, words: str
+    settings: DockerSettings, engine: DockerEngine, changes: str, words: str
 ) -> None:
     async with built(engine, changes) as tag:
         with pytest.raises(SandboxUnavailable, match=words):
@@ -463,7 +463,7 @@ async def test_an_image_that_cannot_do_is_told(
                 pass
 
 
-async def test_an_image_of_somebody_else_will_do(settings: DockerSettings, engine: Engine, folder: Path) -> None:
+async def test_an_image_of_somebody_else_will_do(settings: DockerSettings, engine: DockerEngine, folder: Path) -> None:
     """Whatever it wants to be started as; a volume that it wants is no way around the bound on the disk."""
     changes = 'ENTRYPOINT ["false"]\nUSER 0\nVOLUME /data\nHEALTHCHECK CMD false\nEXPOSE 80'
     async with (
@@ -482,7 +482,7 @@ async def test_120_sandboxes_at_once(settings: DockerSettings, tmp_path: Path) -
     """90 of bubblewrap, and 30 containers, more than the SDK pools connections. Each runs a command that ends only when
     all of them run."""
     need_bubblewrap()
-    local = Bubblewrap(Settings(settings.skills))
+    local = BubblewrapProvider(SandboxSettings(settings.skills))
     async with docker_provider(settings) as docker, AsyncExitStack() as stack:
         stack.push_async_callback(local.close)
         here = asyncio.Barrier(120)
@@ -507,7 +507,7 @@ async def test_120_sandboxes_at_once(settings: DockerSettings, tmp_path: Path) -
         assert said == [f"{i}\n{-i}\n{i}\n" for i in range(120)]
 
 
-async def test_coming_back_while_it_is_reaped_gets_a_new_one(provider: Docker, folder: Path) -> None:
+async def test_coming_back_while_it_is_reaped_gets_a_new_one(provider: DockerProvider, folder: Path) -> None:
     """The old one's name is taken until it is gone; nobody is given a machine that is about to end."""
     for _ in range(3):
         async with provider.acquire("t", folder) as first:

@@ -15,10 +15,10 @@ import docker
 import pytest
 
 from sandbox.base import SandboxUnavailable
-from sandbox.docker.capabilities import site
-from sandbox.docker.client import plain
-from sandbox.docker.host_paths import Places
-from sandbox.docker.spec import Site
+from sandbox.docker.capabilities import describe_site
+from sandbox.docker.client import plain_engine_text
+from sandbox.docker.host_paths import HostPaths
+from sandbox.docker.spec import EngineSite
 from sandbox.docker.stream import ExecStream
 from sandbox.users import FIRST
 from tests.support.engines import HOST, IMAGE, need_docker
@@ -34,43 +34,46 @@ SOCK = Path("/")  # stands for the engine's socket: its owner, root here, is who
 
 
 def test_commands_run_as_the_service_or_as_users_of_their_own_for_root() -> None:
-    assert site(INFO, SOCK, 61, 62) == Site(61, 62, None)
-    assert site(INFO, SOCK, 0, 0) == Site(FIRST, FIRST, 0)
+    assert describe_site(INFO, SOCK, 61, 62) == EngineSite(61, 62, None)
+    assert describe_site(INFO, SOCK, 0, 0) == EngineSite(FIRST, FIRST, 0)
 
 
 def test_a_remapping_engine_gets_folders_with_its_offset() -> None:
     info = {**INFO, "SecurityOptions": ["name=userns"], "DockerRootDir": "/var/lib/docker/100000.100000"}
-    assert site(info, SOCK, 0, 0) == Site(FIRST, FIRST, 100_000)
+    assert describe_site(info, SOCK, 0, 0) == EngineSite(FIRST, FIRST, 100_000)
     with pytest.raises(SandboxUnavailable, match=r"userns-remap.*run Fawn as root"):
-        site(info, SOCK, 61, 61)
+        describe_site(info, SOCK, 61, 61)
 
 
 def test_in_a_rootless_engine_root_is_whoever_started_it() -> None:
     info = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}
-    assert site(info, SOCK, SOCK.stat().st_uid, 1) == Site(0, 0, None)
+    assert describe_site(info, SOCK, SOCK.stat().st_uid, 1) == EngineSite(0, 0, None)
     with pytest.raises(SandboxUnavailable, match="rootless and belongs to another user"):
-        site(info, SOCK, SOCK.stat().st_uid + 1, 1)
+        describe_site(info, SOCK, SOCK.stat().st_uid + 1, 1)
 
 
 def test_limits_that_the_engine_cannot_keep_are_not_asked_for() -> None:
-    assert site({}, SOCK, 61, 61) == Site(61, 61, None, memory=False, cpus=False, processes=False)
+    assert describe_site({}, SOCK, 61, 61) == EngineSite(61, 61, None, memory=False, cpus=False, processes=False)
 
 
 def test_places_are_translated_by_the_longest_mount(tmp_path: Path) -> None:
     inner = tmp_path / "data" / "threads"
     inner.mkdir(parents=True)
-    places = Places([(str(tmp_path), "/outer"), (str(tmp_path / "data"), "/volumes/v/_data"), ("/x", "/y")])
-    assert places.of(inner) == "/volumes/v/_data/threads"
-    assert places.of(tmp_path) == "/outer"
-    assert places.of(tmp_path / "database") == "/outer/database"
-    assert Places().of(inner) == str(inner)
+    places = HostPaths([(str(tmp_path), "/outer"), (str(tmp_path / "data"), "/volumes/v/_data"), ("/x", "/y")])
+    assert places.host_path(inner) == "/volumes/v/_data/threads"
+    assert places.host_path(tmp_path) == "/outer"
+    assert places.host_path(tmp_path / "database") == "/outer/database"
+    assert HostPaths().host_path(inner) == str(inner)
     with pytest.raises(SandboxUnavailable, match="volume"):
-        places.of(Path("/etc"))
+        places.host_path(Path("/etc"))
 
 
 def test_the_engines_words_lose_their_paths() -> None:
     text = "invalid mount: bind source path does not exist: /srv/fawn/x\n in '/a b':/c, see https://docs.docker.com/go"
-    assert plain(text) == "invalid mount: bind source path does not exist: … in '… b':…, see https://docs.docker.com/go"
+    assert (
+        plain_engine_text(text)
+        == "invalid mount: bind source path does not exist: … in '… b':…, see https://docs.docker.com/go"
+    )
 
 
 @pytest.mark.parametrize("piece", [1, 3, 8, 1000])

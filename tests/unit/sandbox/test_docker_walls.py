@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import WORKSPACE, Gone, Sandbox
-from sandbox.docker.provider import Docker
+from sandbox.base import WORKSPACE, Sandbox, SandboxGone
+from sandbox.docker.provider import DockerProvider
 from sandbox.users import COUNT, FIRST
 from tests.support.engines import docker_provider, docker_settings
 
@@ -39,7 +39,7 @@ from tests.unit.sandbox.test_attacks import (  # noqa: F401  collected here, wit
 
 
 @pytest.fixture
-async def provider(tmp_path: Path) -> AsyncIterator[Docker]:
+async def provider(tmp_path: Path) -> AsyncIterator[DockerProvider]:
     settings = docker_settings(tmp_path, memory_mb=128, processes=64, file_mb=8, tmp_mb=16)
     settings.skills.mkdir()
     (settings.skills / "SKILL.md").write_text("# A skill\n")
@@ -119,9 +119,9 @@ async def test_pid_1_cannot_be_ended_from_inside(sandbox: Sandbox) -> None:
     assert await out(sandbox, "cat /proc/1/comm") == "bash\n"
 
 
-async def test_whoever_kills_everything_gets_a_new_sandbox(provider: Docker, folder: Path) -> None:
+async def test_whoever_kills_everything_gets_a_new_sandbox(provider: DockerProvider, folder: Path) -> None:
     async with provider.acquire("t", folder) as first:
-        with pytest.raises(Gone, match="files are intact"):
+        with pytest.raises(SandboxGone, match="files are intact"):
             await first.run("echo kept > kept; kill -9 -1; sleep 9")
     async with provider.acquire("t", folder) as second:
         assert await out(second, "cat kept") == "kept\n"
@@ -153,7 +153,7 @@ async def test_more_processes_than_allowed_is_said(sandbox: Sandbox) -> None:
     )
 
 
-async def test_what_was_left_to_fill_the_machine_goes_with_it(provider: Docker, folder: Path) -> None:
+async def test_what_was_left_to_fill_the_machine_goes_with_it(provider: DockerProvider, folder: Path) -> None:
     """Nothing can be started any more, by anybody: a new one is the only way out."""
     async with provider.acquire("t", folder) as sandbox:
         fill = "while True:\n try: os.fork() or time.sleep(500)\n except OSError: time.sleep(0.01); open('full', 'w')"
@@ -164,7 +164,7 @@ async def test_what_was_left_to_fill_the_machine_goes_with_it(provider: Docker, 
             while True:
                 await sandbox.run("true")
 
-        with pytest.raises(Gone, match=r"cannot start another process .* stopped with all that ran in it"):
+        with pytest.raises(SandboxGone, match=r"cannot start another process .* stopped with all that ran in it"):
             await asyncio.wait_for(until_it_is_full(), 20)
     async with provider.acquire("t", folder) as fresh:
         assert await out(fresh, "ls -d /proc/[0-9]* | wc -l") != "64\n"
@@ -178,7 +178,7 @@ async def test_other_limits_are_said(sandbox: Sandbox) -> None:
     assert "[" not in await out(sandbox, "echo File too large")
 
 
-async def test_a_writer_that_stops_the_server_loses_the_sandbox(provider: Docker, folder: Path) -> None:
+async def test_a_writer_that_stops_the_server_loses_the_sandbox(provider: DockerProvider, folder: Path) -> None:
     """The tenant may stop the server, which has his user. Then nothing answers, and a stop must still mean stop."""
     async with provider.acquire("t", folder) as sandbox:
         stop = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; exec sleep 600"

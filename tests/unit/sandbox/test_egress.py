@@ -16,9 +16,9 @@ import pytest
 
 from sandbox.inside import relay
 from sandbox.network import proxy as egress_proxy
-from sandbox.network.http import HEAD_BYTES
-from sandbox.network.rules import CA_FILE, SOCKET, NetworkRules
-from sandbox.network.service import Egress
+from sandbox.network.http import MAX_HEAD_BYTES
+from sandbox.network.rules import CA_FILE, SOCKET_NAME, NetworkRules
+from sandbox.network.service import EgressService
 from tests.fakes.server import until
 from tests.support.outside_world import HOST, Names, Outside, hosts
 
@@ -40,7 +40,7 @@ async def ask(folder: Path, request: str, body: bytes = b"") -> tuple[str, dict[
     """Status line, headers and body of what the proxy of `folder` answers."""
     if "\nHost:" not in request:
         request += "\nHost: x"
-    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(request.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
     answer = await asyncio.wait_for(reader.read(), 20)
     writer.close()
@@ -62,9 +62,9 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
 
     server = await asyncio.start_server(reverse, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    egress = Egress(NetworkRules("allowlist", hosts(port)), tmp_path / "e", Names())
+    egress = EgressService(NetworkRules("allowlist", hosts(port)), tmp_path / "e", Names())
     folder = await egress.open("t")
-    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
     writer.write(payload)
@@ -76,7 +76,7 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
 
 
 async def test_a_plain_request_reaches_the_host_that_was_allowed(tmp_path: Path, outside: Outside) -> None:
-    egress = Egress(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
+    egress = EgressService(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
     folder = await egress.open("t")
     body = random.randbytes(200_000)
     head = f"""POST http://user:secret@{HOST}:{outside.http}/echo?q=1 HTTP/1.1
@@ -113,7 +113,7 @@ async def test_a_refusal_says_what_and_who_can_change_it(
     tmp_path: Path, request_line: str, host: str, port: int, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = Names(**{"inner.wide.example": ["127.0.0.1", "10.0.0.1"]})
-    egress = Egress(NetworkRules("allowlist", ("*.wide.example",)), tmp_path / "e", names)
+    egress = EgressService(NetworkRules("allowlist", ("*.wide.example",)), tmp_path / "e", names)
     folder = await egress.open("thread-7")
     with caplog.at_level(logging.INFO):
         status, headers, body = await ask(folder, request_line.format(host=host, port=port))
@@ -150,7 +150,7 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
             return ["127.0.0.1"] if len(self.asked) == 1 else ["127.0.0.2"]
 
     names = Rebinding()
-    egress = Egress(NetworkRules("allowlist", hosts(port)), tmp_path / "e", names)
+    egress = EgressService(NetworkRules("allowlist", hosts(port)), tmp_path / "e", names)
     folder = await egress.open("t")
     await ask(folder, f"CONNECT {HOST}:{port} HTTP/1.1")
     assert names.asked == [HOST]
@@ -166,7 +166,7 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
      "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"],
 )  # fmt: skip
 async def test_no_spelling_of_this_machine_is_reached(tmp_path: Path, spelling: str) -> None:
-    egress = Egress(NetworkRules("on"), tmp_path / "e")
+    egress = EgressService(NetworkRules("on"), tmp_path / "e")
     folder = await egress.open("t")
     for line in (f"CONNECT {spelling}:443 HTTP/1.1", f"GET http://{spelling}/ HTTP/1.1"):
         status, headers, _ = await ask(folder, line)
@@ -176,14 +176,14 @@ async def test_no_spelling_of_this_machine_is_reached(tmp_path: Path, spelling: 
 
 async def test_an_address_that_does_not_answer_is_followed_by_the_next(tmp_path: Path, outside: Outside) -> None:
     rules = NetworkRules("allowlist", (*hosts(outside.http), f"127.0.0.9:{outside.http}"))
-    egress = Egress(rules, tmp_path / "e", Names(**{HOST: ["127.0.0.8", "127.0.0.9", "127.0.0.1"]}))
+    egress = EgressService(rules, tmp_path / "e", Names(**{HOST: ["127.0.0.8", "127.0.0.9", "127.0.0.1"]}))
     folder = await egress.open("t")
     assert (await ask(folder, f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"))[2] == b"hello\n"
     await egress.aclose()
 
 
 async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
-    egress = Egress(NetworkRules("on"), tmp_path / "e", Names())
+    egress = EgressService(NetworkRules("on"), tmp_path / "e", Names())
     folder = await egress.open("t")
     for bad in ("GET / HTTP/1.1", "nonsense", "CONNECT a b c", "CONNECT :443 HTTP/1.1", "GET ftp://x/ HTTP/1.1",
                 "GET http://[::1/ HTTP/1.1", "CONNECT a:99999 HTTP/1.1", "GET http://a\x00b/ HTTP/1.1",
@@ -195,8 +195,8 @@ async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
     status, headers, _ = await ask(folder, "CONNECT nowhere.test:443 HTTP/1.1")
     assert status.startswith("HTTP/1.1 502 nowhere.test cannot be reached")
     assert headers["x-fawn-refused"] == "unreachable"
-    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
-    writer.write(b"x" * (HEAD_BYTES * 3))  # a head without an end
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
+    writer.write(b"x" * (MAX_HEAD_BYTES * 3))  # a head without an end
     with contextlib.suppress(ConnectionResetError):
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
@@ -205,9 +205,9 @@ async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
 
 async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tmp_path: Path, outside: Outside) -> None:
     rules = NetworkRules("allowlist", hosts(outside.http))
-    egress = Egress(rules, tmp_path / "e", Names())
+    egress = EgressService(rules, tmp_path / "e", Names())
     greedy, other = await egress.open("greedy"), await egress.open("other")
-    held = [await asyncio.open_unix_connection(greedy / SOCKET) for _ in range(egress_proxy.CONNECTIONS)]
+    held = [await asyncio.open_unix_connection(greedy / SOCKET_NAME) for _ in range(egress_proxy.MAX_CONNECTIONS)]
     request = f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"
     status, _, _ = await ask(greedy, request)
     assert status.startswith("HTTP/1.1 503 more than 64 connections")
@@ -228,17 +228,17 @@ async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tm
 
 
 def test_this_machine_resolves_its_own_names() -> None:
-    assert "127.0.0.1" in egress_proxy.resolve("localhost", 80)
+    assert "127.0.0.1" in egress_proxy.resolve_name("localhost", 80)
 
 
 async def test_the_log_is_not_filled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    egress = Egress(NetworkRules("allowlist"), tmp_path / "e", Names())
+    egress = EgressService(NetworkRules("allowlist"), tmp_path / "e", Names())
     folder = await egress.open("t")
     with caplog.at_level(logging.INFO):
-        for _ in range(egress_proxy.LOG_LINES * 2 + 5):
+        for _ in range(egress_proxy.MAX_LOG_LINES * 2 + 5):
             await ask(folder, "CONNECT evil.test:443 HTTP/1.1")
     assert 1 <= caplog.text.count("egress.quiet") <= 2  # the minute may turn
-    assert caplog.text.count("egress.refused") <= egress_proxy.LOG_LINES * 2
+    assert caplog.text.count("egress.refused") <= egress_proxy.MAX_LOG_LINES * 2
     await egress.aclose()
 
 
@@ -258,9 +258,9 @@ async def test_the_operators_proxy_leads_out(tmp_path: Path) -> None:
     server = await asyncio.start_server(company, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     rules = NetworkRules("on", ("only-it-knows.example:22",), proxy=f"http://me:p%40ss@127.0.0.1:{port}")
-    egress = Egress(rules, tmp_path / "e", Names(**{"sly.example": ["10.0.0.1"]}))
+    egress = EgressService(rules, tmp_path / "e", Names(**{"sly.example": ["10.0.0.1"]}))
     folder = await egress.open("t")
-    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(b"CONNECT only-it-knows.example:22 HTTP/1.1\r\nHost: x\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"ping\n")
@@ -287,7 +287,7 @@ async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path,
     """A machine that outlives the service has the folder bound: it must be the same one, with a new socket in it."""
     place = tmp_path / ("long-" * 40)  # the path of a socket ends at 107 bytes
     rules = NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority))
-    first = Egress(rules, place, Names())
+    first = EgressService(rules, place, Names())
     folder = await first.open("t")
     assert await first.open("t") == folder
     inode = folder.stat().st_ino
@@ -295,7 +295,7 @@ async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path,
     assert folder.stat().st_mode & 0o777 == 0o755
     assert (folder / CA_FILE).read_bytes().endswith(outside.authority.read_bytes())
     await first.aclose()
-    second = Egress(rules, place, Names())
+    second = EgressService(rules, place, Names())
     assert await second.open("t") == folder
     assert folder.stat().st_ino == inode
     (tmp_path / "short").symlink_to(folder)
@@ -306,11 +306,11 @@ async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path,
 
 
 async def test_services_that_come_at_once_open_the_same_folder(tmp_path: Path) -> None:
-    many = [Egress(NetworkRules("off"), tmp_path / "e", Names()) for _ in range(4)]
+    many = [EgressService(NetworkRules("off"), tmp_path / "e", Names()) for _ in range(4)]
     for number in range(20):
         folders = await asyncio.gather(*(egress.open(f"t{number}") for egress in many))
         assert len(set(folders)) == 1
-        assert [path.name for path in folders[0].iterdir()] == [SOCKET]
+        assert [path.name for path in folders[0].iterdir()] == [SOCKET_NAME]
         assert (await ask(folders[0], f"CONNECT {HOST}:443 HTTP/1.1"))[0].startswith("HTTP/1.1 403")
     for egress in many:
         await egress.aclose()
@@ -320,7 +320,7 @@ async def test_without_a_network_everything_is_refused_and_written_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = Names()
-    egress = Egress(NetworkRules("off", (HOST,)), tmp_path / "e", names)
+    egress = EgressService(NetworkRules("off", (HOST,)), tmp_path / "e", names)
     folder = await egress.open("t")
     with caplog.at_level(logging.INFO):
         status, headers, body = await ask(folder, f"CONNECT {HOST}:443 HTTP/1.1")
@@ -334,9 +334,9 @@ async def test_without_a_network_everything_is_refused_and_written_down(
 
 
 async def test_closing_ends_what_is_under_way(tmp_path: Path, outside: Outside) -> None:
-    egress = Egress(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
+    egress = EgressService(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
     folder = await egress.open("t")
-    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(f"CONNECT {HOST}:{outside.http} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
     await egress.close("t")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.network.proxy import Ends
-from sandbox.network.rules import SOCKET, NetworkRules
-from sandbox.network.service import Egress
+from sandbox.network.rules import SOCKET_NAME, NetworkRules
+from sandbox.network.service import EgressService
 from sandbox.network.tls import NoServerName, server_name
 from tests.support.outside_world import HOST, Names, hosts
 
@@ -50,9 +50,9 @@ class Origin:
 @asynccontextmanager
 async def way_out(tmp_path: Path, rules: NetworkRules) -> AsyncIterator[Ends]:
     """A connection of a sandbox to its proxy."""
-    egress = Egress(rules, tmp_path / "e", Names())
+    egress = EgressService(rules, tmp_path / "e", Names())
     folder = await egress.open("t")
-    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     try:
         async with asyncio.timeout(20):
             yield reader, writer
@@ -190,9 +190,9 @@ async def test_a_tunnel_is_for_the_name_it_was_asked_for(
     async with Origin(b"HTTP/1.1 200 ok\r\n\r\n") as origin:
         names = ("registry.test", "registry.test:8443", "1.1.1.1")
         rules = NetworkRules("allowlist", names, proxy=f"http://127.0.0.1:{origin.port}")
-        egress = Egress(rules, tmp_path / "e", Names(**{HOST: ["9.9.9.9"]}))
+        egress = EgressService(rules, tmp_path / "e", Names(**{HOST: ["9.9.9.9"]}))
         folder = await egress.open("t")
-        reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+        reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
         writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         origin.got, origin.response = b"", b"hello"

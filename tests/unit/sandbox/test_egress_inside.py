@@ -15,11 +15,11 @@ from typing import Protocol
 import pytest
 
 from sandbox.base import SandboxProvider
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.docker.provider import Docker
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.docker.provider import DockerProvider
 from sandbox.network.rules import NetworkRules
-from sandbox.network.service import Egress
-from sandbox.settings import Settings
+from sandbox.network.service import EgressService
+from sandbox.settings import SandboxSettings
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap, need_docker
 from tests.support.outside_world import HOST, Names, Outside, hosts
 
@@ -35,12 +35,12 @@ async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     async with AsyncExitStack() as stack:
 
         async def made(rules: NetworkRules) -> SandboxProvider:
-            egress = Egress(rules, tmp_path / "egress", Names())
+            egress = EgressService(rules, tmp_path / "egress", Names())
             if request.param == "docker":
                 settings = docker_settings(tmp_path, network=rules)
                 return await stack.enter_async_context(docker_provider(settings, egress))
             need_bubblewrap()
-            provider = Bubblewrap(Settings(tmp_path / "skills", network=rules), egress)
+            provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills", network=rules), egress)
             stack.push_async_callback(provider.close)
             return provider
 
@@ -204,7 +204,7 @@ async def test_the_words_arrive_in_the_programs_people_use(command: str, tmp_pat
     need_bubblewrap()
     if not shutil.which(command.split()[0], path="/usr/bin") and "pip" not in command:
         pytest.skip(f"needs {command.split()[0]} on this machine")
-    provider = Bubblewrap(Settings(tmp_path))
+    provider = BubblewrapProvider(SandboxSettings(tmp_path))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         result = await sandbox.run(command, timeout=60)
         assert "no network (sandbox.network.mode is off); an operator can allow" in result.output, result.output
@@ -265,10 +265,10 @@ async def test_after_a_restart_of_the_service_the_way_out_is_there_again(outside
     rules = NetworkRules("allowlist", hosts(outside.http))
     settings = docker_settings(tmp_path, network=rules)
     look = ask(f"http://{HOST}:{outside.http}/hello")
-    first = Docker(settings, Egress(rules, tmp_path / "egress", Names()))
+    first = DockerProvider(settings, EgressService(rules, tmp_path / "egress", Names()))
     async with first.acquire("t", tmp_path / "t") as sandbox:
         assert (await sandbox.run(look)).output == "hello\n"
     await first.close()
-    again = Egress(rules, tmp_path / "egress", Names())
+    again = EgressService(rules, tmp_path / "egress", Names())
     async with docker_provider(settings, again) as second, second.acquire("t", tmp_path / "t") as sandbox:
         assert (await sandbox.run(look)).output == "hello\n"

@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from bot.app import sandbox_settings
-from bot.config.loader import load
+from bot.config.loader import load_config
 from sandbox.base import SandboxUnavailable
-from sandbox.network.rules import Denied, Guard, NetworkRules, local, normal, plain, public, split
+from sandbox.network.rules import (
+    EgressDenied,
+    EgressPolicy,
+    NetworkRules,
+    is_local,
+    is_public,
+    normalize_host,
+    split_host_port,
+    unwrap_ipv4,
+)
 
 WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "special.example:8443", "[fd00::7]:80")
 
@@ -46,12 +55,12 @@ WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "s
 def test_who_may_be_asked_for(mode: str, host: str, port: int, why: str) -> None:
     rules = NetworkRules(mode, WORLD)  # type: ignore[arg-type]  # a literal, from the table above
     if not why:
-        Guard(rules).ask(normal(host), port, tunnel=False)
+        EgressPolicy(rules).check_name(normalize_host(host), port, tunnel=False)
         return
-    with pytest.raises(Denied, match="an operator can") as denied:
-        Guard(rules).ask(normal(host), port, tunnel=False)
+    with pytest.raises(EgressDenied, match="an operator can") as denied:
+        EgressPolicy(rules).check_name(normalize_host(host), port, tunnel=False)
     assert denied.value.why == why
-    assert normal(host) in str(denied.value)
+    assert normalize_host(host) in str(denied.value)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +79,12 @@ def test_who_may_be_asked_for(mode: str, host: str, port: int, why: str) -> None
     ],
 )
 def test_a_tunnel_leads_to_tls_or_to_a_port_that_is_named(mode: str, host: str, port: int, why: str) -> None:
-    guard = Guard(NetworkRules(mode, (*WORLD, "*.named.example:80")))  # type: ignore[arg-type]  # from the table above
+    guard = EgressPolicy(NetworkRules(mode, (*WORLD, "*.named.example:80")))  # type: ignore[arg-type]  # from the table above
     if not why:
-        guard.ask(host, port, tunnel=True)
+        guard.check_name(host, port, tunnel=True)
         return
-    with pytest.raises(Denied, match=re.escape(f"{host}:80") if why == "port" else "operator can") as denied:
-        guard.ask(host, port, tunnel=True)
+    with pytest.raises(EgressDenied, match=re.escape(f"{host}:80") if why == "port" else "operator can") as denied:
+        guard.check_name(host, port, tunnel=True)
     assert denied.value.why == why
 
 
@@ -91,34 +100,38 @@ INNER = [
 
 @pytest.mark.parametrize("address", INNER)
 def test_what_is_not_public_is_not_reached(address: str) -> None:
-    assert not public(plain(ipaddress.ip_address(address)))
+    assert not is_public(unwrap_ipv4(ipaddress.ip_address(address)))
     for rules in (NetworkRules("on"), NetworkRules("allowlist", ("*.wide.example",))):
-        with pytest.raises(Denied, match="not public"):
-            Guard(rules).reach("a.wide.example", 443, address)
+        with pytest.raises(EgressDenied, match="not public"):
+            EgressPolicy(rules).check_address("a.wide.example", 443, address)
 
 
 @pytest.mark.parametrize(
     "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
 )
 def test_what_is_public_is_reached(address: str) -> None:
-    Guard(NetworkRules("on")).reach("a.example", 443, address)
+    EgressPolicy(NetworkRules("on")).check_address("a.example", 443, address)
 
 
 def test_a_named_host_may_be_private_but_not_lead_to_this_machine_or_metadata() -> None:
-    guard = Guard(NetworkRules("allowlist", ("registry.corp", "169.254.7.7", "here.corp:5000", "127.0.0.1:5000")))
-    guard.reach("registry.corp", 443, "10.0.0.1")
-    guard.reach("169.254.7.7", 80, "169.254.7.7")
-    guard.reach("here.corp", 5000, "127.0.0.1")  # its address is named, too
+    guard = EgressPolicy(
+        NetworkRules("allowlist", ("registry.corp", "169.254.7.7", "here.corp:5000", "127.0.0.1:5000"))
+    )
+    guard.check_address("registry.corp", 443, "10.0.0.1")
+    guard.check_address("169.254.7.7", 80, "169.254.7.7")
+    guard.check_address("here.corp", 5000, "127.0.0.1")  # its address is named, too
     for address in ("127.0.0.1", "::1", "169.254.169.254", "fe80::1%eth0", "224.0.0.1", "::", "::ffff:169.254.169.254"):
-        with pytest.raises(Denied, match=re.escape(str(plain(ipaddress.ip_address(address.partition("%")[0]))))):
-            guard.reach("registry.corp", 443, address)
-    with pytest.raises(Denied):  # named for the web's ports only
-        guard.reach("registry.corp", 8080, "10.0.0.1")
+        with pytest.raises(
+            EgressDenied, match=re.escape(str(unwrap_ipv4(ipaddress.ip_address(address.partition("%")[0]))))
+        ):
+            guard.check_address("registry.corp", 443, address)
+    with pytest.raises(EgressDenied):  # named for the web's ports only
+        guard.check_address("registry.corp", 8080, "10.0.0.1")
 
 
 def test_this_machine_is_known_by_its_addresses() -> None:
-    assert local(ipaddress.ip_address("127.0.0.1"))
-    assert not local(ipaddress.ip_address("192.0.2.1"))
+    assert is_local(ipaddress.ip_address("127.0.0.1"))
+    assert not is_local(ipaddress.ip_address("192.0.2.1"))
 
 
 @pytest.mark.parametrize(
@@ -142,24 +155,24 @@ def test_this_machine_is_known_by_its_addresses() -> None:
 )
 def test_what_is_no_host_is_none(host: str) -> None:
     with pytest.raises(ValueError, match=r"not a host name|idna"):
-        normal(host)
+        normalize_host(host)
 
 
 @pytest.mark.parametrize("text", ["a:0", "a:65536", "a:x", "a:-1", "[::1]:x", "a:²"])
 def test_what_is_no_port_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="port"):
-        split(text)
+        split_host_port(text)
 
 
 @pytest.mark.parametrize("entry", ["", "two words", "https://example.com", "*", "a:b", "*.*.example"])
 def test_a_rule_that_cannot_be_read_is_told(entry: str) -> None:
     with pytest.raises(SandboxUnavailable, match=r"sandbox\.network\.hosts"):
-        Guard(NetworkRules("allowlist", (entry,)))
+        EgressPolicy(NetworkRules("allowlist", (entry,)))
 
 
 def test_what_may_be_reached_is_told_with_the_registries() -> None:
     rules = NetworkRules("allowlist", ("a.example",), "https://u:p@pip.example/simple", "http://npm.example:4873/")
-    assert rules.words().endswith(" now a.example, pip.example, npm.example:4873")
+    assert rules.description().endswith(" now a.example, pip.example, npm.example:4873")
 
 
 @pytest.mark.parametrize("mode", ["off", "on", "allowlist", '"on"', "Off"])
@@ -167,7 +180,7 @@ def test_the_rules_are_a_section_of_the_configuration(tmp_path: Path, mode: str)
     file = tmp_path / "config.yaml"
     network = f"{{mode: {mode}, hosts: [a.example, 10.0.0.7, 'b.example:8443']}}"
     file.write_text(f"config_version: 1\nsandbox:\n  network: {network}\n  preview: {{enabled: true}}\n")
-    config = load(file, {})
+    config = load_config(file, {})
     assert config.sandbox.network.mode == mode.strip('"').lower()
     assert config.sandbox.network.hosts == ("a.example", "10.0.0.7", "b.example:8443")
     assert config.sandbox.preview.enabled

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.network import proxy as egress_proxy
-from sandbox.network.rules import SOCKET, NetworkRules
-from sandbox.network.service import Egress
+from sandbox.network.rules import SOCKET_NAME, NetworkRules
+from sandbox.network.service import EgressService
 from tests.fakes.server import until
 from tests.support.outside_world import HOST, Names, Outside, hosts
 from tests.unit.sandbox.test_egress import ask
@@ -71,13 +71,17 @@ async def test_twelve_sandboxes_that_hold_every_connection_leave_others_their_de
 
 
 async def test_without_a_network_few_connections_are_kept(tmp_path: Path) -> None:
-    egress = Egress(NetworkRules("off"), tmp_path / "e", Names())
+    egress = EgressService(NetworkRules("off"), tmp_path / "e", Names())
     folder = await egress.open("t")
-    held = [await asyncio.open_unix_connection(folder / SOCKET) for _ in range(egress_proxy.REFUSALS)]
+    held = [
+        await asyncio.open_unix_connection(folder / SOCKET_NAME) for _ in range(egress_proxy.MAX_REFUSING_CONNECTIONS)
+    ]
     status, _, _ = await ask(folder, f"CONNECT {HOST}:443 HTTP/1.1")
     assert status == "HTTP/1.1 503 more than 16 connections at once"
-    held += [await asyncio.open_unix_connection(folder / SOCKET) for _ in range(egress_proxy.REFUSALS)]
-    reader, writer = await asyncio.open_unix_connection(folder / SOCKET)
+    held += [
+        await asyncio.open_unix_connection(folder / SOCKET_NAME) for _ in range(egress_proxy.MAX_REFUSING_CONNECTIONS)
+    ]
+    reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     assert await reader.read() == b""
     for _, one in (*held, (reader, writer)):
         one.close()
@@ -109,14 +113,14 @@ def silent() -> Iterator[Silent]:
 async def test_names_that_nobody_answers_hold_up_nobody_else(silent: Silent) -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         async with Outside(Path(folder)) as outside:
-            egress = Egress(NetworkRules("on", hosts(outside.http)), Path(folder) / "e", silent)
+            egress = EgressService(NetworkRules("on", hosts(outside.http)), Path(folder) / "e", silent)
             greedy = [await egress.open(f"greedy{n}") for n in range(10)]
             other = await egress.open("other")
             targets = [(place, n) for place in greedy for n in range(5)]
             asking = [asyncio.create_task(ask(place, f"CONNECT slow{n}.test:443 HTTP/1.1")) for place, n in targets]
-            await until(lambda: len(silent.waiting) == len(greedy) * egress_proxy.LOOKUPS)
+            await until(lambda: len(silent.waiting) == len(greedy) * egress_proxy.MAX_LOOKUPS)
             assert (await ask(other, f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"))[2] == b"hello\n"
-            assert len(silent.waiting) == len(greedy) * egress_proxy.LOOKUPS
+            assert len(silent.waiting) == len(greedy) * egress_proxy.MAX_LOOKUPS
             silent.answer.set()
             await egress.aclose()
             await asyncio.wait(asking)
@@ -124,12 +128,12 @@ async def test_names_that_nobody_answers_hold_up_nobody_else(silent: Silent) -> 
 
 async def test_a_lookup_counts_until_its_thread_has_ended(silent: Silent, tmp_path: Path) -> None:
     """Also when its client has gone or its time is over: the thread is still there."""
-    egress = Egress(NetworkRules("on"), tmp_path / "e", silent)
+    egress = EgressService(NetworkRules("on"), tmp_path / "e", silent)
     await egress.open("t")
     await egress.open("u")
     proxy, other = egress._proxies["t"], egress._proxies["u"]
-    given_up = [asyncio.create_task(proxy._look_up(f"slow{n}", 443)) for n in range(egress_proxy.LOOKUPS)]
-    await until(lambda: len(silent.waiting) == egress_proxy.LOOKUPS)
+    given_up = [asyncio.create_task(proxy._look_up(f"slow{n}", 443)) for n in range(egress_proxy.MAX_LOOKUPS)]
+    await until(lambda: len(silent.waiting) == egress_proxy.MAX_LOOKUPS)
     for task in given_up:
         task.cancel()
     await asyncio.wait(given_up)

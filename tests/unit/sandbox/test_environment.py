@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import WORKSPACE
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.network.rules import NetworkRules
-from sandbox.network.service import Egress
-from sandbox.settings import Settings
+from sandbox.network.service import EgressService
+from sandbox.settings import SandboxSettings
 from tests.support.engines import need_bubblewrap
 from tests.support.outside_world import HOST, Names, Outside, hosts
 
@@ -26,7 +26,7 @@ async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
 
 
 @pytest.fixture
-async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[Bubblewrap]:
+async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[BubblewrapProvider]:
     need_bubblewrap()
     registry = f"https://{HOST}:{outside.https}"
     rules = NetworkRules(
@@ -36,13 +36,13 @@ async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[Bubblewrap
         npm_registry_url=registry,
         ca_file=str(outside.authority),
     )
-    egress = Egress(rules, tmp_path / "egress", Names())
-    made = Bubblewrap(Settings(tmp_path / "skills", network=rules), egress)
+    egress = EgressService(rules, tmp_path / "egress", Names())
+    made = BubblewrapProvider(SandboxSettings(tmp_path / "skills", network=rules), egress)
     yield made
     await made.close()
 
 
-async def run(provider: Bubblewrap, folder: Path, command: str) -> str:
+async def run(provider: BubblewrapProvider, folder: Path, command: str) -> str:
     """The output of a command that has to work, in the machine of that moment."""
     async with provider.acquire("t", folder) as sandbox:
         result = await sandbox.run(command, timeout=90)
@@ -56,7 +56,9 @@ def need(program: str) -> None:
 
 
 @pytest.mark.parametrize("pip", ["pip", "pip3", "python -m pip", "python3 -m pip"])
-async def test_pip_installs_into_the_workspace_and_stays(provider: Bubblewrap, tmp_path: Path, pip: str) -> None:
+async def test_pip_installs_into_the_workspace_and_stays(
+    provider: BubblewrapProvider, tmp_path: Path, pip: str
+) -> None:
     folder = tmp_path / "thread"
     assert "a deer" in await run(provider, folder, f"{pip} install -q deer && deer")
     assert (folder / "workspace/.venv/bin/deer").exists()
@@ -67,21 +69,23 @@ async def test_pip_installs_into_the_workspace_and_stays(provider: Bubblewrap, t
 
 
 @pytest.mark.parametrize("pip", ["pip install --user", "/usr/bin/python3 -m pip install"])
-async def test_what_is_installed_past_the_environment_stays_too(provider: Bubblewrap, tmp_path: Path, pip: str) -> None:
+async def test_what_is_installed_past_the_environment_stays_too(
+    provider: BubblewrapProvider, tmp_path: Path, pip: str
+) -> None:
     folder = tmp_path / "thread"
     await run(provider, folder, f"{pip} -q deer")
     await provider.destroy("t")
     assert await run(provider, folder, "deer; python3 -c 'import deer; deer.main()'") == "a deer\na deer\n"
 
 
-async def test_two_who_are_first_at_once_get_one_environment(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_two_who_are_first_at_once_get_one_environment(provider: BubblewrapProvider, tmp_path: Path) -> None:
     folder = tmp_path / "thread"
     async with provider.acquire("t", folder) as sandbox:
         results = await asyncio.gather(*(sandbox.run("pip install -q deer && deer", timeout=90) for _ in range(3)))
     assert [result.output.splitlines()[-1] for result in results] == ["a deer"] * 3
 
 
-async def test_an_environment_of_another_machine_is_made_anew(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_an_environment_of_another_machine_is_made_anew(provider: BubblewrapProvider, tmp_path: Path) -> None:
     folder = tmp_path / "thread"
     await run(provider, folder, "pip install -q deer")
     python = folder / "workspace/.venv/bin/python"
@@ -90,7 +94,7 @@ async def test_an_environment_of_another_machine_is_made_anew(provider: Bubblewr
     assert "a deer" in await run(provider, folder, "pip install -q deer; deer")
 
 
-async def test_npm_installs_into_the_workspace_and_stays(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_npm_installs_into_the_workspace_and_stays(provider: BubblewrapProvider, tmp_path: Path) -> None:
     need("npm")
     folder = tmp_path / "thread"
     await run(provider, folder, "mkdir app; cd app; npm init -y; npm install fawn-greets")
@@ -109,7 +113,7 @@ TRY = "curl -s --retry 20 --retry-connrefused --retry-delay 1 -w '%{http_code}' 
 
 
 async def test_case_83_a_web_app_is_installed_runs_and_still_runs_in_the_next_turn(
-    provider: Bubblewrap, tmp_path: Path
+    provider: BubblewrapProvider, tmp_path: Path
 ) -> None:
     need("npm")
     need("curl")
@@ -125,7 +129,7 @@ async def test_case_83_a_web_app_is_installed_runs_and_still_runs_in_the_next_tu
         assert (await sandbox.run(TRY + "second")).output == "hello second\n200"
 
 
-async def test_home_is_there_to_be_written(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_home_is_there_to_be_written(provider: BubblewrapProvider, tmp_path: Path) -> None:
     said = await run(
         provider, tmp_path / "thread", "echo x > ~/x; mkdir -p ~/.config/a; git config --global a.b c; cat ~/x"
     )

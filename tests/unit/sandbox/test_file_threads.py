@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import SandboxError
-from sandbox.disk.file_threads import file_work
-from sandbox.disk.loop_images import Images
+from sandbox.disk.file_threads import run_file_work
+from sandbox.disk.loop_images import LoopImageFolders
 
 
 async def test_images_that_somebody_has_locked_stop_neither_names_nor_files(tmp_path: Path) -> None:
     """What another process has locked, a repair that a killed service left running, may take minutes."""
-    images = Images(tmp_path, 16, make=False)
+    images = LoopImageFolders(tmp_path, 16, make=False)
 
     async def use(folder: Path) -> None:
         async with images.open(folder):
@@ -29,7 +29,7 @@ async def test_images_that_somebody_has_locked_stop_neither_names_nor_files(tmp_
             fcntl.flock(image, fcntl.LOCK_EX)
         uses = [asyncio.create_task(use(tmp_path / str(number))) for number in range(40)]
         async with asyncio.timeout(20):
-            assert await file_work(len, "file")
+            assert await run_file_work(len, "file")
             assert await asyncio.to_thread(len, "thread")
             assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
         assert not any(task.done() for task in uses)
@@ -38,7 +38,7 @@ async def test_images_that_somebody_has_locked_stop_neither_names_nor_files(tmp_
 
 
 async def test_long_walks_stop_no_names() -> None:
-    walks = [asyncio.create_task(file_work(time.sleep, 0.5)) for _ in range(40)]
+    walks = [asyncio.create_task(run_file_work(time.sleep, 0.5)) for _ in range(40)]
     assert await asyncio.to_thread(len, "thread")
     assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)
     assert not any(task.done() for task in walks)

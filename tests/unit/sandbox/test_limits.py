@@ -10,31 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import Gone, Result, Sandbox
+from sandbox.base import CommandResult, Sandbox, SandboxGone
 from sandbox.bubblewrap import cgroup as limits_cgroup
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.network.rules import NetworkRules
-from sandbox.settings import Settings
+from sandbox.settings import SandboxSettings
 from tests.support.engines import need_bubblewrap, unprivileged
 
 
 @pytest.fixture
-async def provider(tmp_path: Path) -> AsyncIterator[Bubblewrap]:
+async def provider(tmp_path: Path) -> AsyncIterator[BubblewrapProvider]:
     need_bubblewrap()
-    made = Bubblewrap(Settings(tmp_path, memory_mb=200, processes=64, file_mb=8, tmp_mb=16, cpus=0.5, live=2))
+    made = BubblewrapProvider(
+        SandboxSettings(tmp_path, memory_mb=200, processes=64, file_mb=8, tmp_mb=16, cpus=0.5, live=2)
+    )
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def sandbox(provider: Bubblewrap, tmp_path: Path) -> AsyncIterator[Sandbox]:
+async def sandbox(provider: BubblewrapProvider, tmp_path: Path) -> AsyncIterator[Sandbox]:
     async with provider.acquire("t", tmp_path / "t") as made:
         yield made
 
 
 @pytest.fixture
 def grouped() -> None:
-    group = limits_cgroup.make(64, 16, 1)
+    group = limits_cgroup.make_control_group(64, 16, 1)
     group.remove()
     if not group.places:
         pytest.skip("this machine lets us make no control groups: run as root where /sys/fs/cgroup can be written")
@@ -61,9 +63,9 @@ async def test_processors_are_shared_out(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.usefixtures("grouped")
-async def test_groups_go_with_their_sandboxes(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_groups_go_with_their_sandboxes(provider: BubblewrapProvider, tmp_path: Path) -> None:
     def ours() -> list[Path]:
-        return sorted(limits_cgroup.ROOT.glob(f"**/fawn/{os.getpid()}-*"))
+        return sorted(limits_cgroup.CGROUP_ROOT.glob(f"**/fawn/{os.getpid()}-*"))
 
     before = ours()
     async with provider.acquire("t", tmp_path / "t") as sandbox:
@@ -75,7 +77,7 @@ async def test_groups_go_with_their_sandboxes(provider: Bubblewrap, tmp_path: Pa
 
 @pytest.mark.usefixtures("grouped")
 def test_what_stands_in_sockets_is_bounded_where_nobody_is_charged_for_it() -> None:
-    group = limits_cgroup.make(64, 16, 1)
+    group = limits_cgroup.make_control_group(64, 16, 1)
     try:
         bounds = [file.read_text() for place in group.places for file in place.glob("memory.kmem.tcp.limit_in_bytes")]
     finally:
@@ -85,7 +87,7 @@ def test_what_stands_in_sockets_is_bounded_where_nobody_is_charged_for_it() -> N
 
 def test_who_is_no_root_has_no_groups() -> None:
     with unprivileged():
-        assert limits_cgroup.make(64, 16, 1).places == ()
+        assert limits_cgroup.make_control_group(64, 16, 1).places == ()
 
 
 @pytest.mark.parametrize(
@@ -118,11 +120,15 @@ async def test_a_limit_is_said_in_words(sandbox: Sandbox, command: str, words: s
 )
 def test_what_the_network_allows_is_said_once(mode: str, output: str, words: str) -> None:
     rules = NetworkRules(mode, ("a.example", "*.b.example"))  # type: ignore[arg-type]  # a literal, from the table above
-    said = Settings(Path(), network=rules).told(Result(1, output, 0, "/")).output.removeprefix(output)
+    said = (
+        SandboxSettings(Path(), network=rules)
+        .with_limit_notes(CommandResult(1, output, 0, "/"))
+        .output.removeprefix(output)
+    )
     assert (words in said and said.startswith("[The sandbox ")) if words else said == ""
 
 
-async def test_the_least_recently_used_idle_sandbox_makes_room(provider: Bubblewrap, tmp_path: Path) -> None:
+async def test_the_least_recently_used_idle_sandbox_makes_room(provider: BubblewrapProvider, tmp_path: Path) -> None:
     async with provider.acquire("a", tmp_path / "a") as a:
         pass
     async with provider.acquire("b", tmp_path / "b") as b:
@@ -130,7 +136,7 @@ async def test_the_least_recently_used_idle_sandbox_makes_room(provider: Bubblew
         async with provider.acquire("c", tmp_path / "c") as c:
             assert a.gone
             assert not b.gone
-            with pytest.raises(Gone):
+            with pytest.raises(SandboxGone):
                 await a.run("true")
             assert (await c.run("echo c")).output == "c\n"
 

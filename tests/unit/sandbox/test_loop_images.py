@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import OUTPUTS, WORKSPACE, FileFault, SandboxError, SandboxProvider, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.disk.files_only import Folders
-from sandbox.disk.loop_images import Images
-from sandbox.disk.quota import Disk
+from sandbox.base import OUTPUTS, WORKSPACE, SandboxError, SandboxFileError, SandboxProvider, SandboxUnavailable
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.disk.files_only import FilesOnlyProvider
+from sandbox.disk.loop_images import LoopImageFolders
+from sandbox.disk.quota import QuotaProvider
 from sandbox.disk.safe_files import make_folders, write_file
-from sandbox.select import choose
-from sandbox.settings import Settings
+from sandbox.select import select_provider
+from sandbox.settings import SandboxSettings
 from tests.support.engines import docker_provider, docker_settings, need_docker, need_images, unmounted, unprivileged
 
 MB = 1 << 20
@@ -39,7 +39,7 @@ async def inner(request: pytest.FixtureRequest, threads: Path, tmp_path: Path) -
         if request.param == "docker":
             yield await stack.enter_async_context(docker_provider(docker_settings(tmp_path)))
         else:
-            provider = Bubblewrap(Settings(tmp_path / "skills"))
+            provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
             stack.push_async_callback(provider.close)
             yield provider
 
@@ -58,12 +58,12 @@ def run(*argv: str | Path) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-async def rest(images: Images, keep: Path = Path()) -> None:
+async def rest(images: LoopImageFolders, keep: Path = Path()) -> None:
     """Let everything go that nobody uses. Sandboxes of other tests, which begin with a copy of all mounts, may hold it
     for a moment."""
     async with asyncio.timeout(60):
         while images._uses.keys() - {keep}:
-            await images.release(0, keep={keep})
+            await images.release_idle(0, keep={keep})
             await asyncio.sleep(0.05)
 
 
@@ -81,7 +81,7 @@ def left(folder: Path) -> str:
 
 
 async def test_what_does_not_fit_is_refused_in_words_and_others_go_on(inner: SandboxProvider, threads: Path) -> None:
-    disk = Disk(inner, Images(threads, 40, make=True))
+    disk = QuotaProvider(inner, LoopImageFolders(threads, 40, make=True))
     watching = asyncio.create_task(disk.watch(), name="watch")
     a, b = threads / "a", threads / "b"
     async with disk.acquire("a", a) as one, disk.acquire("b", b) as two:
@@ -90,9 +90,11 @@ async def test_what_does_not_fit_is_refused_in_words_and_others_go_on(inner: San
         assert "[the conversation has room for 0 MB and" in full.output
         assert "more (sandbox.disk_mb); delete what is not needed]" in full.output
         assert (await two.run("head -c 20M /dev/zero > x && echo written")).output == "written\n"
-        with pytest.raises(FileFault, match=r"more: No space left on device: the conversation has room for 0 MB and"):
+        with pytest.raises(
+            SandboxFileError, match=r"more: No space left on device: the conversation has room for 0 MB and"
+        ):
             await one.write(f"{WORKSPACE}/more", b"x" * MB)
-        with pytest.raises(FileFault, match="No space left"):  # uploads share the bound
+        with pytest.raises(SandboxFileError, match="No space left"):  # uploads share the bound
             write_file(a / "uploads", "note", b"x" * MB)
         assert (await one.run("rm x y; head -c 20M /dev/zero > z && echo again")).output == "again\n"
         many = "import os\nfor i in range(100000):\n  os.close(os.open(f'f{i}', os.O_CREAT))\n"
@@ -108,8 +110,8 @@ async def test_what_does_not_fit_is_refused_in_words_and_others_go_on(inner: San
 async def test_a_disk_is_mounted_with_its_machine_and_takes_little_at_rest(
     inner: SandboxProvider, threads: Path
 ) -> None:
-    images = Images(threads, 40, make=True)
-    disk = Disk(inner, images)
+    images = LoopImageFolders(threads, 40, make=True)
+    disk = QuotaProvider(inner, images)
     folder = threads / "a"
     async with disk.acquire("a", folder) as one, disk.acquire("a", folder) as same:  # two who come at once
         assert one.gone is same.gone is False
@@ -133,9 +135,9 @@ async def test_a_disk_is_mounted_with_its_machine_and_takes_little_at_rest(
 
 async def test_one_machine_does_not_keep_the_disks_of_others(threads: Path, tmp_path: Path) -> None:
     """Its namespace begins as a copy of all mounts."""
-    images = Images(threads, 16, make=True)
-    provider = Bubblewrap(Settings(tmp_path / "skills"))
-    disk = Disk(provider, images)
+    images = LoopImageFolders(threads, 16, make=True)
+    provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
+    disk = QuotaProvider(provider, images)
     async with images.open(threads / "a with space"), disk.acquire("b", threads / "b") as sandbox:
         await sandbox.run("true")
     await rest(images, keep=threads / "b")
@@ -149,14 +151,14 @@ async def test_one_machine_does_not_keep_the_disks_of_others(threads: Path, tmp_
 
 
 async def test_racers_make_one_and_users_keep_it(threads: Path) -> None:
-    images, folder = Images(threads, 16, make=True), threads / "a"
+    images, folder = LoopImageFolders(threads, 16, make=True), threads / "a"
 
     async def use(number: int) -> None:
         async with images.open(folder) as bound:
             assert bound
             await asyncio.to_thread(make_folders, folder)
             (folder / "uploads" / str(number)).touch()
-            await images.release(0)  # not under them
+            await images.release_idle(0)  # not under them
             assert os.path.ismount(folder)
 
     await asyncio.gather(*(use(number) for number in range(6)))
@@ -164,7 +166,7 @@ async def test_racers_make_one_and_users_keep_it(threads: Path) -> None:
     assert len(devices(folder)) == 1
     assert sorted(path.name for path in threads.iterdir()) == ["a", "a.img"]
     with (folder / "uploads" / "0").open():
-        await images.release(0)  # busy: somebody else looks into it
+        await images.release_idle(0)  # busy: somebody else looks into it
         assert os.path.ismount(folder)
     await rest(images)
     assert not os.path.ismount(folder)
@@ -181,7 +183,7 @@ async def test_mounting_does_not_hold_up_the_loop(threads: Path) -> None:
             longest = max(longest, asyncio.get_running_loop().time() - before)
 
     ticking = asyncio.create_task(tick())
-    images = Images(threads, 16, make=True)
+    images = LoopImageFolders(threads, 16, make=True)
     run("true")  # what a program costs here
     begun = asyncio.get_running_loop().time()
     async with images.open(threads / "a"):
@@ -193,7 +195,7 @@ async def test_mounting_does_not_hold_up_the_loop(threads: Path) -> None:
 
 async def test_folders_that_were_there_stay_and_images_outlive_the_setting(threads: Path) -> None:
     plain, image = threads / "plain", threads / "image"
-    on, off = Images(threads, 16, make=True), Images(threads, 16, make=False)
+    on, off = LoopImageFolders(threads, 16, make=True), LoopImageFolders(threads, 16, make=False)
     async with off.open(plain) as bound:
         assert not bound
         leave(plain)
@@ -213,7 +215,7 @@ async def test_folders_that_were_there_stay_and_images_outlive_the_setting(threa
 async def test_a_larger_limit_makes_room_and_a_smaller_one_is_measured(threads: Path) -> None:
     folder = threads / "a"
     for size, bound in ((16, True), (64, True), (32, False)):
-        images = Images(threads, size, make=True)
+        images = LoopImageFolders(threads, size, make=True)
         async with images.open(folder) as kept:
             assert kept is bound
             leave(folder) if size == 16 else None
@@ -240,8 +242,8 @@ async def test_what_a_killed_service_left_is_let_go_by_the_next(threads: Path) -
     assert os.path.ismount(mounted)
     run("umount", unused)  # as a reboot would
     (threads / "x.draft").write_bytes(b"of an image that was being made")
-    images = Images(threads, 16, make=True)
-    await images.adopt()
+    images = LoopImageFolders(threads, 16, make=True)
+    await images.adopt_leftovers()
     async with images.open(mounted):
         assert left(mounted) == "kept"
         assert len(devices(mounted)) == 1
@@ -258,15 +260,15 @@ async def test_a_container_that_a_killed_service_left_and_the_mount_share_one_di
     """Two file systems on one image would ruin it."""
     folder, settings = threads / "a", docker_settings(tmp_path)
     async with docker_provider(settings) as killed, docker_provider(settings) as second:
-        left = Images(threads, 16, make=True)
-        disk = Disk(killed, left)
+        left = LoopImageFolders(threads, 16, make=True)
+        disk = QuotaProvider(killed, left)
         async with disk.acquire("a", folder) as one:
             await one.run("echo kept > note; (while sleep 0.05; do date > beat; done) &>/dev/null &")
-        await left.release(0)  # the container stays, with what runs in it
+        await left.release_idle(0)  # the container stays, with what runs in it
         assert not os.path.ismount(folder)
         assert on_disk(folder) >= 16 * MB
-        images = Images(threads, 16, make=True)
-        disk = Disk(second, images)
+        images = LoopImageFolders(threads, 16, make=True)
+        disk = QuotaProvider(second, images)
         async with disk.acquire("a", folder) as again:
             assert len(devices(folder)) == 1
             assert "needs_recovery" in run("dumpe2fs", "-h", f"{folder}.img")  # nobody repaired it under the container
@@ -284,7 +286,7 @@ async def test_a_container_that_a_killed_service_left_and_the_mount_share_one_di
 async def test_a_damaged_image_is_repaired_or_left_as_it_is(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = threads / "a"
     image = Path(f"{folder}.img")
-    images = Images(threads, 16, make=True)
+    images = LoopImageFolders(threads, 16, make=True)
     async with images.open(folder):
         leave(folder)
     await rest(images)
@@ -314,7 +316,7 @@ async def test_a_damaged_image_is_repaired_or_left_as_it_is(threads: Path, caplo
 
 async def test_files_below_a_disk_are_not_hidden_by_it(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = threads / "a"
-    images = Images(threads, 16, make=True)
+    images = LoopImageFolders(threads, 16, make=True)
     async with images.open(folder):
         leave(folder, "inside")
     await rest(images)
@@ -333,7 +335,7 @@ async def test_a_machine_without_room_refuses_before_anything_is_lost(threads: P
     run("mkfs.ext4", "-q", "-m", "0", tmp_path / "host.img")
     run("mount", "-o", "loop", tmp_path / "host.img", tmp_path / "host")
     threads = tmp_path / "host" / "threads"
-    images, one, two = Images(threads, 24, make=True), threads / "one", threads / "two"
+    images, one, two = LoopImageFolders(threads, 24, make=True), threads / "one", threads / "two"
     async with images.open(one):
         leave(one)
         with pytest.raises(SandboxError, match="no room for the 24 MB that this conversation may take"):
@@ -342,7 +344,7 @@ async def test_a_machine_without_room_refuses_before_anything_is_lost(threads: P
         assert on_disk(two) < 6 * MB  # nothing stays set aside for it
         async with images.open(two, writes=False):  # a backup can be made
             assert os.path.ismount(two)
-        await images.let_go(two)
+        await images.release_folder(two)
         with pytest.raises(OSError, match="No space left"):
             (one / "full").write_bytes(bytes(24 * MB))
         run("sync", "-f", one)
@@ -358,10 +360,10 @@ async def test_a_machine_without_room_refuses_before_anything_is_lost(threads: P
 
 
 async def test_a_conversation_is_deleted_with_its_disk(threads: Path) -> None:
-    images = Images(threads, 16, make=True)
+    images = LoopImageFolders(threads, 16, make=True)
     for name in ("at rest", "mounted", "plain"):
         folder = threads / name
-        async with (Images(threads, 16, make=False) if name == "plain" else images).open(folder):
+        async with (LoopImageFolders(threads, 16, make=False) if name == "plain" else images).open(folder):
             leave(folder)
         if name == "at rest":
             await rest(images)
@@ -377,12 +379,14 @@ async def test_a_conversation_is_deleted_with_its_disk(threads: Path) -> None:
 
 async def test_without_root_it_is_said_at_the_start(tmp_path: Path) -> None:
     with unprivileged(), pytest.raises(SandboxUnavailable, match=r"need root .* or set `sandbox: {disk: measured}`"):
-        await choose("none", docker_settings(tmp_path), Images(tmp_path, 16, make=True))
+        await select_provider("none", docker_settings(tmp_path), LoopImageFolders(tmp_path, 16, make=True))
 
 
 async def test_the_sentence_says_how_the_bound_is_kept(threads: Path, tmp_path: Path) -> None:
     for make, words in ((True, "64 MB of files each (in an image)."), (False, "64 MB of files each (measured).")):
-        provider, sentence = await choose("local", docker_settings(tmp_path), Images(threads, 64, make=make))
+        provider, sentence = await select_provider(
+            "local", docker_settings(tmp_path), LoopImageFolders(threads, 64, make=make)
+        )
         await provider.close()
         assert sentence.endswith(words)
     assert not list(threads.iterdir())  # what it was tried with is gone
@@ -410,10 +414,10 @@ def test_an_engine_that_does_not_see_our_mounts_is_found_out(threads: Path, tmp_
 
 
 async def test_files_only_have_disks_too(threads: Path, tmp_path: Path) -> None:
-    disk = Disk(Folders(tmp_path / "skills"), Images(threads, 16, make=True))
+    disk = QuotaProvider(FilesOnlyProvider(tmp_path / "skills"), LoopImageFolders(threads, 16, make=True))
     async with disk.acquire("a", threads / "a") as sandbox:
         await sandbox.write(f"{OUTPUTS}/x", b"x")
-        with pytest.raises(FileFault, match="No space left"):
+        with pytest.raises(SandboxFileError, match="No space left"):
             await sandbox.write(f"{OUTPUTS}/y", bytes(20 * MB))
     await disk.close()
     assert not os.path.ismount(threads / "a")

@@ -16,11 +16,11 @@ import pytest
 from yarl import URL
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxError, SandboxUnavailable
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.disk.files_only import Folders
-from sandbox.disk.quota import Disk
-from sandbox.network.preview import Preview, PreviewSettings
-from sandbox.settings import Settings
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.disk.files_only import FilesOnlyProvider
+from sandbox.disk.quota import QuotaProvider
+from sandbox.network.preview import PreviewServer, PreviewSettings
+from sandbox.settings import SandboxSettings
 from tests.support.engines import docker_provider, docker_settings, measured, need_bubblewrap
 
 SETTINGS = PreviewSettings(True, "127.0.0.1:0")
@@ -82,19 +82,21 @@ asyncio.run(main())
 
 
 @pytest.fixture(params=["bubblewrap", "docker"])
-async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Disk]:
+async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[QuotaProvider]:
     async with AsyncExitStack() as stack:
         if request.param == "docker":
-            yield Disk(await stack.enter_async_context(docker_provider(docker_settings(tmp_path))), measured(1000))
+            yield QuotaProvider(
+                await stack.enter_async_context(docker_provider(docker_settings(tmp_path))), measured(1000)
+            )
         else:
             need_bubblewrap()
-            provider = Bubblewrap(Settings(tmp_path / "skills"))
+            provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
             stack.push_async_callback(provider.close)
-            yield Disk(provider, measured(1000))
+            yield QuotaProvider(provider, measured(1000))
 
 
 @pytest.fixture
-async def sandbox(disk: Disk, tmp_path: Path) -> AsyncIterator[Sandbox]:
+async def sandbox(disk: QuotaProvider, tmp_path: Path) -> AsyncIterator[Sandbox]:
     """With SERVER on port 8000."""
     async with disk.acquire("t", tmp_path / "t") as made:
         await serve(made)
@@ -114,8 +116,8 @@ async def person() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
-    async with Preview(SETTINGS) as preview:
-        link = await preview.show(sandbox, 8000)
+    async with PreviewServer(SETTINGS) as preview:
+        link = await preview.make_link(sandbox, 8000)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/p/[0-9a-f-]+/", link)
         prefix = "/p/" + link.split("/p/")[1].rstrip("/")
         headers = {"Origin": link.split("/p/")[0], "HX-Mine": "1", "HX-Hop": "1", "Connection": "keep-alive, HX-Hop"}
@@ -153,8 +155,8 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
 
 
 async def test_an_answer_streams(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
-    async with Preview(SETTINGS) as preview:
-        link = await preview.show(sandbox, 8000)
+    async with PreviewServer(SETTINGS) as preview:
+        link = await preview.make_link(sandbox, 8000)
         async with person.get(f"{link}stream") as answer:
             assert await answer.content.readexactly(3) == b"one"
             await sandbox.run("touch /tmp/go")
@@ -164,8 +166,8 @@ async def test_an_answer_streams(sandbox: Sandbox, person: aiohttp.ClientSession
 @pytest.mark.parametrize(("path", "answer"), [("early", "200 OK((?!HTTP).)*Referrer.*late"), ("half", ".*half.*")])
 async def test_an_answer_comes_as_far_as_it_goes(sandbox: Sandbox, path: str, answer: str) -> None:
     """Half of one does not look like a whole one."""
-    async with Preview(SETTINGS) as preview:
-        link = URL(await preview.show(sandbox, 8000))
+    async with PreviewServer(SETTINGS) as preview:
+        link = URL(await preview.make_link(sandbox, 8000))
         reader, writer = await asyncio.open_connection(link.host, link.port)
         writer.write(f"GET {link.path}{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         said = (await asyncio.wait_for(reader.read(), 20)).decode()
@@ -174,8 +176,8 @@ async def test_an_answer_comes_as_far_as_it_goes(sandbox: Sandbox, path: str, an
 
 
 async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
-    async with Preview(SETTINGS) as preview:
-        link = await preview.show(sandbox, 8000)
+    async with PreviewServer(SETTINGS) as preview:
+        link = await preview.make_link(sandbox, 8000)
         async with person.ws_connect(f"{link}ws") as socket:
             for text in ("hello", "x" * 5000, "谢谢"):
                 await socket.send_str(text)
@@ -190,9 +192,9 @@ async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.Clie
 
 
 async def test_only_the_link_itself_opens_the_door(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
-    async with Preview(SETTINGS) as preview, Preview(SETTINGS) as other:
-        link = await preview.show(sandbox, 8000)
-        foreign = await other.show(sandbox, 8000)
+    async with PreviewServer(SETTINGS) as preview, PreviewServer(SETTINGS) as other:
+        link = await preview.make_link(sandbox, 8000)
+        foreign = await other.make_link(sandbox, 8000)
         root, token = link.rstrip("/").split("/p/")
         name, ends, mac = token.split("-")
         later = f"{int(ends, 16) + 3600:x}"
@@ -218,10 +220,10 @@ async def test_only_the_link_itself_opens_the_door(sandbox: Sandbox, person: aio
 
 
 async def test_a_link_ends_with_its_time_and_its_sandbox(
-    disk: Disk, sandbox: Sandbox, person: aiohttp.ClientSession, tmp_path: Path
+    disk: QuotaProvider, sandbox: Sandbox, person: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    async with Preview(replace(SETTINGS, minutes=0.1)) as brief, Preview(SETTINGS) as preview:
-        short, link = await brief.show(sandbox, 8000), await preview.show(sandbox, 8000)
+    async with PreviewServer(replace(SETTINGS, minutes=0.1)) as brief, PreviewServer(SETTINGS) as preview:
+        short, link = await brief.make_link(sandbox, 8000), await preview.make_link(sandbox, 8000)
         async with person.get(short) as answer:
             assert answer.status == 200
         async with person.ws_connect(f"{short}ws") as socket:  # what is open ends, too
@@ -239,24 +241,24 @@ async def test_a_link_ends_with_its_time_and_its_sandbox(
                 assert answer.status == 410
             assert sandbox.gone
             with pytest.raises(SandboxError):
-                await preview.show(sandbox, 8000)
+                await preview.make_link(sandbox, 8000)
 
 
 async def test_what_does_not_listen_cannot_be_shown(sandbox: Sandbox, tmp_path: Path) -> None:
-    async with Preview(SETTINGS) as preview:
+    async with PreviewServer(SETTINGS) as preview:
         with pytest.raises(SandboxError, match="port 8001: Connection refused"):
-            await preview.show(sandbox, 8001)
-        async with Folders(tmp_path).acquire("f", tmp_path / "f") as folders:
+            await preview.make_link(sandbox, 8001)
+        async with FilesOnlyProvider(tmp_path).acquire("f", tmp_path / "f") as folders:
             with pytest.raises(SandboxUnavailable, match="cannot show"):
-                await preview.show(folders, 8000)
+                await preview.make_link(folders, 8000)
     with pytest.raises(SandboxUnavailable, match=r"sandbox\.preview\.listen"):
-        async with Preview(replace(SETTINGS, listen="nonsense")):
+        async with PreviewServer(replace(SETTINGS, listen="nonsense")):
             pass
 
 
 async def test_links_with_a_name_of_their_own(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
-    async with Preview(replace(SETTINGS, public_url="https://*.preview.example.com")) as preview:
-        link = await preview.show(sandbox, 8000)
+    async with PreviewServer(replace(SETTINGS, public_url="https://*.preview.example.com")) as preview:
+        link = await preview.make_link(sandbox, 8000)
         host = link.removeprefix("https://").rstrip("/")
         assert re.fullmatch(r"[0-9a-f-]{1,63}\.preview\.example\.com", host)
         port = preview._server.sockets[0].getsockname()[1]
@@ -266,12 +268,12 @@ async def test_links_with_a_name_of_their_own(sandbox: Sandbox, person: aiohttp.
 
 
 async def test_a_look_keeps_the_machine_from_being_reaped(
-    disk: Disk, person: aiohttp.ClientSession, tmp_path: Path
+    disk: QuotaProvider, person: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    async with Preview(SETTINGS) as preview:
+    async with PreviewServer(SETTINGS) as preview:
         async with disk.acquire("t", tmp_path / "t") as sandbox:
             await serve(sandbox)
-            link = await preview.show(sandbox, 8000)
+            link = await preview.make_link(sandbox, 8000)
         async with person.get(f"{link}stream") as answer:
             assert await answer.content.readexactly(3) == b"one"
             assert await disk.reap(0) == []

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox.base import WORKSPACE, Sandbox
-from sandbox.network.preview import Preview
+from sandbox.network.preview import PreviewServer
 from tests.support.engines import need_chromium
 from tests.unit.sandbox.test_preview import SETTINGS, disk, sandbox
 
@@ -57,8 +57,8 @@ async def test_cookies_go_neither_in_nor_out(sandbox: Sandbox, tmp_path: Path) -
             f"python3 hostile.py {site}/end & until (exec 3<>/dev/tcp/127.0.0.1/8001) 2>/dev/null; do sleep 0.05; done"
         )
         assert (await sandbox.run(serve, timeout=20)).exit_code == 0
-        preview = await stack.enter_async_context(Preview(settings))
-        link = await preview.show(sandbox, 8001)
+        preview = await stack.enter_async_context(PreviewServer(settings))
+        link = await preview.make_link(sandbox, 8001)
         browser = await asyncio.create_subprocess_exec(
             "chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
             "--host-resolver-rules=MAP *.example.test 127.0.0.1", "--dump-dom", f"{site}/start",

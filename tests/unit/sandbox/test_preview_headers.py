@@ -9,7 +9,7 @@ import pytest
 from yarl import URL
 
 from sandbox.base import WORKSPACE, Sandbox
-from sandbox.network.preview import Preview
+from sandbox.network.preview import PreviewServer
 from tests.unit.sandbox.test_preview import SETTINGS, disk, sandbox
 
 __all__ = ["disk", "sandbox"]  # the fixtures
@@ -104,7 +104,7 @@ async def raw(sandbox: Sandbox) -> None:
 class Browser:
     """Asks a link of `settings` for pages, as raw bytes, and gives the bytes that arrived on both ends."""
 
-    def __init__(self, preview: Preview, sandbox: Sandbox, link: str) -> None:
+    def __init__(self, preview: PreviewServer, sandbox: Sandbox, link: str) -> None:
         self.url, self._sandbox = URL(link), sandbox
         self._port = preview._server.sockets[0].getsockname()[1]
 
@@ -128,8 +128,8 @@ class Browser:
 @pytest.mark.parametrize("public", ["", STAR])
 async def test_only_what_is_listed_passes(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
-    async with Preview(replace(SETTINGS, public_url=public)) as preview:
-        browser = Browser(preview, sandbox, await preview.show(sandbox, 8001))
+    async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
+        browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
         got, answer = await browser.ask(PERSON + PLAIN, WIDE + NARROW + BODY)
         names = [line.partition(":")[0] for line in got.split("\r\n")[1:-2]]
         allowed = [line.partition(":")[0] for line in PLAIN.splitlines()]
@@ -144,8 +144,8 @@ async def test_only_what_is_listed_passes(sandbox: Sandbox, public: str) -> None
 
 async def test_nothing_comes_before_the_answer_or_after_it(sandbox: Sandbox) -> None:
     await raw(sandbox)
-    async with Preview(SETTINGS) as preview:
-        browser = Browser(preview, sandbox, await preview.show(sandbox, 8001))
+    async with PreviewServer(SETTINGS) as preview:
+        browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
         final = f"HTTP/1.1 200 OK\n{BODY}HTTP/1.1 200 OK\nSet-Cookie: late=1\n{BODY}"
         _, answer = await browser.ask(
             response=f"Set-Cookie: early=1; Domain=example.test\n\n{final}", status="103 Early"
@@ -160,9 +160,9 @@ async def test_nothing_comes_before_the_answer_or_after_it(sandbox: Sandbox) -> 
 @pytest.mark.parametrize("public", ["", STAR])
 async def test_a_link_gets_back_the_cookies_that_it_set_and_no_others(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
-    async with Preview(replace(SETTINGS, public_url=public)) as preview:
-        browser = Browser(preview, sandbox, await preview.show(sandbox, 8001))
-        other = Browser(preview, sandbox, await preview.show(sandbox, 8001))
+    async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
+        browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
+        other = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
         [cookie] = await browser.cookies("session=mine; HttpOnly")
         pair = cookie.partition(";")[0]
         assert pair.startswith("fawn-")
@@ -178,8 +178,8 @@ async def test_a_link_gets_back_the_cookies_that_it_set_and_no_others(sandbox: S
 @pytest.mark.parametrize("public", ["", STAR])
 async def test_a_cookie_is_for_its_link_in_every_spelling(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
-    async with Preview(replace(SETTINGS, public_url=public)) as preview:
-        link = await preview.show(sandbox, 8001)
+    async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
+        link = await preview.make_link(sandbox, 8001)
         browser = Browser(preview, sandbox, link)
         prefix = "" if public else browser.url.path.rstrip("/")
         domains = ("Domain=example.test", "DOMAIN = example.test", "domain\t=example.test", " \t doMain =.example.test")
@@ -198,8 +198,8 @@ async def test_a_cookie_is_for_its_link_in_every_spelling(sandbox: Sandbox, publ
 async def test_a_page_is_told_of_its_own_addresses_only(sandbox: Sandbox) -> None:
     """One link is below another's origin where links are paths: its address is not for the other's server."""
     await raw(sandbox)
-    async with Preview(SETTINGS) as preview:
-        link, other = await preview.show(sandbox, 8001), await preview.show(sandbox, 8001)
+    async with PreviewServer(SETTINGS) as preview:
+        link, other = await preview.make_link(sandbox, 8001), await preview.make_link(sandbox, 8001)
         browser = Browser(preview, sandbox, link)
         got, _ = await browser.ask(f"Referer: {link}page?x=1\n")
         assert "\r\nReferer: http://localhost:8001/page?x=1\r\n" in got

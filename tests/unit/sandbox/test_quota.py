@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, SandboxError, SandboxProvider
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.folders import PlainFolders
-from sandbox.disk.quota import Disk
-from sandbox.disk.usage import Usage, measure, reclaim
-from sandbox.settings import Settings
+from sandbox.disk.quota import QuotaProvider
+from sandbox.disk.usage import DiskUsage, delete_newest, measure_usage
+from sandbox.settings import SandboxSettings
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap, unprivileged
 
 MB = 1 << 20
@@ -30,7 +30,7 @@ async def inner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             yield await stack.enter_async_context(docker_provider(docker_settings(tmp_path)))
         else:
             need_bubblewrap()
-            provider = Bubblewrap(Settings(tmp_path / "skills"))
+            provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
             stack.push_async_callback(provider.close)
             yield provider
 
@@ -38,9 +38,9 @@ async def inner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 @asynccontextmanager
 async def watched(
     inner: SandboxProvider, mb: int = 40, files: int = 10_000, root: Path = Path()
-) -> AsyncIterator[Disk]:
+) -> AsyncIterator[QuotaProvider]:
     """A bound of 40 MB."""
-    disk = Disk(inner, PlainFolders(root, mb), files)
+    disk = QuotaProvider(inner, PlainFolders(root, mb), files)
     watching = asyncio.create_task(disk.watch(), name="watch")
     yield disk
     watching.cancel()
@@ -56,7 +56,7 @@ def grow(name: str, mb: int) -> str:
 async def freed(folder: Path, mb: int) -> None:
     """Until it holds less."""
     async with asyncio.timeout(20):
-        while (await measure([folder])).size > mb * MB:
+        while (await measure_usage([folder])).size > mb * MB:
             await asyncio.sleep(0.1)
 
 
@@ -72,7 +72,7 @@ async def test_a_writer_over_the_bound_is_stopped_and_others_go_on(inner: Sandbo
         with pytest.raises(SandboxError, match=words):
             await a.run(f"trap '' TERM; (setsid sh -c '{grow('x', 3000)}' &); {grow('x', 3000)}", timeout=60)
         assert a.gone
-        assert (await measure([tmp_path / "a"])).size < 40 * MB
+        assert (await measure_usage([tmp_path / "a"])).size < 40 * MB
         assert (await other).output == "written\n"
         async with disk.acquire("a", tmp_path / "a") as again:
             assert (await again.run("ls; " + grow("y", 5), timeout=60)).output == "mine\nsmall\nwritten\n"
@@ -85,7 +85,7 @@ async def test_a_burst_before_anybody_looked_is_taken_back(inner: SandboxProvide
             SandboxError, match=r"Removed, as they were made last: outputs/x\d \(30.0 MB\), outputs/x\d"
         ):
             await sandbox.run("for i in 1 2 3; do fallocate -l 30M ../outputs/x$i; done; fallocate -l 1M y; sleep 20")
-        assert (await measure([tmp_path / "a"])).size < 40 * MB
+        assert (await measure_usage([tmp_path / "a"])).size < 40 * MB
         assert (tmp_path / "a" / "workspace" / "y").exists()  # the largest went, and no more than had to
 
 
@@ -126,7 +126,7 @@ async def test_a_million_empty_files_are_not_made(inner: SandboxProvider, tmp_pa
         many = "import os\nfor i in range(1000000):\n  os.close(os.open(f'f{i}', os.O_CREAT))\n"
         with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
             await sandbox.run(f'mkdir d; cd d; python3 -c "{many}"', timeout=120)
-        assert (await measure([tmp_path / "a"])).files <= 3004
+        assert (await measure_usage([tmp_path / "a"])).files <= 3004
 
 
 async def test_a_million_folders_are_not_made(inner: SandboxProvider, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_a_million_folders_are_not_made(inner: SandboxProvider, tmp_path: 
         deep = "import os\nwhile True:\n  os.mkdir('d')\n  os.chdir('d')\n"  # deeper than any path
         with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
             await sandbox.run(f'python3 -c "{deep}"', timeout=60)
-        assert (await measure([tmp_path / "a"])).files <= 3004
+        assert (await measure_usage([tmp_path / "a"])).files <= 3004
 
 
 async def test_a_large_file_among_many_names(inner: SandboxProvider, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_a_large_file_among_many_names(inner: SandboxProvider, tmp_path: P
         hide = "mkdir -p .h; chmod 700 .h; fallocate -l 60M .h/x; for i in $(seq 50); do ln .h/x l$i; done"
         with pytest.raises(SandboxError, match=r"60\.0 MB"):
             await sandbox.run(f"{hide}; chmod 0 .h; sleep 20", timeout=60)
-        assert (await measure([tmp_path / "a"])).size < MB
+        assert (await measure_usage([tmp_path / "a"])).size < MB
 
 
 # ---------------------------------------------------------------- without a machine
@@ -161,9 +161,9 @@ async def test_the_newest_go_first_and_only_if_need_be_what_changed(tmp_path: Pa
     new.write_bytes(bytes(MB))
     (tmp_path / "outputs" / "a\nb").write_bytes(bytes(2 * MB))
     os.symlink("/usr", tmp_path / "workspace" / "link")
-    assert await reclaim(tmp_path, since, Usage()) == (Usage(), [])
-    assert await reclaim(tmp_path, since, Usage(MB, 0)) == (Usage(2 * MB, 1), [(2 * MB, "outputs/a\nb")])
-    assert (await reclaim(tmp_path, since, Usage(2 * MB, 0)))[0].size >= 6 * MB
+    assert await delete_newest(tmp_path, since, DiskUsage()) == (DiskUsage(), [])
+    assert await delete_newest(tmp_path, since, DiskUsage(MB, 0)) == (DiskUsage(2 * MB, 1), [(2 * MB, "outputs/a\nb")])
+    assert (await delete_newest(tmp_path, since, DiskUsage(2 * MB, 0)))[0].size >= 6 * MB
     assert not new.exists()
     assert not old.exists()
     assert Path("/usr/bin").exists()
@@ -177,7 +177,7 @@ async def test_sparse_files_and_links_count_once_and_as_they_are(tmp_path: Path)
     (folder / "full").write_bytes(b"x" * MB)
     os.link(folder / "full", folder / "again")
     (folder / "out").symlink_to("/usr")
-    usage = await measure([folder])
+    usage = await measure_usage([folder])
     assert MB <= usage.size < 1.2 * MB
     assert usage.files == 4  # the folder itself, two files and a link
 
@@ -205,4 +205,4 @@ async def test_hidden_folders_are_measured() -> None:
             hidden.mkdir(parents=True)
             (hidden / "x").write_bytes(b"x" * MB)
             hidden.chmod(0)
-            assert (await measure([Path(folder) / "f"])).size >= MB
+            assert (await measure_usage([Path(folder) / "f"])).size >= MB

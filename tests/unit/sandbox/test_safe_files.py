@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.base import FileFault
+from sandbox.base import SandboxFileError
 from sandbox.disk import safe_files
-from sandbox.inside.search import Bounds
+from sandbox.inside.search import WalkBounds
 
 
 def test_write_makes_folders_and_replaces_whole_files(tmp_path: Path) -> None:
@@ -26,9 +26,9 @@ def test_write_makes_folders_and_replaces_whole_files(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
-    with pytest.raises(FileFault):
+    with pytest.raises(SandboxFileError):
         safe_files.write_file(tmp_path, "taken", b"x")
-    with pytest.raises(FileFault, match="not a file name"):
+    with pytest.raises(SandboxFileError, match="not a file name"):
         safe_files.write_file(tmp_path, "a\0b", b"x")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
@@ -40,7 +40,7 @@ def test_copy_in_and_out(tmp_path: Path) -> None:
         assert safe_files.copy_in(tmp_path / "root", "in/a.bin", ours) == 3_000_000
     assert safe_files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out", 3_000_000) == 3_000_000
     assert (tmp_path / "out").read_bytes() == b"x" * 3_000_000
-    with pytest.raises(FileFault, match=r"bigger than 1\.9 MB"):
+    with pytest.raises(SandboxFileError, match=r"bigger than 1\.9 MB"):
         safe_files.copy_out(tmp_path / "root", "in/a.bin", tmp_path / "out2", 2_000_000)
     assert not (tmp_path / "out2").exists()
 
@@ -52,7 +52,7 @@ def test_74_a_sparse_file_of_5_tb_is_refused_at_once(tmp_path: Path) -> None:
             file.truncate(5 << 40)
         except OSError:
             file.truncate(1 << 36)  # this file system knows no larger ones
-    with pytest.raises(FileFault, match=r"bigger than 50\.0 MB"):
+    with pytest.raises(SandboxFileError, match=r"bigger than 50\.0 MB"):
         safe_files.copy_out(tmp_path / "root", "sparse", tmp_path / "out", 50 << 20)
     assert len(safe_files.read_file(tmp_path / "root", "sparse", 1000)) == 1000
 
@@ -63,7 +63,7 @@ def test_a_snapshot_is_bounded_and_a_missing_folder_is_empty(tmp_path: Path) -> 
     left: list[str] = []
 
     def snapshot(root: Path, entries: int) -> int:
-        return len(safe_files.snapshot(root, Bounds(entries), lambda rel, _: left.append(rel)))
+        return len(safe_files.list_files(root, WalkBounds(entries), lambda rel, _: left.append(rel)))
 
     assert snapshot(tmp_path, 100) == 30
     assert snapshot(tmp_path / "none", 100) == 0

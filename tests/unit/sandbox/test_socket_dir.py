@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bubblewrap.socket_dir import scratch
+from sandbox.bubblewrap.socket_dir import make_socket_dir
 from tests.support.folder_trees import dig, removed
 
 
@@ -20,12 +20,12 @@ def test_what_a_killed_process_left_goes_with_the_next_start(tmp_path: Path, mon
     for folder in (left, other):
         folder.mkdir()
         (folder / "x").write_text("x")
-    mine = scratch()
+    mine = make_socket_dir()
     assert mine.name.startswith(f"fawn-{os.getpid()}-")
     assert mine.stat().st_mode & 0o777 == 0o700
     assert not left.exists()
     assert other.exists()
-    assert scratch() != mine
+    assert make_socket_dir() != mine
     assert mine.exists()
 
 
@@ -41,6 +41,6 @@ def test_what_somebody_else_planted_stays_and_ours_goes_however_deep(
             folder.mkdir()
             dig(folder, 1_500)
         os.chown(theirs, 65534, 65534)
-        scratch()
+        make_socket_dir()
         assert not ours.exists()
         assert theirs.exists()

@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
-from sandbox.bubblewrap.provider import Bubblewrap
+from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.network.rules import NetworkRules
-from sandbox.settings import Settings
-from sandbox.system_calls import ARCHITECTURES, EXAMINED, FORBIDDEN, NAMESPACES, profile
+from sandbox.settings import SandboxSettings
+from sandbox.system_calls import ARCHITECTURES, EXAMINED_CALLS, FORBIDDEN_CALLS, NAMESPACES, seccomp_profile
 from sandbox.users import COUNT, FIRST, SandboxUsers
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap
 
@@ -31,7 +31,7 @@ async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
             yield made
         return
     need_bubblewrap()
-    local = Bubblewrap(Settings(tmp_path / "skills", memory_mb=512, processes=64))
+    local = BubblewrapProvider(SandboxSettings(tmp_path / "skills", memory_mb=512, processes=64))
     yield local
     await local.close()
 
@@ -76,8 +76,10 @@ print([made(family) for family in (socket.AF_UNIX, socket.AF_INET)], made(socket
 
 async def test_calls_that_nobody_needs_are_refused(sandbox: Sandbox) -> None:
     column = ARCHITECTURES[MACHINE][0]
-    numbers = {name: number[column] for name, number in FORBIDDEN.items() if number[column] is not None}
-    asked = orjson.dumps([numbers, NAMESPACES, {name: number[column] for name, number in EXAMINED.items()}]).decode()
+    numbers = {name: number[column] for name, number in FORBIDDEN_CALLS.items() if number[column] is not None}
+    asked = orjson.dumps(
+        [numbers, NAMESPACES, {name: number[column] for name, number in EXAMINED_CALLS.items()}]
+    ).decode()
     assert await python(sandbox, CALLS, f"'{asked}'") == "{}\n['done', 'done'] done\n"
     assert (await sandbox.run("grep Seccomp: /proc/self/status")).output.split() == ["Seccomp:", "2"]
 
@@ -152,10 +154,10 @@ def test_the_numbers_are_those_of_the_kernel() -> None:
     except OSError:
         pytest.skip("needs libseccomp2, which the engines bring")
     for column, architecture, _ in ARCHITECTURES.values():
-        for name, numbers in {**FORBIDDEN, **EXAMINED}.items():
+        for name, numbers in {**FORBIDDEN_CALLS, **EXAMINED_CALLS}.items():
             number = resolve(ctypes.c_uint32(architecture), name.encode())
             assert numbers[column] == (number if number >= 0 else None), name
-    assert profile("riscv64") == ""
+    assert seccomp_profile("riscv64") == ""
 
 
 # ---------------------------------------------------------------- what is counted for all of a machine, or of a user
@@ -242,12 +244,12 @@ async def test_folders_go_with_their_conversation_from_user_to_user(provider: Sa
 
 def test_a_user_is_never_shared_while_another_is_free(tmp_path: Path) -> None:
     users = SandboxUsers()
-    taken = [users.take(str(number), tmp_path) for number in range(COUNT)]
+    taken = [users.assign_user(str(number), tmp_path) for number in range(COUNT)]
     assert sorted(taken) == list(range(FIRST, FIRST + COUNT))
-    assert users.take("5", tmp_path) == taken[5]
-    assert users.take("one too many", tmp_path) in taken
-    users.release("7")
-    assert users.take("one too many", tmp_path) == taken[7]
+    assert users.assign_user("5", tmp_path) == taken[5]
+    assert users.assign_user("one too many", tmp_path) in taken
+    users.release_user("7")
+    assert users.assign_user("one too many", tmp_path) == taken[7]
 
 
 # ---------------------------------------------------------------- what others on the machine can read
@@ -256,7 +258,7 @@ def test_a_user_is_never_shared_while_another_is_free(tmp_path: Path) -> None:
 async def test_no_password_is_on_a_command_line(tmp_path: Path) -> None:
     need_bubblewrap()
     rules = NetworkRules("allowlist", ("x.test",), pip_index_url="https://user:hunter2@x.test/simple")
-    provider = Bubblewrap(Settings(tmp_path / "skills", network=rules))
+    provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills", network=rules))
     seen: list[bytes] = []
 
     async def use() -> None:

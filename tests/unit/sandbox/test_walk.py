@@ -16,7 +16,7 @@ import pytest
 
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import opened
-from sandbox.inside.search import Bounds, walk
+from sandbox.inside.search import WalkBounds, walk_folder
 from tests.support.folder_trees import dig, removed
 
 _opens: list[str] = []
@@ -49,11 +49,11 @@ def tree(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def everything(folder: Path, bounds: Bounds) -> tuple[list[str], list[tuple[str, str]]]:
+def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[str, str]]]:
     """Paths that a walk gives, and what it says it left out."""
     skipped: list[tuple[str, str]] = []
     with opened(folder) as top:
-        found = [rel for rel, _, _ in walk(top, bounds, lambda rel, why: skipped.append((rel, why)))]
+        found = [rel for rel, _, _ in walk_folder(top, bounds, lambda rel, why: skipped.append((rel, why)))]
     return found, skipped
 
 
@@ -65,7 +65,7 @@ def test_each_folder_is_opened_once_however_deep_it_lies(tree: Path) -> None:
         (tree / f"{chain}").mkdir()
         dig(tree / f"{chain}", 60)
     with counted() as opens:
-        found, skipped = everything(tree, Bounds())
+        found, skipped = everything(tree, WalkBounds())
     assert len(found) == 30 * 62
     assert skipped == []
     assert len(opens) < 30 * 61 + 10
@@ -75,7 +75,7 @@ def test_a_folder_comes_with_its_entries_before_what_lies_deeper(tree: Path) -> 
     (tree / "a" / "x").mkdir(parents=True)
     for file in ("a/1", "a/x/2", "b"):
         (tree / file).touch()
-    assert everything(tree, Bounds())[0] == ["a", "b", "a/1", "a/x", "a/x/2"]
+    assert everything(tree, WalkBounds())[0] == ["a", "b", "a/1", "a/x", "a/x/2"]
 
 
 def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
@@ -84,9 +84,9 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
         dig(tree / f"{chain}", 10)
     before = len(os.listdir("/proc/self/fd"))
     with opened(tree) as top:
-        walked = walk(top)
+        walked = walk_folder(top)
         assert max(len(os.listdir("/proc/self/fd")) for _ in walked) <= before + 14
-        for _ in walk(top):
+        for _ in walk_folder(top):
             break
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -94,13 +94,13 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("bounds", "count", "why"),
     [
-        (Bounds(entries=25), 25, "more than 25 files and folders"),
-        (Bounds(depth=10), 10, "more than 10 folders inside each other"),
-        (Bounds(path_bytes=19), 10, "longer than 19 bytes"),
-        (Bounds(seconds=0), 0, "longer than 0 seconds"),
+        (WalkBounds(entries=25), 25, "more than 25 files and folders"),
+        (WalkBounds(depth=10), 10, "more than 10 folders inside each other"),
+        (WalkBounds(path_bytes=19), 10, "longer than 19 bytes"),
+        (WalkBounds(seconds=0), 0, "longer than 0 seconds"),
     ],
 )
-def test_every_bound_ends_it_and_is_told(tree: Path, bounds: Bounds, count: int, why: str) -> None:
+def test_every_bound_ends_it_and_is_told(tree: Path, bounds: WalkBounds, count: int, why: str) -> None:
     dig(tree, 40)
     found, skipped = everything(tree, bounds)
     assert len(found) == count
@@ -115,7 +115,7 @@ def test_what_cannot_be_opened_is_told_and_the_rest_is_seen(tree: Path) -> None:
     skipped: list[tuple[str, str]] = []
     found = []
     with opened(tree) as top:
-        for rel, _, _ in walk(top, Bounds(), lambda rel, why: skipped.append((rel, why))):
+        for rel, _, _ in walk_folder(top, WalkBounds(), lambda rel, why: skipped.append((rel, why))):
             found.append(rel)
             if rel == "a":  # swapped between the look and the opening
                 (tree / "a").rmdir()

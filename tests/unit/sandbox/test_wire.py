@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from sandbox.base import WORKSPACE, FileFault, Gone, SandboxError
-from sandbox.settings import Settings
+from sandbox.base import WORKSPACE, SandboxError, SandboxFileError, SandboxGone
+from sandbox.settings import SandboxSettings
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import HEAD, PROGRAM
+from sandbox.wire.connection import FRAME_HEADER, SERVER_COMMAND
 
-SETTINGS = Settings(Path())
+SETTINGS = SandboxSettings(Path())
 
 
 class SocketStream:
@@ -53,14 +53,14 @@ class Peer:
         await self.say({"hello": 1})
 
     async def hear(self) -> dict[str, Any]:
-        head, size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
+        head, size = FRAME_HEADER.unpack(await self._reader.readexactly(FRAME_HEADER.size))
         frame: dict[str, Any] = json.loads(await self._reader.readexactly(head))
         await self._reader.readexactly(size)
         return frame
 
     async def say(self, frame: object, data: bytes = b"") -> None:
         head = json.dumps(frame).encode()
-        await self.raw(HEAD.pack(len(head), len(data)) + head + data)
+        await self.raw(FRAME_HEADER.pack(len(head), len(data)) + head + data)
 
     async def raw(self, data: bytes) -> None:
         self._writer.write(data)
@@ -100,9 +100,9 @@ Attack = Callable[[Peer, int], Awaitable[None]]
 ATTACKS: dict[str, Attack] = {
     "a frame of 4 GB": lambda peer, _: peer.raw(b"\xff\xff\xff\xff" + bytes(4)),
     "data of 4 GB": lambda peer, _: peer.raw(bytes(4) + b"\xff\xff\xff\xff"),
-    "no JSON": lambda peer, _: peer.raw(HEAD.pack(5, 0) + b"hello"),
+    "no JSON": lambda peer, _: peer.raw(FRAME_HEADER.pack(5, 0) + b"hello"),
     "a shell's greeting": lambda peer, _: peer.raw(b"bash: no job control in this shell\n" * 100),
-    "deep nesting": lambda peer, _: peer.raw(HEAD.pack(200_000, 0) + b"[" * 200_000),
+    "deep nesting": lambda peer, _: peer.raw(FRAME_HEADER.pack(200_000, 0) + b"[" * 200_000),
     "no object": lambda peer, _: peer.say([1, 2]),
     "nothing known": lambda peer, n: peer.say({"id": n, "surprise": 1}),
     "a call nobody made": lambda peer, n: peer.say({"id": n + 99}, b"x"),
@@ -126,7 +126,7 @@ async def _close(peer: Peer) -> None:
 
 
 async def _half(peer: Peer) -> None:
-    await peer.raw(HEAD.pack(100, 0) + b"{")
+    await peer.raw(FRAME_HEADER.pack(100, 0) + b"{")
     peer.close()
 
 
@@ -139,10 +139,10 @@ async def test_a_hostile_server_loses_its_sandbox_and_nothing_else(attack: Attac
         await peer.hear()
         await attack(peer, number)
         for task in (call, second):
-            with pytest.raises(Gone):
+            with pytest.raises(SandboxGone):
                 await task
         assert sandbox.gone
-        with pytest.raises(Gone):
+        with pytest.raises(SandboxGone):
             await sandbox.run("true")
         if attack not in (ATTACKS["the end of the stream"], ATTACKS["half a frame and the end"]):
             assert await peer.gone()
@@ -171,7 +171,7 @@ async def test_a_machine_in_which_nothing_can_be_started_is_given_up_unless_some
             await peer.say({"id": (await peer.hear())["id"], "error": "No."})
         with pytest.raises(SandboxError, match=r"^No\.$"):
             await calls[0]
-        with pytest.raises(Gone, match=r"No\. It was stopped with all that ran in it\. The files are intact"):
+        with pytest.raises(SandboxGone, match=r"No\. It was stopped with all that ran in it\. The files are intact"):
             await calls[1]
         assert sandbox.gone
 
@@ -236,7 +236,7 @@ async def test_what_cannot_be_asked_is_refused_before_it_is_sent() -> None:
             await sandbox.run("echo \0")
         with pytest.raises(SandboxError):
             await sandbox.run("echo \ud800")
-        with pytest.raises(FileFault):
+        with pytest.raises(SandboxFileError):
             await sandbox.write("/mnt/user-data/x", b"x" * (33 << 20))
         with pytest.raises(SandboxError):
             await sandbox.read("/mnt/user-data/x", offset=1 << 70)
@@ -274,7 +274,7 @@ async def test_the_server_needs_nothing_but_python_and_need_not_be_pid_1(python:
     if await probe.wait():
         return  # a launcher for a version that is not installed
     process = await asyncio.create_subprocess_exec(
-        python, *PROGRAM[1:], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        python, *SERVER_COMMAND[1:], stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     sandbox = StreamSandbox(ProcessStream(process), "bare", SETTINGS)
     await sandbox.start()
@@ -282,7 +282,7 @@ async def test_the_server_needs_nothing_but_python_and_need_not_be_pid_1(python:
     assert (result.exit_code, result.output, result.cwd) == (4, "hi\n", "/tmp")
     assert (await sandbox.run("setsid sleep 7010 & sleep 7010", cwd="/tmp", timeout=0.3)).timed_out
     assert [entry.path for entry in await sandbox.ls("/proc/self/task", depth=1)]
-    with pytest.raises(FileFault, match="No such file"):
+    with pytest.raises(SandboxFileError, match="No such file"):
         await sandbox.read("/nowhere")
     left = await sandbox.run("pgrep -f 'sleep 701[0]'", cwd="/tmp")
     assert left.output == ""

@@ -10,7 +10,7 @@ import pytest
 
 from agent.conversation import Final, Text, Thread
 from channels.base import TryLater, Unknown
-from tests.channels.box import Memory
+from tests.channels.box import Memory, Rows
 from tests.channels.rig_slack import SlackRig
 from tests.channels.rigs import deliver, ready, until
 from tests.fakes.slack import JANE, OPS, TEAM
@@ -26,7 +26,7 @@ async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[lis
     rig.server.conversation(channel)
     asked = rig.server.send("tell me", channel, silent=True)
     thread = Thread("slack", TEAM, channel, asked if number % 2 else "")
-    rows: dict[int, str | None] = {}
+    rows = Rows()
     reply = rig.channel.reply(thread, Memory(f"r{number}", rows), to=asked, asker=JANE)
     words = [f"w{number}-{count} " for count in range(40)]
     for count, word in enumerate(words):

@@ -18,7 +18,7 @@ from channels.base import ChannelError, Health, OutFile, Receipt, Refused, TryLa
 from channels.slack.app import SCOPES
 from channels.slack.calls import KIND
 from channels.slack.gates import Gates
-from tests.channels.box import Box, Memory, Service
+from tests.channels.box import Box, Memory, Rows, Service
 from tests.channels.rig_slack import DIRECT, SlackRig
 from tests.channels.rigs import deliver, ready, until
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Workspace
@@ -137,7 +137,7 @@ async def test_a_flood_closes_its_method_and_no_other(rig: SlackRig) -> None:
         await reply.finish(Final("one two three"))
     assert told.value.after > 50
     with pytest.raises(TryLater):  # a tier counts the method in the workspace
-        await rig.channel.reply(rig.thread(8), Memory("r3", {0: posts.rows[0]})).finish(Final("x"))
+        await rig.channel.reply(rig.thread(8), Memory("r3", Rows({0: posts.rows[0]}))).finish(Final("x"))
     assert len(rig.server.calls_of("chat.update")) == 1
 
 

@@ -8,6 +8,7 @@ import time
 import unicodedata
 
 from agent.conversation import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text, View
+from tests.support.recording_inbox import Rows
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
 
@@ -212,7 +213,7 @@ async def test_a_long_reply_is_taken_up_by_a_restarted_process(rig: Rig) -> None
 
 
 async def test_a_post_of_unknown_outcome_comes_again(rig: Rig) -> None:
-    await rig.channel.reply(rig.thread(), Memory(rows={0: None})).finish(Final("Perhaps twice."))
+    await rig.channel.reply(rig.thread(), Memory(rows=Rows({0: None}))).finish(Final("Perhaps twice."))
     seen = await settled(rig, "Perhaps twice.")
     assert seen.count("Perhaps twice.") == 1
     if "once" not in rig.can:

@@ -8,6 +8,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from agent.conversation import Kind, Message, Unreadable
 from channels.base import Channel, ChannelError, Gap, LastEvent, NotStored, Receipt, SentMessage
@@ -19,7 +20,7 @@ log = logging.getLogger(__name__)
 class Rows(dict[int, str | None]):
     """Message ids by part, None where the outcome is unknown: of so many posts."""
 
-    def __init__(self, rows: Mapping[int, str | None]) -> None:
+    def __init__(self, rows: Mapping[int, str | None] = MappingProxyType({})) -> None:
         super().__init__(rows)
         self.posts = dict.fromkeys(rows, 1)
 
@@ -27,9 +28,9 @@ class Rows(dict[int, str | None]):
 class Memory:
     """`channels.base.Posts` in memory. A second one over the same `rows` is what a restarted process sees."""
 
-    def __init__(self, key: str = "r1", rows: dict[int, str | None] | None = None) -> None:
+    def __init__(self, key: str = "r1", rows: Rows | None = None) -> None:
         self.key = key
-        self.rows = rows if isinstance(rows, Rows) else Rows(rows or {})
+        self.rows = Rows() if rows is None else rows
 
     @property
     def known(self) -> Sequence[SentMessage]:

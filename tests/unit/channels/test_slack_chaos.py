@@ -11,7 +11,7 @@ import pytest
 from agent.conversation import Final, Text, Thread
 from channels.base import OutcomeUnknown, TryLater
 from tests.fakes.slack import JANE, OPS, TEAM
-from tests.support.recording_inbox import Memory
+from tests.support.recording_inbox import Memory, Rows
 from tests.support.rigs.registry import deliver, ready, until
 from tests.support.rigs.slack import SlackRig
 
@@ -26,7 +26,7 @@ async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[lis
     rig.server.conversation(channel)
     asked = rig.server.send("tell me", channel, silent=True)
     thread = Thread("slack", TEAM, channel, asked if number % 2 else "")
-    rows: dict[int, str | None] = {}
+    rows = Rows()
     reply = rig.channel.reply(thread, Memory(f"r{number}", rows), to=asked, asker=JANE)
     words = [f"w{number}-{count} " for count in range(40)]
     for count, word in enumerate(words):

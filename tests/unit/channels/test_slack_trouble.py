@@ -19,7 +19,7 @@ from channels.slack.api import WRONG_KIND
 from channels.slack.manifest import SCOPES
 from channels.slack.method_limits import MethodLimits
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Workspace
-from tests.support.recording_inbox import Box, Memory, Service
+from tests.support.recording_inbox import Box, Memory, Rows, Service
 from tests.support.rigs.registry import deliver, ready, until
 from tests.support.rigs.slack import DIRECT, SlackRig
 
@@ -137,7 +137,7 @@ async def test_a_flood_closes_its_method_and_no_other(rig: SlackRig) -> None:
         await reply.finish(Final("one two three"))
     assert told.value.after > 50
     with pytest.raises(TryLater):  # a tier counts the method in the workspace
-        await rig.channel.reply(rig.thread(8), Memory("r3", {0: posts.rows[0]})).finish(Final("x"))
+        await rig.channel.reply(rig.thread(8), Memory("r3", Rows({0: posts.rows[0]}))).finish(Final("x"))
     assert len(rig.server.calls_of("chat.update")) == 1
 
 

@@ -204,11 +204,14 @@ async def test_case_63_a_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp
     assert rig.visible() == ["tablea.csv", "↻ Possibly a repeat: tablea.csv"]
 
 
-async def test_a_stream_whose_post_got_lost_goes_on_marked(rig: TelegramRig) -> None:
+async def test_a_stream_whose_post_got_lost_leaves_the_repeat_to_the_final(
+    rig: TelegramRig, caplog: pytest.LogCaptureFixture
+) -> None:
     rig.server.fault("drop", "sendMessage", after=True)
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("half"))
-    await until(lambda: len(rig.visible()) == 2, seconds=8)
+    await until(lambda: "writer.refused" in caplog.text, what="the end of the stream")
+    assert rig.visible() == ["half"]
     await reply.finish(Final("whole"))
     assert rig.visible() == ["half", "↻ Possibly a repeat: whole"]
 

@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Gone, Sandbox, SandboxError, SandboxProvider, SandboxUnavailable
 from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.docker.client import Container, Engine
+from sandbox.docker.client import Container, Engine, Missing
 from sandbox.docker.image_build import context
 from sandbox.docker.provider import INSTANCE, Docker
 from sandbox.docker.spec import DockerSettings
@@ -49,9 +49,13 @@ async def engine() -> AsyncIterator[Engine]:
 
 
 async def theirs(engine: Engine, folder: Path) -> list[Container]:
-    """The containers that have this folder mounted: those of a test, and nobody else's."""
-    found = [one for one in await engine.labelled(INSTANCE) if one.labels[INSTANCE]]
-    return [one for one in found if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id))]
+    """The containers that have this folder mounted: those of a test, and nobody else's, whose may go meanwhile."""
+    found = []
+    for one in await engine.labelled(INSTANCE):
+        with suppress(Missing):
+            if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id)):
+                found.append(one)
+    return found
 
 
 async def output(sandbox: Sandbox, command: str) -> str:

@@ -223,7 +223,7 @@ class Disk:
                 ended += 1
                 lack = await self._look()
         if not ended and lack != Usage() and (keys := await self.reap(0)):
-            # Nobody who is known: perhaps a container that outlived the last life of this service.
+            # Nobody who is known: perhaps a container that a killed service left.
             log.warning("disk.low — %d idle sandboxes were stopped", len(keys))
 
     def _responsible(self, one: _Conversation, lack: Usage, among: int) -> bool:

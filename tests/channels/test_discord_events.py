@@ -180,6 +180,7 @@ def test_links_are_quiet_outside_of_code() -> None:
     assert quiet("https://a.b [x](https://c.d) <https://e.f>") == "<https://a.b> [x](<https://c.d>) <https://e.f>"
     code = "`https://a.b`\n```\nhttps://c.d\n```"
     assert quiet(code) == code
+    assert quiet("````https://a.b ``") == "````<https://a.b> ``"  # a longer run of backticks begins no code
 
 
 @pytest.mark.parametrize(

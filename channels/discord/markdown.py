@@ -12,7 +12,9 @@ _TABLES = MarkdownIt("commonmark").enable("table")
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # where tables are; a fraction of the work
 LONGEST = 2000  # characters of a line of a table; no message shows a longer one in columns
 _PIPE = re.compile(r"(?<!\\)\|")
-_LINK = re.compile(r"(?P<code>(?P<mark>`+).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL)
+_LINK = re.compile(
+    r"(?P<code>(?<!`)(?P<mark>`++).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL
+)
 
 
 def to_discord_markdown(text: str) -> str:

@@ -232,7 +232,7 @@ class QuotaProvider:
                 ended += 1
                 lack = await self._look_at_disk()
         if not ended and lack != DiskUsage() and (keys := await self.reap(0)):
-            # Nobody who is known: perhaps a container that outlived the last life of this service.
+            # Nobody who is known: perhaps a container that a killed service left.
             log.warning("disk.low — %d idle sandboxes were stopped", len(keys))
 
     def _is_responsible(self, one: _WatchedConversation, lack: DiskUsage, among: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,36 +41,26 @@ def results(model: FakeModel) -> list[str]:
     return [str(message["content"]) for message in model.requests()[-1].messages if message["role"] == "tool"]
 
 
-async def processes(engine: DockerEngine, container: str) -> list[str]:
-    found: dict[str, Any] = await engine.run_sdk(lambda client: client.top(container, ps_args="-o pid,args"))
-    return [row[1] for row in found["Processes"]]
-
-
-async def test_killed_in_mid_command_the_container_is_found_again(
+async def test_killed_in_mid_command_the_next_turn_gets_a_new_container(
     telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
-    """kill -9: no command lives on, what was left in the background does, and the folder is intact."""
+    """kill -9: the old one is removed with all that ran in it, in the background too, and the folders are intact."""
     service = await start(sandbox=DOCKER)
     noise = f"echo begun >> {WORK}/log; (setsid sleep 7202 &); while :; do echo noise; sleep 0.01; done"
-    telegram.send(ask(steps=[bash(f"sleep 7201 & cd {WORK}; echo $! > pid"), bash(noise)], text="looked at it"))
+    telegram.send(ask(steps=[bash("sleep 7201 &"), bash(noise)], text="looked at it"))
     await until(lambda: list(service.data.glob("threads/*/workspace/log")), 20, "the command")
-    (container,) = await theirs(engine, tmp_path)
+    (old,) = await theirs(engine, tmp_path)
     await service.kill()
-
-    async def commands() -> list[str]:
-        return [line for line in await processes(engine, container.id) if "720" in line or "noise" in line]
-
-    async with asyncio.timeout(10):
-        while await commands() != ["sleep 7201"]:
-            await asyncio.sleep(0.1)
     await service.start()
     await telegram.wait(JANE, "looked at it", seconds=20)
     assert "outcome" in results(model)[-1]
-    telegram.send(ask(steps=[bash(f"cd {WORK}; cat log; kill -0 $(cat pid) && echo lives")], text="there"))
+    left = "grep -lsz '720[12]' /proc/[0-9]*/cmdline; echo end"
+    telegram.send(ask(steps=[bash(f"cat {WORK}/log; {left}")], text="there"))
     await telegram.wait(JANE, "there", seconds=20)
     await service.quiet()
-    assert "begun\nlives" in results(model)[-1]
-    assert [one.id for one in await theirs(engine, tmp_path)] == [container.id]
+    assert results(model)[-1] == "begun\nend"
+    (new,) = await theirs(engine, tmp_path)
+    assert new.id != old.id
     assert said(telegram, JANE) == ["looked at it", "there"]
 
 

@@ -50,7 +50,8 @@ async def test_what_fills_the_disk_is_stopped_in_words(telegram: FakeTelegram, m
     fill = "for i in $(seq 3000); do head -c 1M /dev/zero >> big; sleep 0.02; done"
     telegram.send(ask(steps=[bash(fill), bash("rm big; echo deleted")], text="cleaned up"))
     await telegram.wait(JANE, "cleaned up", seconds=40)
-    assert re.search(r"The command was stopped: .* 20 MB are allowed \(sandbox\.disk_mb\)", results(model))
+    stopped = r"The sandbox was stopped, with all that ran in it: .* 20 MB are allowed \(sandbox\.disk_mb\)"
+    assert re.search(stopped, results(model))
     assert results(model).endswith("deleted")
 
 

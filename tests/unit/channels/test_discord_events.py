@@ -185,6 +185,7 @@ def test_links_are_quiet_outside_of_code() -> None:
     )
     code = "`https://a.b`\n```\nhttps://c.d\n```"
     assert without_previews(code) == code
+    assert without_previews("````https://a.b ``") == "````<https://a.b> ``"  # a longer run of backticks begins no code
 
 
 @pytest.mark.parametrize(

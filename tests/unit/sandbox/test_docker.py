@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxError, SandboxGone, SandboxProvider, SandboxUnavailable
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.docker.client import ContainerInfo, DockerEngine
+from sandbox.docker.client import ContainerInfo, DockerEngine, NotInEngine
 from sandbox.docker.image_build import build_context
 from sandbox.docker.provider import INSTANCE, DockerProvider
 from sandbox.docker.spec import DockerSettings
@@ -58,9 +58,13 @@ async def engine() -> AsyncIterator[DockerEngine]:
 
 
 async def theirs(engine: DockerEngine, folder: Path) -> list[ContainerInfo]:
-    """The containers that have this folder mounted: those of a test, and nobody else's."""
-    found = [one for one in await engine.list_labelled(INSTANCE) if one.labels[INSTANCE]]
-    return [one for one in found if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id))]
+    """The containers that have this folder mounted: those of a test, and nobody else's, whose may go meanwhile."""
+    found = []
+    for one in await engine.list_labelled(INSTANCE):
+        with suppress(NotInEngine):
+            if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id)):
+                found.append(one)
+    return found
 
 
 async def output(sandbox: Sandbox, command: str) -> str:

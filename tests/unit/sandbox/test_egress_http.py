@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +20,13 @@ from tests.support.outside_world import HOST, Names, hosts
 
 GET = "GET / HTTP/1.1\r\nHost: inner.corp\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one: the path of a unix socket ends at 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        yield Path(folder)
 
 
 class Origin:

@@ -59,7 +59,7 @@ bench: dev ## medians and ratios against the floor, in one run; ARGS=--full for 
 	$(BIN)/python -m bench $(ARGS)
 
 docs: setup ## write the page that is made from the code
-	$(BIN)/python -c "from bot.config.reference import page; open('docs/configuration.md', 'w').write(page())"
+	$(BIN)/python -c "from bot.config.reference import settings_page; open('docs/configuration.md', 'w').write(settings_page())"
 
 lock: ## pin dependencies anew (needs uv); the runtime gets the versions that are tested
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \

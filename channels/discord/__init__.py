@@ -58,6 +58,6 @@ def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:
 
 async def probe(settings: DiscordSettings) -> str:
     """One look at the account: a sentence, or Refused with what to do."""
-    from channels.discord.probe import probe_account  # the calls need aiohttp, which a configuration does not
+    from channels.discord.account_probe import probe_account  # the calls need aiohttp, which a configuration does not
 
     return await probe_account(settings)

@@ -59,6 +59,6 @@ def connect(settings: FeishuSettings) -> AbstractAsyncContextManager[Channel]:
 
 async def probe(settings: FeishuSettings) -> str:
     """One look at the account: a sentence. Raises Refused with what to do."""
-    from channels.feishu.probe import probe_account
+    from channels.feishu.account_probe import probe_account
 
     return await probe_account(settings)

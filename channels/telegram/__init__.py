@@ -64,7 +64,7 @@ async def probe(settings: TelegramSettings) -> str:
     _check_settings(settings)
 
     def load() -> Callable[[TelegramSettings], Awaitable[str]]:
-        from channels.telegram.probe import probe_account
+        from channels.telegram.account_probe import probe_account
 
         return probe_account
 

@@ -123,7 +123,7 @@ async def test_roles_choose_who_leads_and_who_summarizes(make: Workshop, model: 
 
 def test_the_light_modules_do_not_load_the_agent_stack() -> None:
     code = (
-        "import sys, agent.models, agent.desk, agent.conversation\n"
+        "import sys, agent.models.settings, agent.context, agent.conversation\n"
         "assert not {'langchain', 'langchain_core', 'langgraph', 'openai', 'langchain_openai'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

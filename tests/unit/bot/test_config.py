@@ -186,10 +186,10 @@ def test_reading_the_configuration_loads_no_sdk(tmp_path: Path) -> None:
     """Not even those of the channels that it configures."""
     program = """\
 import sys
-from bot.config.loader import load
+from bot.config.loader import load_config
 tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_BOT_TOKEN", "FEISHU_APP_ID",
     "FEISHU_APP_SECRET", "OPENAI_API_KEY")
-print(len(load(None, dict.fromkeys(tokens, "1:2")).channels))
+print(len(load_config(None, dict.fromkeys(tokens, "1:2")).channels))
 sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
     "openai", "aiohttp")
 print([name for name in sdks if name in sys.modules])
@@ -277,7 +277,7 @@ log: {level: loud}
         ("config_version: 1\nmodels: [{name: x}]", "models[0].api_key: is missing and $OPENAI_API_KEY is not set"),
         ("config_version: 1\nmodels: [{name: x, api_key: y, ca_file: no.pem}]", "ca_file: there is no such file"),
         ("config_version: 1\nchannels: []", "channels: expected a section"),
-        ("config_version: 1\nchannels: {console: 3}", "channels.console.channel: expected a section"),
+        ("config_version: 1\nchannels: {console: 3}", "channels.console: expected a section"),
         ("config_version: 1\nroles: {title: main}", "roles.title: no model has this name → one of: demo"),
         ("config_version: 1\nkeep_days: 0", "keep_days: must be at least 1"),
         ("config_version: 1\ntime_zone: 5", "time_zone: expected text, found a whole number → put it in quotes"),

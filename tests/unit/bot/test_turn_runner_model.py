@@ -179,7 +179,7 @@ async def test_case_65_what_was_steered_into_a_call_that_fails_is_not_forgotten(
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as room:
         await written_into(room, model)
-        await room.threads.idle()
+        await room.threads.wait_until_idle()
         assert await room.states() == ["failed"]
         await room.say("go on", "k3")
     said = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
@@ -196,7 +196,7 @@ async def test_case_65_nor_when_the_turn_is_given_up_or_stopped(enter: Open, mod
     async with Database(room.store._path) as store:
         await store.run(lambda execute: execute(f"UPDATE runs SET {fate}", {}))  # noqa: S608  a constant
     async with enter() as room:
-        await room.threads.idle()
+        await room.threads.wait_until_idle()
         assert await room.states() in (["failed"], ["stopped"])
         await room.say("go on", "k3")
     said = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
@@ -253,7 +253,7 @@ async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, 
     async with Database(room.store._path) as store:
         await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
     async with enter() as room:
-        await room.threads.idle()
+        await room.threads.wait_until_idle()
         assert room.rows("SELECT calls, model, state FROM runs") == [(2, "small", "done")]
         assert room.rows("SELECT input, output FROM runs") > before
 
@@ -264,9 +264,9 @@ async def test_a_stopped_turn_has_used_what_it_used(enter: Open, model: FakeMode
     async with enter() as room:
         await room.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 2, 10, "the second model call")
-        [live] = room.threads.live
+        [live] = room.threads.running_turns
         live.stop("42")
-        await room.threads.idle()
+        await room.threads.wait_until_idle()
         assert room.rows("SELECT calls, state FROM runs") == [(1, "stopped")]
 
 

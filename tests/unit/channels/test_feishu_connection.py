@@ -187,7 +187,7 @@ async def test_the_sdk_is_in_another_process_and_its_modules_never_in_this_one(r
 def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(Path(feishu_process.__file__).parents[2])!r})\n"
-        f"from channels.feishu.sdk_process import load; client = load({whole}).Client\n"
+        f"from channels.feishu.sdk_process import load_sdk_module; client = load_sdk_module({whole}).Client\n"
         "print(client.__module__, len([name for name in sys.modules if name.startswith('lark_oapi.api')]))"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)

@@ -195,16 +195,16 @@ from pathlib import Path
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.spec import DockerSettings
 from sandbox.disk.folders import PlainFolders
-from sandbox.select import choose
+from sandbox.select import select_provider
 
 measured = PlainFolders(Path("threads"), 16)
 
 async def main() -> None:
     settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")
-    provider, said = await choose("auto", settings, measured)
+    provider, said = await select_provider("auto", settings, measured)
     print(provider.runs_commands, said)
     try:
-        await choose("local", settings, measured)
+        await select_provider("local", settings, measured)
     except SandboxUnavailable as error:
         print("refused:", error)
 
@@ -260,13 +260,13 @@ def test_an_ordinary_user_can_do_the_same() -> None:
         """
         import asyncio, os, tempfile
         from pathlib import Path
-        from sandbox.bubblewrap.provider import Bubblewrap, further_groups
-        from sandbox.settings import Settings
+        from sandbox.bubblewrap.provider import BubblewrapProvider, further_groups
+        from sandbox.settings import SandboxSettings
 
         async def main() -> None:
             assert os.geteuid() == 64321
             scratch = Path(tempfile.mkdtemp())
-            provider = Bubblewrap(Settings(scratch, processes=32))
+            provider = BubblewrapProvider(SandboxSettings(scratch, processes=32))
             await provider.check()
             async with provider.acquire("t", scratch / "t") as sandbox:
                 bomb = "for i in $(seq 50); do sleep 9 & done; wait"
@@ -295,11 +295,11 @@ def test_an_ordinary_user_can_do_the_same() -> None:
 ORPHAN = """
 import asyncio, sys
 from pathlib import Path
-from sandbox.bubblewrap.provider import Bubblewrap
-from sandbox.settings import Settings
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.settings import SandboxSettings
 
 async def main() -> None:
-    async with Bubblewrap(Settings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:
+    async with BubblewrapProvider(SandboxSettings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:
         await sandbox.run("setsid sleep 7030 &")
         print("ready", flush=True)
         await sandbox.run("sleep 7030")

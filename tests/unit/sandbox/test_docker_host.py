@@ -120,14 +120,14 @@ async def test_building_without_a_registry_says_what_to_do(tmp_path: Path) -> No
 INSIDE = """
 import asyncio
 from pathlib import Path
-from sandbox.docker.provider import Docker
+from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
 
 async def main():
     data, skills = Path("/var/lib/fawn"), Path("/opt/skills")  # the one on a mount, the other in the image
     skills.mkdir(parents=True)
     (skills / "SKILL.md").write_text("# A skill\\n")
-    provider = Docker(DockerSettings(skills, state=data / "sandbox", image=IMAGE))
+    provider = DockerProvider(DockerSettings(skills, state=data / "sandbox", image=IMAGE))
     await provider.check()
     async with provider.acquire("t", data / "threads" / "t") as sandbox:
         print((await sandbox.run("cat /mnt/skills/SKILL.md; echo made > /mnt/user-data/outputs/a")).output, end="")
@@ -135,7 +135,7 @@ async def main():
     await provider.reap(0)
     await provider.close()
     try:
-        provider = Docker(DockerSettings(skills, state=Path("/tmp/elsewhere"), image=IMAGE))
+        provider = DockerProvider(DockerSettings(skills, state=Path("/tmp/elsewhere"), image=IMAGE))
         await provider.check()
     except Exception as error:
         print(type(error).__name__, error)

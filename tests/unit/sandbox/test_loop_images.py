@@ -229,9 +229,9 @@ async def test_what_a_killed_service_left_is_let_go_by_the_next(threads: Path) -
     mounted, unused = threads / "mounted", threads / "unused"
     script = (
         "import asyncio, pathlib, os, signal\n"
-        "from sandbox.disk.loop_images import Images\nfrom tests.unit.sandbox.test_loop_images import leave\n"
+        "from sandbox.disk.loop_images import LoopImageFolders\nfrom tests.unit.sandbox.test_loop_images import leave\n"
         "async def main():\n"
-        f"  images = Images(pathlib.Path({str(threads)!r}), 16, make=True)\n"
+        f"  images = LoopImageFolders(pathlib.Path({str(threads)!r}), 16, make=True)\n"
         f"  async with images.open(pathlib.Path({str(unused)!r})), images.open(pathlib.Path({str(mounted)!r})):\n"
         f"    leave(pathlib.Path({str(mounted)!r}))\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -396,12 +396,12 @@ def test_an_engine_that_does_not_see_our_mounts_is_found_out(threads: Path, tmp_
     """As under systemd with a namespace of its own, or in a container."""
     need_docker()
     script = (
-        "import asyncio, pathlib\nfrom sandbox.disk.loop_images import Images\n"
-        "from sandbox.docker.provider import Docker\n"
+        "import asyncio, pathlib\nfrom sandbox.disk.loop_images import LoopImageFolders\n"
+        "from sandbox.docker.provider import DockerProvider\n"
         "from tests.support.engines import docker_settings\n"
         "async def main():\n"
-        f"  provider = Docker(docker_settings(pathlib.Path({str(tmp_path)!r})))\n"
-        f"  try: await Images(pathlib.Path({str(threads)!r}), 16, make=True).check(provider)\n"
+        f"  provider = DockerProvider(docker_settings(pathlib.Path({str(tmp_path)!r})))\n"
+        f"  try: await LoopImageFolders(pathlib.Path({str(threads)!r}), 16, make=True).check(provider)\n"
         "  finally: await provider.close()\n"
         "asyncio.run(main())\n"
     )

@@ -124,7 +124,7 @@ async def _check_model(settings: ModelSettings) -> Finding:
     """A real, tiny request through the class that will answer."""
     subject = f"model {settings.name}"
     try:
-        await asyncio.to_thread(importlib.import_module, "agent.models.settings.loader")
+        await asyncio.to_thread(importlib.import_module, "agent.models.loader")
         text = await _call_model(settings)
     except AgentConfigError as error:
         return Finding("fault", subject, str(error), "see `models:` in the configuration")

@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CODE := bot channels agent sandbox
 
-.PHONY: run setup dev check test bench docs lock clean
+.PHONY: run setup dev check quick test bench docs lock clean
 
 run: setup ## set everything up, then chat on this terminal (and serve every configured channel)
 	@$(BIN)/fawn run
@@ -51,6 +51,9 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
+
+quick: dev ## the unit tests that start neither a service nor a sandbox
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: check ## check, and every test, three at a time (most of them wait)
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal

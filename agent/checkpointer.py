@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from agent.context import Database, Execute
+from agent.context import Execute, TransactionRunner
 
 CREATE_TABLES_SQL = (
     """CREATE TABLE IF NOT EXISTS checkpoints (
@@ -90,7 +90,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
     An older checkpoint that is asked for by id is simply not there, and a tuple names no parent.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: TransactionRunner) -> None:
         super().__init__()
         self._database = database
         self._held: dict[str, PendingWrites] = {}  # thread → its first checkpoints of a turn, not written yet

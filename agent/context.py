@@ -1,7 +1,7 @@
-"""What a turn is given and what it may ask its surroundings for.
+"""Inputs of a turn and the services it depends on.
 
-`Turn` is the work; `Desk` is everything around it that outlives the turn: the machine, the memory of tool effects,
-what people write meanwhile. The bot implements them over the store; tests use small real ones.
+`Turn` is the work. `TurnContext` is everything around it that outlives the turn: the sandbox, the tool ledger, the
+steering queue. The bot implements them over the store; tests use small real ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Execute = Callable[[str, Mapping[str, Any]], Sequence[Any]]
 """Run one SQL statement with named parameters inside a transaction and give its rows (index by column name)."""
 
 
-class Database(Protocol):
+class TransactionRunner(Protocol):
     """Where checkpoints live: a whole transaction in one hop, concurrent ones share one fsync."""
 
     async def run(self, work: Callable[[Execute], T]) -> T:

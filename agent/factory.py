@@ -21,7 +21,7 @@ from langchain_openai import ChatOpenAI
 from langsmith import set_runtime_overrides
 
 from agent.checkpointer import LatestCheckpointer
-from agent.context import Database, TurnContext
+from agent.context import TransactionRunner, TurnContext
 from agent.models.loader import load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.policies.base import Policies
@@ -76,7 +76,7 @@ class AgentSettings:
 async def build_agent(
     models: Sequence[ModelSettings],
     plan: AgentSettings,
-    database: Database,
+    database: TransactionRunner,
     toolbox: Toolbox | None = None,
     *,
     commands: bool,

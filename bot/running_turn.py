@@ -63,7 +63,7 @@ class Account:
         self.meter = Meter()
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
-        """`Store.run`, and the usage since the last commit in the same transaction."""
+        """`Database.run`, and the usage since the last commit in the same transaction."""
         usage = self.meter.take()
 
         def both(execute: Execute) -> T:
@@ -115,7 +115,7 @@ class StoredSteering:
 
 
 class StoredLedger:
-    """`agent.context.Ledger` of one conversation."""
+    """`agent.context.ToolLedger` of one conversation."""
 
     def __init__(self, account: Account, conversation: str) -> None:
         self._account = account

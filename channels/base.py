@@ -72,7 +72,7 @@ Receive = Callable[[Sequence[Message | Unreadable]], Awaitable[list[Receipt]]]
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """What a platform allows. Sizes in bytes, `text` in the platform's own units."""
+    """What a platform allows. Sizes in bytes, `text_limit` in the platform's own units."""
 
     text_limit: int
     upload: int
@@ -223,7 +223,7 @@ class CatchUpSource(Protocol):
 
 
 class NoCatchUp:
-    """`Past` of one who does not look back."""
+    """`CatchUpSource` of one who does not look back."""
 
     hours = 0.0
     most = 0

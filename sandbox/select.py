@@ -70,7 +70,7 @@ def describe_network(rules: NetworkRules) -> str:
 
 
 class LazySandbox:
-    """See `Machine`. Made at the start of a turn, closed at its end."""
+    """See `SandboxHandle`. Made at the start of a turn, closed at its end."""
 
     def __init__(self, provider: SandboxProvider, key: str, folder: Path) -> None:
         self.runs_commands = provider.runs_commands
@@ -84,11 +84,11 @@ class LazySandbox:
         return self._task is not None
 
     def warm(self) -> None:
-        """See `Machine.warm`."""
+        """See `SandboxHandle.warm`."""
         self._begin()
 
     async def get(self) -> Sandbox:
-        """See `Machine.get`. A sandbox that ended meanwhile is replaced."""
+        """See `SandboxHandle.get`. A sandbox that ended meanwhile is replaced."""
         while True:
             task = self._begin()
             sandbox = await asyncio.shield(task)  # a tool call that is stopped does not take it from the others

@@ -24,7 +24,7 @@ class SandboxUsers:
         self._taken: dict[str, int] = {}
 
     def assign_user(self, key: str, folder: Path) -> int:
-        """The user of the sandbox of `key`, until `release`; one of more than 606 at once shares."""
+        """The user of the sandbox of `key`, until `release_user`; one of more than 606 at once shares."""
         try:
             first = (folder / FOLDERS[0]).stat().st_uid - self._shift - FIRST
         except FileNotFoundError:

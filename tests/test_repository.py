@@ -21,7 +21,7 @@ MACHINES = tuple(
     word[::-1] for word in ("/krow/", "/toor/", "/rennur/emoh/", "ipyp/tpo/", "gro.ipyp", "detsohnohtyp", ".baltig")
 )
 
-# The black-box cases: each has a test named after it, or a reason why not.
+# The cases of docs/cases.md: a comment above its test names each, or a reason stands here.
 LATER = {
     6: "an event is one run for good (5); a failed one is tried again with /retry",
     44: "there is no binding of accounts: who may talk is 4",
@@ -159,6 +159,34 @@ def test_suppressions_say_why() -> None:
 def test_every_case_has_a_test_or_a_reason() -> None:
     named: set[int] = set()
     for path in python("tests"):
-        for name in re.findall(r"def test_case_(\d+(?:_and_\d+)*)", path.read_text("utf-8")):
-            named |= {int(number) for number in name.split("_and_")}
+        for numbers in re.findall(r"# Cases? ([\d and]+) of docs/cases\.md", path.read_text("utf-8")):
+            named |= {int(number) for number in numbers.split(" and ")}
     assert sorted(CASES - named) == [], "these cases have no test named after them"
+
+
+def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Every class and function on the level of a module, with its file."""
+    for path in python(*SOURCES):
+        if "migrations" not in path.parts:
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield str(path.relative_to(ROOT)), node
+
+
+def test_no_class_name_stands_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path, node in definitions():
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            places.setdefault(node.name, []).append(path)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_public_function_names_tell_modules_apart() -> None:
+    """At most three modules share a name, but for what a seam demands: `connect` and `probe` of a channel, `main`
+    of a program."""
+    places: dict[str, list[str]] = {}
+    for path, node in definitions():
+        if not isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            places.setdefault(node.name, []).append(path)
+    demanded = {"connect", "probe", "main"}
+    assert {name: found for name, found in places.items() if len(found) > 3 and name not in demanded} == {}

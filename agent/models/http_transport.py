@@ -1,7 +1,7 @@
 """aiohttp below the OpenAI SDK: a cheap call, and streams that are read in batches.
 
 Every piece of an answer that wakes the process costs ten layers of reading, and fifty pieces a second come. So whoever
-reads a stream may say how long to look away between two looks (`Pace`); what arrives meanwhile waits in aiohttp's
+reads a stream may say how long to look away between two looks (`ReadPace`); what arrives meanwhile waits in aiohttp's
 buffer, and the end of the stream is heard at once, because aiohttp tells.
 """
 

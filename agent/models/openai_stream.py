@@ -3,8 +3,8 @@
 The SDK builds a pydantic object per token, which takes three to five times the CPU and, while data keeps coming,
 starves the event loop for seconds. Here langchain-openai keeps the payload, the authentication and the mapping of
 errors; only the reading of the stream is ours, plugged in through the public field `async_client` (its `_astream` takes
-plain dicts). The first delta goes out at once, later ones are merged over `WINDOW` seconds and flushed by a timer, so
-that a held delta never waits for the next bytes.
+plain dicts). The first delta goes out at once. Later ones are merged over `MERGE_WINDOW_SECONDS` and flushed by a
+timer, so that a held delta never waits for the next bytes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
 
 
 class StreamingCompletions:
-    """The SDK's completions resource, except that a streamed `create` gives a `Deltas`."""
+    """The SDK's completions resource, except that a streamed `create` gives a `DeltaStream`."""
 
     def __init__(self, client: openai.AsyncOpenAI, silence: float) -> None:
         self._client = client

@@ -9,7 +9,7 @@ from agent.policies.base import ModelCall, Request, Response, model_answer
 
 
 class UsageAccounting:
-    """Counts the tokens of each answered call on the turn's meter; below `Retry`, so that tries count one by one."""
+    """Count the tokens of each answered call on the turn's meter; below `RetryPolicy`, so that each try counts."""
 
     def __init__(self, model: str) -> None:
         self._model = model

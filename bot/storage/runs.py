@@ -302,7 +302,7 @@ def take_steering(execute: Execute, job: ClaimedRun, now: float, longest: float)
 
 
 def steered(execute: Execute, job: ClaimedRun) -> list[Message]:
-    """What `more` has taken into the run."""
+    """What `take_steering` has taken into the run."""
     rows = execute("SELECT * FROM inbox WHERE run=:run AND steered=1 AND state<2 ORDER BY id", {"run": job.run})
     return list(_merged(rows).values())
 

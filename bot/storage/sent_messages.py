@@ -11,7 +11,7 @@ from channels.base import SentMessage
 
 
 class StoredSentMessages:
-    """`channels.base.Posts` over the store. `key` is "r<run>" for a turn's reply, "o<row>" for anything else."""
+    """`channels.base.SentMessages` over the store. `key` is "r<run>" for a turn's reply, "o<row>" for anything else."""
 
     def __init__(
         self, store: Database, key: str, thread: Thread, conversation: str = "", known: Sequence[SentMessage] = ()

@@ -38,7 +38,7 @@ def advance_watermark(execute: Execute, message: Message) -> None:
 
 
 class StoredCatchUp:
-    """`channels.base.Past` over the store."""
+    """`channels.base.CatchUpSource` over the store."""
 
     def __init__(self, store: Database, settings: CatchUpConfig) -> None:
         self._store = store

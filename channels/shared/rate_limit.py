@@ -146,7 +146,7 @@ class RateLimiter:
             raise
 
     def try_acquire(self, chat: str, priority: Priority, *, group: bool = False) -> bool:
-        """Take what `take` would give without waiting, or nothing."""
+        """Take what `acquire` would give without waiting, or nothing."""
         bucket = self._chat_bucket(chat, group)
         if not bucket.try_acquire(priority):
             return False

@@ -4,8 +4,8 @@ Setting limits and dropping root between fork and exec of a process with threads
 process does it, and gives the sandbox a network namespace whose sockets hold little. When the service is root,
 bubblewrap runs as an unprivileged user, who usually may not pass through the folders above the data (0700 somewhere);
 therefore root first mounts what is to be bound at a place where he may.
-Standard library only. The first thing on stdin is the size of a `Plan` in ten digits, and then that, as JSON: what an
-argument says, every user of the machine can read, and a package index may have a password.
+Standard library only. Stdin begins with the size of a `LaunchPlan` in ten digits and the plan itself, as JSON: every user
+of the machine can read arguments, and the URL of a package index may hold a password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SET_FLAGS, UP = 0x8914, 1  # linux/sockios.h, linux/if.h
 APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 
 
-class Plan(TypedDict):
+class LaunchPlan(TypedDict):
     """What to become: `argv` (all that is seen of it), with `arguments` of bubblewrap. In both "{name}" stands for a
     folder of `folders` or for the descriptor of a file of `files` (whose value is its content, a character per byte);
     "{arguments}" for that of the arguments. `user` 0 keeps the user. `groups` are the files of control groups whose
@@ -126,7 +126,7 @@ def hand_over(name: str, content: bytes) -> str:
 
 
 def main() -> None:
-    plan: Plan = json.loads(need(int(need(10))))
+    plan: LaunchPlan = json.loads(need(int(need(10))))
     names, arguments = plan["folders"], plan["arguments"]
     for group in plan["groups"]:
         with open(group, "w", encoding="ascii") as file:

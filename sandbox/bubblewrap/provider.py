@@ -236,7 +236,7 @@ class BubblewrapProvider:
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
-        """See `sandbox.disk.quota.Dials`."""
+        """See `sandbox.disk.quota.PortDialer`."""
         async with self._pool.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
             yield ends
 

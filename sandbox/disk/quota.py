@@ -156,7 +156,7 @@ class QuotaProvider:
 
     @asynccontextmanager
     async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
-        """See `Dials`."""
+        """See `PortDialer`."""
         if not isinstance(self._inner, PortDialer):
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
         async with self._folders.open(folder), self._inner.dial(key, folder, port) as ends:
@@ -342,7 +342,7 @@ class Metered:
 
     @asynccontextmanager
     async def dial(self, port: int) -> AsyncIterator[Ends]:
-        """A connection to a port of this very machine, not of one that came after it. See `Dials`."""
+        """A connection to a port of this very machine, not of one that came after it. See `PortDialer`."""
         if self.gone:
             raise SandboxGone("The sandbox has stopped, and its servers with it.")
         async with self._disk.dial(self._key, self._one.folder, port) as ends:

@@ -136,7 +136,7 @@ class DockerEngine:
         return await self.run_sdk(begin), str(made)
 
     async def exit_code(self, program: str) -> int | None:
-        """How a program of `open` ended; None while it runs."""
+        """How a program of `open_exec` ended; None while it runs."""
         code: int | None = (await self.run_sdk(lambda client: client.exec_inspect(program)))["ExitCode"]
         return code
 

@@ -24,8 +24,8 @@ async def wrap_socket(connection: socket.socket) -> tuple[asyncio.StreamReader, 
 
 
 class ExecStream:
-    """A `Stream` over the connection of `Engine.open`. Its frames have a header: kind (1 stdout, 2 stderr), three zero
-    bytes, size (docs.docker.com/reference/api/engine, "attach to a container")."""
+    """A `ByteStream` over the connection of `DockerEngine.open_exec`. Its frames have a header: kind (1 stdout,
+    2 stderr), three zero bytes, size (docs.docker.com/reference/api/engine, "attach to a container")."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

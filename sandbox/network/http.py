@@ -19,7 +19,7 @@ LINGER_SECONDS = 10.0  # for what a peer has not taken yet when its connection e
 CHUNK_BYTES = 1 << 16
 CLOSE = (b"Connection", b"close")
 UPGRADE = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
-# Of one connection, not of the message (RFC 9110 §7.6.1). `Peer` itself answers `Expect`.
+# Of one connection, not of the message (RFC 9110 §7.6.1). `HttpPeer` itself answers `Expect`.
 HOP_BY_HOP_HEADERS = frozenset((
     b"connection", b"expect", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"upgrade",

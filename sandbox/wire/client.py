@@ -126,7 +126,7 @@ class StreamSandbox:
         return [Match(_child_path(path, rel), line, text) for rel, line, text in rows]
 
     async def dial(self, port: int, socket: str, ticket: str) -> None:
-        """See `sandbox.network.service.Dialer`."""
+        """See `sandbox.network.service.TicketDialer`."""
         request: dict[str, Json] = {"op": "dial", "path": f"port {port}", "port": port, "socket": socket}
         answer, _ = await self._connection.call({**request, "ticket": ticket}, MAX_DIAL_SECONDS, 1000)
         if answer[:1] != b"+":

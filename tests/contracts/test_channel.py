@@ -72,8 +72,9 @@ async def test_a_person_is_told_once_that_a_message_cannot_be_stored(rig: Rig) -
     assert (await asked).text == "keep me"
 
 
+# Case 59 of docs/cases.md
 @demanded("redelivery")
-async def test_case_59_an_event_delivered_six_times_has_one_key(rig: Rig) -> None:
+async def test_an_event_delivered_six_times_has_one_key(rig: Rig) -> None:
     message = await rig.say("once")
     for _ in range(5):
         rig.redeliver()

@@ -156,8 +156,9 @@ async def test_replies_in_several_threads_do_not_mix(rig: Rig) -> None:
     assert [rig.visible(topic) for topic in (0, 7, 8, 9)] == [[f"done in {topic}"] for topic in (0, 7, 8, 9)]
 
 
+# Case 69 of docs/cases.md
 @demanded("topics", "wire", "uploads")
-async def test_case_69_every_call_carries_its_own_thread(rig: Rig, tmp_path: Path) -> None:
+async def test_every_call_carries_its_own_thread(rig: Rig, tmp_path: Path) -> None:
     async def work(topic: int) -> None:
         message = await rig.say(f"work in {topic}", topic)
         assert message.thread == rig.thread(topic)

@@ -205,8 +205,9 @@ async def test_a_cross_on_the_reply_is_stop(rig: Rig) -> None:
     assert len({message.key for message in rig.box.messages}) == len(rig.box.messages)
 
 
+# Case 20 of docs/cases.md
 @demanded("erase", "edits")
-async def test_case_20_a_reply_that_somebody_deleted_comes_whole(rig: Rig) -> None:
+async def test_a_reply_that_somebody_deleted_comes_whole(rig: Rig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half"))

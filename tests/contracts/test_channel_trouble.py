@@ -38,8 +38,9 @@ async def test_a_fault_on_an_edit_costs_a_try_and_nothing_else(rig: Rig, kind: s
     assert rig.visible() == ["The whole."]
 
 
+# Case 17 of docs/cases.md
 @demanded("wire", "edits")
-async def test_case_17_a_stream_goes_on_after_a_flood(rig: Rig) -> None:
+async def test_a_stream_goes_on_after_a_flood(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("one "))
     await settled(rig, "one")
@@ -59,8 +60,9 @@ async def test_a_post_that_never_arrived_is_not_called_a_repeat(rig: Rig) -> Non
     assert rig.visible() == ["Here."]
 
 
+# Case 63 of docs/cases.md
 @demanded("wire")
-async def test_case_63_a_post_accepted_without_an_answer(rig: Rig) -> None:
+async def test_a_post_accepted_without_an_answer(rig: Rig) -> None:
     rig.wire.fault("drop", "post", after=True)
     await deliver(rig, Final("Here."), Memory())
     if "once" in rig.can:
@@ -72,8 +74,9 @@ async def test_case_63_a_post_accepted_without_an_answer(rig: Rig) -> None:
     assert second != "Here."
 
 
+# Case 63 of docs/cases.md
 @demanded("wire")
-async def test_case_63_a_post_that_is_never_confirmed_is_not_posted_without_end(rig: Rig) -> None:
+async def test_a_post_that_is_never_confirmed_is_not_posted_without_end(rig: Rig) -> None:
     rig.wire.fault("error", "post", code=504, after=True, times=-1)
     posts = Memory()
     with suppress(Unconfirmed):  # where the platform lets us look, it is found
@@ -136,8 +139,9 @@ async def test_an_edit_accepted_without_an_answer_shows_once(rig: Rig) -> None:
     assert rig.visible() == ["The whole."]
 
 
+# Case 61 of docs/cases.md
 @demanded("topics", "wire")
-async def test_case_61_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> None:
+async def test_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> None:
     rig.wire.fault("flood", "any", topic=0, seconds=60, times=-1)
     with pytest.raises(TryLater) as told:
         await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
@@ -147,8 +151,9 @@ async def test_case_61_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> 
     assert rig.visible(7) == ["Now."]
 
 
+# Case 62 of docs/cases.md
 @demanded("wire")
-async def test_case_62_a_refusal_for_good_is_tried_once(rig: Rig) -> None:
+async def test_a_refusal_for_good_is_tried_once(rig: Rig) -> None:
     rig.wire.fault("error", "post", code=400, times=-1)
     posts = Memory()
     with pytest.raises(Refused) as told:
@@ -218,8 +223,9 @@ async def test_a_broken_connection_is_made_anew_and_loses_nothing(rig: Rig) -> N
     assert [message.text for message in rig.box.messages] == ["before", "meanwhile", "after"]
 
 
+# Case 64 of docs/cases.md
 @demanded("socket", "wire")
-async def test_case_64_a_deaf_connection_is_noticed_and_made_anew(rig: Rig) -> None:
+async def test_a_deaf_connection_is_noticed_and_made_anew(rig: Rig) -> None:
     await rig.say("before")
     since = rig.channel.readiness().since
     rig.wire.deafen()

@@ -31,7 +31,8 @@ async def test_killed_right_after_the_update_was_handed_out(telegram: FakeTelegr
     assert said(telegram, JANE) == ["hello there"]
 
 
-async def test_case_55_killed_after_the_acknowledgement_before_the_model(
+# Case 55 of docs/cases.md
+async def test_killed_after_the_acknowledgement_before_the_model(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -59,7 +60,8 @@ async def test_killed_in_mid_answer_goes_on_in_place(telegram: FakeTelegram, sta
     assert shown[0].id == first.id
 
 
-async def test_case_56_killed_in_the_middle_of_20_streaming_replies(telegram: FakeTelegram, start: Start) -> None:
+# Case 56 of docs/cases.md
+async def test_killed_in_the_middle_of_20_streaming_replies(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"overall": 1000}})
     chats = range(1000, 1020)
     for chat in chats:
@@ -73,8 +75,9 @@ async def test_case_56_killed_in_the_middle_of_20_streaming_replies(telegram: Fa
         assert said(telegram, chat) == [" ".join(f"c{chat}-{n}" for n in range(60))]
 
 
+# Case 57 of docs/cases.md
 @pytest.mark.usefixtures("bubblewrap")
-async def test_case_57_a_tool_that_ran_is_not_run_again(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_a_tool_that_ran_is_not_run_again(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """Killed after the tool ran, while the model thinks about its result."""
     service = await start()
     steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
@@ -119,7 +122,8 @@ async def test_killed_after_the_outbox_write_before_the_platform(telegram: FakeT
     assert texts == ["this is the last word"]
 
 
-async def test_case_63_killed_after_the_platform_accepted(telegram: FakeTelegram, start: Start) -> None:
+# Case 63 of docs/cases.md
+async def test_killed_after_the_platform_accepted(telegram: FakeTelegram, start: Start) -> None:
     """The platform showed the post and its answer never came: at most one more, and that one is marked."""
     service = await start()
     telegram.fault("hang", "sendMessage", after=True, contains="accepted")
@@ -133,7 +137,8 @@ async def test_case_63_killed_after_the_platform_accepted(telegram: FakeTelegram
     assert all(REPEAT.match(text) and REPEAT.sub("", text) == "accepted once" for text in texts[1:])
 
 
-async def test_case_58_three_crashes_of_one_run_are_one_honest_failure(
+# Case 58 of docs/cases.md
+async def test_three_crashes_of_one_run_are_one_honest_failure(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -152,9 +157,8 @@ async def test_case_58_three_crashes_of_one_run_are_one_honest_failure(
     await telegram.wait(JANE, "the thread goes on")
 
 
-async def test_case_87_killed_between_two_pieces_of_an_album(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+# Case 87 of docs/cases.md
+async def test_killed_between_two_pieces_of_an_album(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     album = telegram.new_album()
     telegram.send_photo(b"first", caption="three photos", album=album)

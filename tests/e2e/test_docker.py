@@ -64,7 +64,8 @@ async def test_killed_in_mid_command_the_next_turn_gets_a_new_container(
     assert said(telegram, JANE) == ["looked at it", "there"]
 
 
-async def test_case_76_the_engine_goes_away_and_comes_back(
+# Case 76 of docs/cases.md
+async def test_the_engine_goes_away_and_comes_back(
     telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
     """The call under way and the next one fail clearly, the turn ends, and the next turn works in the same folders."""

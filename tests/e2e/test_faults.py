@@ -21,7 +21,8 @@ from tests.support.service_process import ask, bash, said
 REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
 
 
-async def test_case_61_a_flood_wait_in_one_chat_is_nobody_elses(telegram: FakeTelegram, start: Start) -> None:
+# Case 61 of docs/cases.md
+async def test_a_flood_wait_in_one_chat_is_nobody_elses(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.fault("flood", "sendMessage", chat=500, seconds=60)
     telegram.send(ask(text="late"), chat=500)
@@ -35,7 +36,8 @@ async def test_case_61_a_flood_wait_in_one_chat_is_nobody_elses(telegram: FakeTe
     assert await service.stop() == 0
 
 
-async def test_case_62_a_permanent_refusal_is_reported_once(telegram: FakeTelegram, start: Start) -> None:
+# Case 62 of docs/cases.md
+async def test_a_permanent_refusal_is_reported_once(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.fault(
         "error", "sendMessage", code=400, description="Bad Request: TOPIC_CLOSED", times=-1, contains="poison"
@@ -56,10 +58,9 @@ async def test_case_62_a_permanent_refusal_is_reported_once(telegram: FakeTelegr
     assert (await service.fawn("dead", "list"))[1].strip() == "No dead letters."
 
 
+# Case 63 of docs/cases.md
 @pytest.mark.parametrize("after", [False, True])
-async def test_case_63_a_dropped_connection_is_no_silent_double(
-    telegram: FakeTelegram, start: Start, after: bool
-) -> None:
+async def test_a_dropped_connection_is_no_silent_double(telegram: FakeTelegram, start: Start, after: bool) -> None:
     service = await start()
     telegram.fault("drop", "sendMessage", after=after)
     telegram.send(ask(text="said once"))
@@ -72,9 +73,8 @@ async def test_case_63_a_dropped_connection_is_no_silent_double(
         assert len(texts) == 1
 
 
-async def test_case_64_a_poll_that_hangs_turns_the_channel_unready_and_comes_back(
-    telegram: FakeTelegram, start: Start
-) -> None:
+# Case 64 of docs/cases.md
+async def test_a_poll_that_hangs_turns_the_channel_unready_and_comes_back(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"poll_seconds": 1}})
     telegram.fault("hang", "getUpdates", times=1)
     telegram.send("hello while deaf")
@@ -82,7 +82,8 @@ async def test_case_64_a_poll_that_hangs_turns_the_channel_unready_and_comes_bac
     assert (await service.fawn("status"))[0] == 0
 
 
-async def test_case_54_api_down_for_a_while(telegram: FakeTelegram, start: Start) -> None:
+# Case 54 of docs/cases.md
+async def test_api_down_for_a_while(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.fault("error", "*", code=502, times=6)
     telegram.send(ask(text="after the outage"))
@@ -99,8 +100,9 @@ async def test_a_poison_update_blocks_nobody(telegram: FakeTelegram, start: Star
     assert "in" in (await service.fawn("dead", "list"))[1]
 
 
+# Case 72 of docs/cases.md
 @pytest.mark.parametrize("errors", [[500, 500, 500], [429, 503]])
-async def test_case_72_a_model_that_fails_is_tried_again_visibly(
+async def test_a_model_that_fails_is_tried_again_visibly(
     telegram: FakeTelegram, model: FakeModel, start: Start, errors: list[int]
 ) -> None:
     service = await start()
@@ -112,7 +114,8 @@ async def test_case_72_a_model_that_fails_is_tried_again_visibly(
     assert len(model.requests()) == len(errors) + 1
 
 
-async def test_case_72_a_stream_cut_in_the_middle_is_answered_once(telegram: FakeTelegram, start: Start) -> None:
+# Case 72 of docs/cases.md
+async def test_a_stream_cut_in_the_middle_is_answered_once(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(tokens=30, tok_ms=20, abort_at=15))
     await telegram.wait(JANE, "w29", seconds=30)
@@ -120,7 +123,8 @@ async def test_case_72_a_stream_cut_in_the_middle_is_answered_once(telegram: Fak
     assert said(telegram, JANE) == [" ".join(f"w{n}" for n in range(30))]
 
 
-async def test_case_72_and_47_a_model_that_refuses_is_a_clear_failure(telegram: FakeTelegram, start: Start) -> None:
+# Cases 72 and 47 of docs/cases.md
+async def test_a_model_that_refuses_is_a_clear_failure(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="never", errors=[401] * 9))
     shown = await telegram.wait(JANE, "⚠️")
@@ -131,7 +135,8 @@ async def test_case_72_and_47_a_model_that_refuses_is_a_clear_failure(telegram: 
     await telegram.wait(JANE, "works now")
 
 
-async def test_case_71_an_empty_answer_is_never_silence(telegram: FakeTelegram, start: Start) -> None:
+# Case 71 of docs/cases.md
+async def test_an_empty_answer_is_never_silence(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="   \n "))
     await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"), 20)
@@ -139,9 +144,8 @@ async def test_case_71_an_empty_answer_is_never_silence(telegram: FakeTelegram, 
     assert len(said(telegram, JANE)[0]) > 20
 
 
-async def test_case_77_a_locked_database_is_not_acknowledged_and_it_is_said(
-    telegram: FakeTelegram, start: Start
-) -> None:
+# Case 77 of docs/cases.md
+async def test_a_locked_database_is_not_acknowledged_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     await service.quiet()
     holder = sqlite3.connect(service.data / "fawn.db", isolation_level=None)
@@ -163,8 +167,9 @@ def fill(file: Path) -> None:
             ballast.write(b"x" * 4096)
 
 
+# Case 77 of docs/cases.md
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small disk needs root: mount -t tmpfs")
-async def test_case_77_a_full_disk(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_full_disk(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     await service.quiet()
     assert await service.stop() == 0
@@ -188,7 +193,8 @@ async def test_case_77_a_full_disk(telegram: FakeTelegram, start: Start) -> None
         await (await asyncio.create_subprocess_exec("umount", "-l", str(service.data))).wait()
 
 
-async def test_case_70_a_long_wild_reply_under_random_faults(telegram: FakeTelegram, start: Start) -> None:
+# Case 70 of docs/cases.md
+async def test_a_long_wild_reply_under_random_faults(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"per_chat": 20, "overall": 200}})
     telegram.fault("flood", "*", chat=JANE, seconds=1, times=-1, chance=0.25)
     telegram.fault("error", "*", chat=JANE, code=500, times=-1, chance=0.15)
@@ -208,7 +214,8 @@ async def test_case_70_a_long_wild_reply_under_random_faults(telegram: FakeTeleg
     assert whole.count("@everyone") == 150
 
 
-async def test_case_60_messages_of_a_downtime_are_each_answered_once(
+# Case 60 of docs/cases.md
+async def test_messages_of_a_downtime_are_each_answered_once(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """Telegram keeps what comes while the bot is away; nothing that was answered before is answered again."""
@@ -228,10 +235,9 @@ async def test_case_60_messages_of_a_downtime_are_each_answered_once(
     assert len(model.requests()) == 4
 
 
+# Case 76 of docs/cases.md
 @pytest.mark.usefixtures("bubblewrap")
-async def test_case_76_a_sandbox_that_ends_under_a_command(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+async def test_a_sandbox_that_ends_under_a_command(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """The call fails clearly, the turn goes on in a new machine, the folders are intact."""
     service = await start()
     steps = [

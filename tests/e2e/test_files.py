@@ -32,9 +32,8 @@ async def test_a_document_reaches_the_sandbox_and_an_output_comes_back(
     assert "/mnt/user-data/uploads/notes.csv" in str(model.requests()[0].messages[-1]["content"])
 
 
-async def test_case_21_and_25_an_album_is_one_turn_with_its_files(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+# Cases 21 and 25 of docs/cases.md
+async def test_an_album_is_one_turn_with_its_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send_album([b"one" * 9, b"two" * 9, b"six" * 9], caption="what is this?")
     await until(lambda: model.requests(), 15)
@@ -45,7 +44,8 @@ async def test_case_21_and_25_an_album_is_one_turn_with_its_files(
     assert str(model.requests()[0].messages[-1]["content"]).count("/mnt/user-data/uploads/") == 3
 
 
-async def test_case_22_a_document_over_the_limit_is_named_and_the_rest_works(
+# Case 22 of docs/cases.md
+async def test_a_document_over_the_limit_is_named_and_the_rest_works(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -59,7 +59,8 @@ async def test_case_22_a_document_over_the_limit_is_named_and_the_rest_works(
     assert TOKEN.partition(":")[2] not in service.log()
 
 
-async def test_case_73_names_of_uploads_are_made_safe(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+# Case 73 of docs/cases.md
+async def test_names_of_uploads_are_made_safe(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     album = telegram.new_album()
     for name, data in (("../../evil.txt", b"1"), ("a.txt", b"2"), ("a.txt", b"3"), ("报告.csv", b""), ("..", b"5")):
@@ -72,7 +73,8 @@ async def test_case_73_names_of_uploads_are_made_safe(telegram: FakeTelegram, mo
     assert not list(service.data.parent.glob("evil*"))
 
 
-async def test_case_40_and_43_presented_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+# Cases 40 and 43 of docs/cases.md
+async def test_presented_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """Only regular files of outputs/ go out; what is refused is named to the model; no text is no silence."""
     service = await start()
     paths = [{"path": f"{OUT}/b.csv", "caption": "second"}, {"path": f"{OUT}/a.csv", "caption": "first"}]
@@ -90,9 +92,8 @@ async def test_case_40_and_43_presented_files(telegram: FakeTelegram, model: Fak
     assert "/etc/passwd" in told
 
 
-async def test_case_51_and_75_an_output_comes_once_and_again_when_it_changed(
-    telegram: FakeTelegram, start: Start
-) -> None:
+# Cases 51 and 75 of docs/cases.md
+async def test_an_output_comes_once_and_again_when_it_changed(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv; echo 1 > {OUT}/b.csv")], text="two files"))
     await telegram.wait(JANE, "two files", seconds=15)
@@ -109,7 +110,8 @@ async def test_case_51_and_75_an_output_comes_once_and_again_when_it_changed(
     assert files(telegram) == ["a.csv", "b.csv", "a.csv"]
 
 
-async def test_case_74_and_52_strange_outputs_are_not_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
+# Cases 74 and 52 of docs/cases.md
+async def test_strange_outputs_are_not_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     secret = service.folder / "secret"
     secret.write_text("HOST-SECRET")
@@ -129,7 +131,8 @@ async def test_case_74_and_52_strange_outputs_are_not_sent_and_it_is_said(telegr
     assert str(service.folder) not in str(said(telegram, JANE))
 
 
-async def test_case_41_one_upload_fails_the_other_is_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
+# Case 41 of docs/cases.md
+async def test_one_upload_fails_the_other_is_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.fault("error", "sendDocument", code=400, description="Bad Request: wrong file", contains="bad")
     steps = [
@@ -142,7 +145,8 @@ async def test_case_41_one_upload_fails_the_other_is_sent_and_it_is_said(telegra
     assert files(telegram) == ["good.csv"]
 
 
-async def test_case_42_files_follow_a_text_that_had_to_wait(telegram: FakeTelegram, start: Start) -> None:
+# Case 42 of docs/cases.md
+async def test_files_follow_a_text_that_had_to_wait(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv")], text="the words first", id="42"))
     telegram.fault("error", "editMessageText", code=502, times=3)

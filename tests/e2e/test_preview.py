@@ -26,7 +26,8 @@ def results(model: FakeModel) -> str:
     return "\n".join(str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool")
 
 
-async def test_case_83_a_server_is_shown_by_a_link_and_still_runs_in_the_next_turn(
+# Case 83 of docs/cases.md
+async def test_a_server_is_shown_by_a_link_and_still_runs_in_the_next_turn(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     preview = {"enabled": True, "listen": "127.0.0.1:0"}

@@ -15,7 +15,8 @@ from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask, said
 
 
-async def test_case_78_every_fault_of_the_configuration_at_once(
+# Case 78 of docs/cases.md
+async def test_every_fault_of_the_configuration_at_once(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel
 ) -> None:
     service = Service(tmp_path, telegram, model, {})
@@ -35,9 +36,8 @@ async def test_case_78_every_fault_of_the_configuration_at_once(
         assert f":{line}" in words
 
 
-async def test_case_79_and_50_sigterm_with_turns_running(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+# Cases 79 and 50 of docs/cases.md
+async def test_sigterm_with_turns_running(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """Stops listening at once, parks the turns, exits 0; a clean stop is no attempt; nothing is lost."""
     service = await start(limits={"grace_seconds": 1, "attempts": 1})
     chats = range(700, 710)
@@ -66,7 +66,8 @@ async def test_sigterm_lets_a_short_turn_end(telegram: FakeTelegram, start: Star
     assert said(telegram, JANE) == ["just made it"]
 
 
-async def test_case_90_a_second_process_on_the_same_data(telegram: FakeTelegram, start: Start) -> None:
+# Case 90 of docs/cases.md
+async def test_a_second_process_on_the_same_data(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     code, words = await service.fawn("run")
     assert code == 3
@@ -75,9 +76,8 @@ async def test_case_90_a_second_process_on_the_same_data(telegram: FakeTelegram,
     await telegram.wait(JANE, "unharmed")
 
 
-async def test_case_89_a_newer_database_is_refused_an_older_one_is_saved_first(
-    telegram: FakeTelegram, start: Start
-) -> None:
+# Case 89 of docs/cases.md
+async def test_a_newer_database_is_refused_an_older_one_is_saved_first(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     assert await service.stop() == 0
     database = sqlite3.connect(service.data / "fawn.db")

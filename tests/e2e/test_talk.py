@@ -17,9 +17,8 @@ from tests.support.service_process import ask, bash, said
 BOB = 77
 
 
-async def test_case_05_and_59_redelivered_events_are_one_run(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+# Cases 5 and 59 of docs/cases.md
+async def test_redelivered_events_are_one_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     message = telegram.send(ask(text="just once"))
     update = {"message": message}
@@ -32,7 +31,8 @@ async def test_case_05_and_59_redelivered_events_are_one_run(
     assert said(telegram, JANE) == ["just once"]
 
 
-async def test_case_65_a_second_message_steers_the_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+# Case 65 of docs/cases.md
+async def test_a_second_message_steers_the_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
     telegram.send(ask(steps=[step], text="only the first", delay_ms=1200))
@@ -65,7 +65,8 @@ async def test_what_was_written_into_a_stopped_turn_is_not_forgotten(
     assert len([content for content in contents if "also do B" in content]) == 1
 
 
-async def test_case_66_a_follow_up_after_the_last_model_call_is_the_next_run(
+# Case 66 of docs/cases.md
+async def test_a_follow_up_after_the_last_model_call_is_the_next_run(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -78,9 +79,8 @@ async def test_case_66_a_follow_up_after_the_last_model_call_is_the_next_run(
     assert len(said(telegram, JANE)) == 2
 
 
-async def test_case_09_quick_messages_are_all_answered_in_order(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+# Case 9 of docs/cases.md
+async def test_quick_messages_are_all_answered_in_order(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     for text in ("first question", "second question", "third question"):
         telegram.send(text)
@@ -90,8 +90,9 @@ async def test_case_09_quick_messages_are_all_answered_in_order(
     assert asked.index("first") < asked.index("second") < asked.index("third")
 
 
+# Cases 67 and 48 of docs/cases.md
 @pytest.mark.usefixtures("bubblewrap")
-async def test_case_67_and_48_stop_ends_the_command_and_the_reply(telegram: FakeTelegram, start: Start) -> None:
+async def test_stop_ends_the_command_and_the_reply(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash("touch started; exec sleep 613")], text="never"))
     await until(lambda: list(service.data.glob("threads/*/workspace/started")), 15, "the command")
@@ -123,7 +124,8 @@ def _running(command: str) -> bool:
     return subprocess.run(["pgrep", "-f", f"^{command}"], check=False, capture_output=True).returncode == 0
 
 
-async def test_case_68_only_the_requester_and_operators_stop(telegram: FakeTelegram, start: Start) -> None:
+# Case 68 of docs/cases.md
+async def test_only_the_requester_and_operators_stop(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"access": {"open": True, "operators": ["99"]}}})
     group = -100
     telegram.send("@fawn_bot " + ask(text="slow", delay_ms=30_000), chat=group, user=JANE)
@@ -137,7 +139,8 @@ async def test_case_68_only_the_requester_and_operators_stop(telegram: FakeTeleg
     assert service.rows("SELECT state FROM runs") == [("stopped",)]
 
 
-async def test_case_23_commands_with_a_bot_name(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+# Case 23 of docs/cases.md
+async def test_commands_with_a_bot_name(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send("/new@fawn_bot x", chat=-100)
     await telegram.wait(-100, "New conversation")
@@ -148,9 +151,8 @@ async def test_case_23_commands_with_a_bot_name(telegram: FakeTelegram, model: F
     assert not model.requests()
 
 
-async def test_case_45_commands_are_answered_without_a_run(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+# Case 45 of docs/cases.md
+async def test_commands_are_answered_without_a_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     for text, words in {
         "/help": "/status",
@@ -194,7 +196,8 @@ async def test_new_begins_a_conversation_and_retry_asks_again(
     assert "and now?" in str(model.requests()[-1].messages[-1])
 
 
-async def test_case_24_a_reply_to_the_bots_answer_continues_its_conversation(
+# Case 24 of docs/cases.md
+async def test_a_reply_to_the_bots_answer_continues_its_conversation(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """Also when a newer conversation was begun in between."""
@@ -214,7 +217,8 @@ async def test_case_24_a_reply_to_the_bots_answer_continues_its_conversation(
     assert len(model.requests()) == 2
 
 
-async def test_case_24_forum_topics_are_kept(telegram: FakeTelegram, start: Start) -> None:
+# Case 24 of docs/cases.md
+async def test_forum_topics_are_kept(telegram: FakeTelegram, start: Start) -> None:
     """And case 69: two topics at once, every call carries its own."""
     service = await start()
     forum = -1005
@@ -231,7 +235,8 @@ async def test_case_24_forum_topics_are_kept(telegram: FakeTelegram, start: Star
     assert {call.topic for call in calls} == {11, 12}
 
 
-async def test_case_04_pairing(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+# Case 4 of docs/cases.md
+async def test_pairing(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(channels={"telegram": {"access": {"open": False, "operators": ["99"]}}})
     telegram.send("hello?", chat=BOB)
     shown = await telegram.wait(BOB, "fawn pair accept")
@@ -264,7 +269,8 @@ async def test_strangers_in_groups_hear_nothing(telegram: FakeTelegram, model: F
     assert not model.requests()
 
 
-async def test_case_80_an_edit_before_the_turn_counts(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+# Case 80 of docs/cases.md
+async def test_an_edit_before_the_turn_counts(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(limits={"live_turns": 1})
     telegram.send(ask(text="holds the only place", delay_ms=2500), chat=500)
     await until(lambda: model.requests(), what="the first turn")
@@ -276,7 +282,8 @@ async def test_case_80_an_edit_before_the_turn_counts(telegram: FakeTelegram, mo
     assert "the old text" not in str([r.messages for r in model.requests()])
 
 
-async def test_case_49_those_who_wait_for_a_place_see_it(telegram: FakeTelegram, start: Start) -> None:
+# Case 49 of docs/cases.md
+async def test_those_who_wait_for_a_place_see_it(telegram: FakeTelegram, start: Start) -> None:
     service = await start(limits={"live_turns": 1})
     telegram.send(ask(text="slow one", delay_ms=5000), chat=500)
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 10)
@@ -288,7 +295,8 @@ async def test_case_49_those_who_wait_for_a_place_see_it(telegram: FakeTelegram,
     assert said(telegram, 501) == ["was kept"]
 
 
-async def test_case_85_a_long_paste_is_one_turn(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+# Case 85 of docs/cases.md
+async def test_a_long_paste_is_one_turn(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     text = " ".join(f"word{n}" for n in range(1300))
     telegram.paste(text)
@@ -300,7 +308,8 @@ async def test_case_85_a_long_paste_is_one_turn(telegram: FakeTelegram, model: F
     assert text in asked[0]["content"]
 
 
-async def test_case_86_unsupported_kinds_are_answered_in_a_sentence(
+# Case 86 of docs/cases.md
+async def test_unsupported_kinds_are_answered_in_a_sentence(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -315,9 +324,8 @@ async def test_case_86_unsupported_kinds_are_answered_in_a_sentence(
     assert not model.requests()
 
 
-async def test_case_88_a_flood_is_limited_with_one_notice(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+# Case 88 of docs/cases.md
+async def test_a_flood_is_limited_with_one_notice(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(limits={"flood_messages": 10, "flood_seconds": 5.0})
     for number in range(30):
         telegram.send(f"flood {number}.")
@@ -330,7 +338,8 @@ async def test_case_88_a_flood_is_limited_with_one_notice(
     assert all(f"flood {number}." in asked for number in range(30))
 
 
-async def test_case_84_a_group_that_becomes_a_supergroup_keeps_its_conversation(
+# Case 84 of docs/cases.md
+async def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -345,7 +354,8 @@ async def test_case_84_a_group_that_becomes_a_supergroup_keeps_its_conversation(
     await telegram.wait(-1000200, "which number?")
 
 
-async def test_case_84_a_bot_that_was_blocked_stops_trying(telegram: FakeTelegram, start: Start) -> None:
+# Case 84 of docs/cases.md
+async def test_a_bot_that_was_blocked_stops_trying(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="nobody reads this", delay_ms=500))
     await until(lambda: service.rows("SELECT 1 FROM runs"), 10)
@@ -357,7 +367,8 @@ async def test_case_84_a_bot_that_was_blocked_stops_trying(telegram: FakeTelegra
     assert len([call for call in telegram.calls[count:] if call.method.lower() != "getupdates"]) == 0
 
 
-async def test_case_35_a_clarification_is_answered_after_a_restart(
+# Case 35 of docs/cases.md
+async def test_a_clarification_is_answered_after_a_restart(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()

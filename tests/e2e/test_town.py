@@ -52,7 +52,8 @@ async def test_killed_at_random_in_every_chat(town: Town) -> None:
     assert figures.answered >= 8
 
 
-async def test_case_60_what_was_missed_is_answered_once(town: Town) -> None:
+# Case 60 of docs/cases.md
+async def test_what_was_missed_is_answered_once(town: Town) -> None:
     away = ("slack", "discord")
     for name in away:
         town.rigs[name].mutter(ask(text=f"before {name}", id=f"b-{name}"), 7, mention=True)
@@ -76,7 +77,8 @@ async def test_case_60_what_was_missed_is_answered_once(town: Town) -> None:
         assert town.rigs[name].visible()[1:] == [f"in the direct chat {name}"]
 
 
-async def test_case_33_two_messages_at_once_in_a_topic_are_both_heard(town: Town) -> None:
+# Case 33 of docs/cases.md
+async def test_two_messages_at_once_in_a_topic_are_both_heard(town: Town) -> None:
     """The second is no second run: it is taken into account before the answer. Another topic is not held up."""
     rig = town.rigs["feishu"]
     step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
@@ -93,7 +95,8 @@ async def test_case_33_two_messages_at_once_in_a_topic_are_both_heard(town: Town
     assert any("also do B" in content for content in contents)
 
 
-async def test_case_34_and_87_loose_files_are_one_turn_also_through_a_kill(town: Town) -> None:
+# Cases 34 and 87 of docs/cases.md
+async def test_loose_files_are_one_turn_also_through_a_kill(town: Town) -> None:
     """Feishu sends files one by one. What comes after a second is a turn of its own."""
     rig = town.rigs["feishu"]
     rig.mutter("hello")
@@ -121,7 +124,8 @@ async def test_case_34_and_87_loose_files_are_one_turn_also_through_a_kill(town:
     ]
 
 
-async def test_case_61_trouble_on_one_platform_is_nobody_elses(town: Town) -> None:
+# Case 61 of docs/cases.md
+async def test_trouble_on_one_platform_is_nobody_elses(town: Town) -> None:
     town.rigs["slack"].wire.fault("flood", "any", seconds=60, times=-1)
     town.rigs["discord"].wire.deafen()
     town.rigs["slack"].mutter(ask(text="later", id="s"))
@@ -130,7 +134,8 @@ async def test_case_61_trouble_on_one_platform_is_nobody_elses(town: Town) -> No
         await town.shows(name, f"now {name}", seconds=5)
 
 
-async def test_case_82_earlier_messages_are_context(town: Town) -> None:
+# Case 82 of docs/cases.md
+async def test_earlier_messages_are_context(town: Town) -> None:
     for name in ("slack", "discord", "feishu"):
         rig = town.rigs[name]
         rig.mutter(f"the secret word on {name} is heron", 7)

@@ -26,7 +26,7 @@ class Rows(dict[int, str | None]):
 
 
 class Memory:
-    """`channels.base.Posts` in memory. A second one over the same `rows` is what a restarted process sees."""
+    """`channels.base.SentMessages` in memory. A second one over the same `rows` is what a restarted process sees."""
 
     def __init__(self, key: str = "r1", rows: Rows | None = None) -> None:
         self.key = key
@@ -55,7 +55,7 @@ class Box:
 
     `broken` makes it refuse to store, `stalls` a message, `refuses` gives IGNORED for such messages.
 
-    It is also the `Past` of what it has: each chat with its latest event, each thread with its latest.
+    It is also the `CatchUpSource` of what it has: each chat with its latest event, each thread with its latest.
     """
 
     events: list[Message | Unreadable] = field(default_factory=list)

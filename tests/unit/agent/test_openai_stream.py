@@ -103,7 +103,8 @@ def whole(chunks: list[AIMessageChunk]) -> AIMessageChunk:
     return total
 
 
-async def test_case_39_cjk_cut_anywhere_is_whole_and_not_doubled() -> None:
+# Case 39 of docs/cases.md
+async def test_cjk_cut_anywhere_is_whole_and_not_doubled() -> None:
     data = sse(*(delta(content=c) for c in "谢谢你，世界🌏")) + STOP
     for size in (1, 2, 3, 7):
         pieces = [data[i : i + size] for i in range(0, len(data), size)]

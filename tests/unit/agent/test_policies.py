@@ -173,7 +173,8 @@ async def test_71_unreadable_arguments_are_not_the_end(bench: Bench, model: Fake
 # ---------------------------------------------------------------- loops and limits
 
 
-async def test_case_81_the_same_call_is_warned_about_and_then_stopped(bench: Bench, model: FakeModel) -> None:
+# Case 81 of docs/cases.md
+async def test_the_same_call_is_warned_about_and_then_stopped(bench: Bench, model: FakeModel) -> None:
     blocks = await bench.run(say(script(*[[call("look", text="a")]] * 20)))
     final = view(blocks).final().text
     assert final.startswith("I stopped because I was going in circles: I called `look` 5 times")
@@ -185,14 +186,16 @@ async def test_case_81_the_same_call_is_warned_about_and_then_stopped(bench: Ben
     assert view(again).final().text == words(2)  # a person's word begins the count anew
 
 
-async def test_case_81_parallel_and_differing_calls_go_on(bench: Bench) -> None:
+# Case 81 of docs/cases.md
+async def test_parallel_and_differing_calls_go_on(bench: Bench) -> None:
     blocks = await bench.run(say(script(*[[call("look", text=f"{n}")] for n in range(8)], tokens=3)))
     assert view(blocks).final().text == words(3)
     blocks = await bench.run(say(script([call("look", text="a")] * 5, tokens=3), "m2"))
     assert "in circles" in view(blocks).final().text
 
 
-async def test_case_81_reading_on_in_a_file_is_no_loop(bench: Bench) -> None:
+# Case 81 of docs/cases.md
+async def test_reading_on_in_a_file_is_no_loop(bench: Bench) -> None:
     windows = [[call("read_file", path="/f", offset=200 * n)] for n in range(8)]
     assert view(await bench.run(say(script(*windows, tokens=3)))).final().text == words(3)
     within = [[call("read_file", path="/f", offset=n)] for n in range(8)]

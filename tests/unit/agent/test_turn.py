@@ -109,7 +109,8 @@ async def test_forgetting_a_conversation(bench: Bench) -> None:
     assert len(await bench.state("other")) == 2
 
 
-async def test_case_38_nothing_but_the_assistant_s_words_leaves(make: Workshop) -> None:
+# Case 38 of docs/cases.md
+async def test_nothing_but_the_assistant_s_words_leaves(make: Workshop) -> None:
     bench = await make(trigger_messages=6, keep_messages=2)
     script = ' ::{"steps": [{"calls": [{"name": "look", "args": {"text": "TOOLWORD"}}]}], "text": "fine"}'
     shown: list[str] = []

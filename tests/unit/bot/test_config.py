@@ -204,7 +204,8 @@ print([name for name in sdks if name in sys.modules])
 # ---------------------------------------------------------------- faults
 
 
-def test_case_78_every_fault_at_once_with_line_and_fix() -> None:
+# Case 78 of docs/cases.md
+def test_every_fault_at_once_with_line_and_fix() -> None:
     found = faults(
         """\
 config_version: 1

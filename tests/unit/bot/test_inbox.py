@@ -93,7 +93,8 @@ async def test_access_names_people_chats_and_workspaces(
     assert await some.receive([replace(GROUP, author=author)]) == [receipt]
 
 
-async def test_case_03_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) -> None:
+# Case 3 of docs/cases.md
+async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
         "config_version: 1\nchannels: {slack: {bot_token: b, app_token: a, access: {allow: [123], pairing: false}}}\n"
@@ -204,7 +205,8 @@ async def test_a_gap_stays_open_until_it_is_read(tmp_path: Path) -> None:
         assert (await heard(store))[1] == [now - 10, now - 10]
 
 
-async def test_case_84_posts_of_a_group_go_along_when_it_moves(store: Database) -> None:
+# Case 84 of docs/cases.md
+async def test_posts_of_a_group_go_along_when_it_moves(store: Database) -> None:
     group, supergroup = Thread("telegram", "1", "-200"), Thread("telegram", "1", "-1000200")
     entrance = inbox(store)
     await entrance.receive([replace(HELLO, thread=group)])
@@ -217,7 +219,8 @@ async def test_case_84_posts_of_a_group_go_along_when_it_moves(store: Database) 
     assert rows[0]["conversation"] == row["conversation"]
 
 
-async def test_case_88_over_the_limit_waits_and_is_told_once(store: Database) -> None:
+# Case 88 of docs/cases.md
+async def test_over_the_limit_waits_and_is_told_once(store: Database) -> None:
     flooded = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle())
     before = time.time()
     for number in range(6):
@@ -271,7 +274,8 @@ async def test_only_who_was_let_in_can_be_put_out(store: Database) -> None:
     assert outcomes == [True, False, False]
 
 
-async def test_case_60_what_an_absence_gathered_is_no_flood(store: Database) -> None:
+# Case 60 of docs/cases.md
+async def test_what_an_absence_gathered_is_no_flood(store: Database) -> None:
     """It was written over hours, and comes at once."""
     entrance = Inbox(
         store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle()
@@ -290,7 +294,8 @@ async def test_what_was_not_meant_for_the_bot_is_not_kept(store: Database) -> No
     assert rows == []
 
 
-async def test_case_86_an_unsupported_kind_is_answered_without_a_turn(store: Database) -> None:
+# Case 86 of docs/cases.md
+async def test_an_unsupported_kind_is_answered_without_a_turn(store: Database) -> None:
     sticker = replace(HELLO, kind=Kind.UNSUPPORTED, text="stickers")
     assert await inbox(store).receive([sticker]) == [Receipt.ACCEPTED]
     assert "stickers" in (await said(store))[0]

@@ -41,7 +41,8 @@ def test_a_current_database_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "backups").exists()
 
 
-def test_case_89_a_newer_database_is_refused(tmp_path: Path) -> None:
+# Case 89 of docs/cases.md
+def test_a_newer_database_is_refused(tmp_path: Path) -> None:
     migrate.migrate_database(tmp_path / "fawn.db")
     connection = sqlite3.connect(tmp_path / "fawn.db")
     connection.execute("UPDATE alembic_version SET version_num='9999'")
@@ -51,7 +52,8 @@ def test_case_89_a_newer_database_is_refused(tmp_path: Path) -> None:
         migrate.migrate_database(tmp_path / "fawn.db")
 
 
-def test_case_89_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> None:
+# Case 89 of docs/cases.md
+def test_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> None:
     """The next version's view: its migrations are ours and one more."""
     path = tmp_path / "fawn.db"
     migrate.migrate_database(path)
@@ -72,7 +74,8 @@ def test_case_89_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> No
     assert migrate.schema_revision(path) == "9999"
 
 
-def test_case_89_a_migration_that_is_killed_anywhere_is_done_by_the_next_start(tmp_path: Path) -> None:
+# Case 89 of docs/cases.md
+def test_a_migration_that_is_killed_anywhere_is_done_by_the_next_start(tmp_path: Path) -> None:
     """Before every statement and every change of a file, in a process that really dies."""
     program = [sys.executable, "-m", "tests.support.killed_migration", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)

@@ -153,7 +153,8 @@ async def test_in_order_within_a_chat_and_once(store: Database) -> None:
     assert await states(store) == [2] * 5
 
 
-async def test_case_61_one_chat_that_waits_holds_nobody_else(store: Database) -> None:
+# Case 61 of docs/cases.md
+async def test_one_chat_that_waits_holds_nobody_else(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [TryLater("flood", 60)]
     await say(store, HERE, "later")
@@ -164,7 +165,8 @@ async def test_case_61_one_chat_that_waits_holds_nobody_else(store: Database) ->
     assert wall.shown == [("there", "now")]
 
 
-async def test_case_62_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store: Database) -> None:
+# Case 62 of docs/cases.md
+async def test_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [Refused("no")]
     await say(store, HERE, "refused")
@@ -176,7 +178,8 @@ async def test_case_62_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store
     assert len(wall.tried) == 2
 
 
-async def test_case_84_a_chat_that_is_gone_is_left_alone(store: Database) -> None:
+# Case 84 of docs/cases.md
+async def test_a_chat_that_is_gone_is_left_alone(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [ChatGone("blocked")]
     await say(store, HERE, "nobody reads this")
@@ -185,7 +188,8 @@ async def test_case_84_a_chat_that_is_gone_is_left_alone(store: Database) -> Non
     assert (wall.shown, len(wall.tried), await states(store)) == ([], 1, [4])
 
 
-async def test_case_63_an_unknown_outcome_is_tried_again_knowing_it(store: Database) -> None:
+# Case 63 of docs/cases.md
+async def test_an_unknown_outcome_is_tried_again_knowing_it(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [OutcomeUnknown("cut")]
     await say(store, HERE, "hello")

@@ -115,7 +115,8 @@ async def test_pieces_wait_for_each_other_and_are_one_message(store: Database, i
     assert [made.text for made in job.messages] == ["caption", "after it"]
 
 
-async def test_case_80_edits_and_deletions_count_until_a_turn_began(store: Database, inbox: Inbox) -> None:
+# Case 80 of docs/cases.md
+async def test_edits_and_deletions_count_until_a_turn_began(store: Database, inbox: Inbox) -> None:
     first, second = message("old", 1), message("unwanted", 2)
     await inbox.receive([first, second])
     await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
@@ -127,7 +128,8 @@ async def test_case_80_edits_and_deletions_count_until_a_turn_began(store: Datab
     assert Message.load(rows[0]["payload"]).text == "new"
 
 
-async def test_case_80_also_of_one_who_waits_for_a_place(store: Database, inbox: Inbox) -> None:
+# Case 80 of docs/cases.md
+async def test_also_of_one_who_waits_for_a_place(store: Database, inbox: Inbox) -> None:
     """They were told that they are in line; that is no turn yet."""
     first, second = message("old", 1), message("unwanted", 2, Thread("telegram", "1", "43"))
     await inbox.receive([first, second])
@@ -146,7 +148,8 @@ async def test_case_80_also_of_one_who_waits_for_a_place(store: Database, inbox:
     assert withdrawn.stop_by
 
 
-async def test_case_07_two_workspaces_with_equal_ids_are_two_conversations(store: Database, inbox: Inbox) -> None:
+# Case 7 of docs/cases.md
+async def test_two_workspaces_with_equal_ids_are_two_conversations(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("a", 1, Thread("telegram", "1", "5")), message("b", 1, Thread("telegram", "2", "5"))])
     assert len(await claim(store)) == 2
 

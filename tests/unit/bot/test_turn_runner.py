@@ -231,8 +231,9 @@ async def test_an_end_that_cannot_be_recorded_at_all_ends_nothing_else(house: Ho
     await until_async(house.states, ["running", "done"])
 
 
+# Case 85 of docs/cases.md
 @pytest.mark.parametrize("limits", [ServiceLimits(live_turns=1)])
-async def test_case_85_a_paste_that_waits_for_a_place_is_one_run(house: House) -> None:
+async def test_a_paste_that_waits_for_a_place_is_one_run(house: House) -> None:
     house.provider.lingering = True
     await house.inbox.receive([replace(HELLO, text="plot")])
     await until_async(house.states, ["done"])

@@ -174,7 +174,8 @@ async def written_into(room: Room, model: FakeModel) -> None:
     assert "PRODUCTION" in str(model.requests()[1].messages)
 
 
-async def test_case_65_what_was_steered_into_a_call_that_fails_is_not_forgotten(enter: Open, model: FakeModel) -> None:
+# Case 65 of docs/cases.md
+async def test_what_was_steered_into_a_call_that_fails_is_not_forgotten(enter: Open, model: FakeModel) -> None:
     answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer(status=400)])
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as room:
@@ -186,8 +187,9 @@ async def test_case_65_what_was_steered_into_a_call_that_fails_is_not_forgotten(
     assert [text.splitlines()[-1] for text in said] == ["do it", "BUT NOT ON PRODUCTION", "go on"]
 
 
+# Case 65 of docs/cases.md
 @pytest.mark.parametrize("fate", ["attempt=9", "stop_by='42'"])
-async def test_case_65_nor_when_the_turn_is_given_up_or_stopped(enter: Open, model: FakeModel, fate: str) -> None:
+async def test_nor_when_the_turn_is_given_up_or_stopped(enter: Open, model: FakeModel, fate: str) -> None:
     """The service stops in the second call; after it the turn has had its attempts, or somebody stopped it."""
     answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer("never", delay=60)])
     model.script = lambda body: next(answers, Answer("fine"))
@@ -273,6 +275,7 @@ async def test_a_stopped_turn_has_used_what_it_used(enter: Open, model: FakeMode
 # ---------------------------------------------------------------- halves of characters
 
 
+# Case 71 of docs/cases.md
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -284,9 +287,7 @@ async def test_a_stopped_turn_has_used_what_it_used(enter: Open, model: FakeMode
         ("look", '{"text": 1' + "0" * 5000 + "}"),
     ],
 )
-async def test_case_71_no_argument_of_a_model_breaks_a_turn(
-    enter: Open, model: FakeModel, name: str, arguments: str
-) -> None:
+async def test_no_argument_of_a_model_breaks_a_turn(enter: Open, model: FakeModel, name: str, arguments: str) -> None:
     answers = iter([Answer(calls=(ToolCall(name, arguments),))])
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as room:
@@ -298,7 +299,8 @@ async def test_case_71_no_argument_of_a_model_breaks_a_turn(
     assert not any(request.rejected for request in model.requests())
 
 
-async def test_case_71_nor_does_its_text_or_its_title(enter: Open, model: FakeModel) -> None:
+# Case 71 of docs/cases.md
+async def test_nor_does_its_text_or_its_title(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("half \ud83d and whole \ud83d\ude00")
     async with enter(title="small") as room:
         await room.say("say it", "k1")

@@ -91,7 +91,8 @@ async def test_a_stop_in_the_moment_of_a_line_is_a_stop() -> None:
     os.close(source)
 
 
-def test_case_45_command_lines_are_messages_of_their_own(log: Path) -> None:
+# Case 45 of docs/cases.md
+def test_command_lines_are_messages_of_their_own(log: Path) -> None:
     piped(log, "a\nb\n/help me\n /new\n//new\n/\n!status\n/etc/hosts\nc\n\n   \n!\n")
     assert offered(log) == [
         (Kind.CHAT, "a\nb", ""),
@@ -202,7 +203,8 @@ def test_control_characters_never_reach_the_terminal(log: Path) -> None:
     assert "[2Jclear 31mred" in out
 
 
-def test_case_77_what_could_not_be_stored_is_offered_again_and_said_once(log: Path) -> None:
+# Case 77 of docs/cases.md
+def test_what_could_not_be_stored_is_offered_again_and_said_once(log: Path) -> None:
     out = piped(log, "full\n")
     assert out == "Not stored yet (disk full); I keep trying.\nheard chat 'full', **really**\n"
     assert offered(log) == [(Kind.CHAT, "full", "")]

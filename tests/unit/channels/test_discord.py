@@ -46,7 +46,8 @@ async def answer(rig: DiscordRig, message: Message, words: str, key: str = "r1")
 # ---------------------------------------------------------------- threads
 
 
-async def test_case_26_a_mention_opens_a_thread_and_goes_on_there_without_one(rig: DiscordRig) -> None:
+# Case 26 of docs/cases.md
+async def test_a_mention_opens_a_thread_and_goes_on_there_without_one(rig: DiscordRig) -> None:
     first = await asked(rig, "Restart the *staging* servers, please")
     assert first.thread == Thread("discord", GUILD, CHANNEL, first.id)
     await answer(rig, first, "Restarted.")
@@ -59,7 +60,8 @@ async def test_case_26_a_mention_opens_a_thread_and_goes_on_there_without_one(ri
     assert not rig.server.visible(CHANNEL)
 
 
-async def test_case_27_the_first_thread_goes_on_beside_a_second(rig: DiscordRig) -> None:
+# Case 27 of docs/cases.md
+async def test_the_first_thread_goes_on_beside_a_second(rig: DiscordRig) -> None:
     first, second = await asked(rig, "one thing"), await asked(rig, "another thing")
     for number, message in enumerate((first, second)):
         await answer(rig, message, f"Answer {number}.", f"r{number}")
@@ -168,7 +170,8 @@ async def test_steps_and_plan_are_an_embed_that_is_folded_and_links_have_no_prev
     assert (shown.text, shown.embed, shown.previews) == ("See https://example.com/a", "", False)
 
 
-async def test_case_28_typing_shows_as_long_as_it_works(rig: DiscordRig) -> None:
+# Case 28 of docs/cases.md
+async def test_typing_shows_as_long_as_it_works(rig: DiscordRig) -> None:
     message = await asked(rig, "a long one")
     reply = rig.channel.reply(message.thread, Memory(), to=message.id)
     reply.show(Text("On it."))
@@ -188,7 +191,8 @@ async def test_a_sign_of_life_comes_at_once(rig: DiscordRig) -> None:
     assert rig.server.rooms[CHANNEL].typing[0] - began < 2
 
 
-async def test_case_30_long_answers_are_cut_with_fences_whole(rig: DiscordRig) -> None:
+# Case 30 of docs/cases.md
+async def test_long_answers_are_cut_with_fences_whole(rig: DiscordRig) -> None:
     code = "\n".join(f"print({number})  # some words to fill the line" for number in range(130))
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"Here:\n\n```python\n{code}\n```\n\nThat is all."))
     texts = [shown.text for shown in rig.server.visible()]
@@ -198,7 +202,8 @@ async def test_case_30_long_answers_are_cut_with_fences_whole(rig: DiscordRig) -
     assert "\n".join(texts).count("print(") == 130
 
 
-async def test_case_70_ten_thousand_characters_through_random_faults(tmp_path: Path) -> None:
+# Case 70 of docs/cases.md
+async def test_ten_thousand_characters_through_random_faults(tmp_path: Path) -> None:
     table = "| 名字 | n |\n|---|--:|\n" + "\n".join(f"| 行{number} | {number} |" for number in range(60))
     items = "\n".join(f"{number}. item {number}\n   - inner {number}" for number in range(60))
     code = "```python\n" + "\n".join(f"value_{number} = {number}" for number in range(150)) + "\n```"
@@ -344,7 +349,8 @@ async def test_commands_by_mention_and_mark(rig: DiscordRig) -> None:
 # ---------------------------------------------------------------- files, quotes
 
 
-async def test_case_29_a_message_of_files_only(rig: DiscordRig) -> None:
+# Case 29 of docs/cases.md
+async def test_a_message_of_files_only(rig: DiscordRig) -> None:
     rig.server.say("", CHANNEL, mention=True, files=[("a.txt", b"one"), ("b.png", b"two")])
     message = await rig.box.next()
     assert (message.text, message.addressed) == ("", True)
@@ -380,7 +386,8 @@ async def test_a_server_of_a_higher_tier_takes_larger_files(rig: DiscordRig, tmp
         await rig.channel.send_file(rig.thread(), big, Memory("f2"))
 
 
-async def test_case_82_a_mention_in_the_middle_of_a_human_thread(rig: DiscordRig) -> None:
+# Case 82 of docs/cases.md
+async def test_a_mention_in_the_middle_of_a_human_thread(rig: DiscordRig) -> None:
     starter = rig.server.say("The build is red", CHANNEL, user=MAX)
     rig.server.thread(CHANNEL, "The build", MAX, starter["id"])
     for number in range(5):

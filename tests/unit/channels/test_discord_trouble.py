@@ -137,7 +137,8 @@ async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytes
 # ---------------------------------------------------------------- storing and catching up
 
 
-async def test_case_60_what_was_missed_is_answered_once_and_the_old_is_not(rig: DiscordRig) -> None:
+# Case 60 of docs/cases.md
+async def test_what_was_missed_is_answered_once_and_the_old_is_not(rig: DiscordRig) -> None:
     rig.server.channel("4000000000000002", "secret", denied=("history",))
     rig.server.channel("4000000000000003", "quiet")
     first = await rig.say("in the thread", 7)
@@ -171,7 +172,8 @@ async def test_case_60_what_was_missed_is_answered_once_and_the_old_is_not(rig: 
     assert rig.box.offered - offered <= 1
 
 
-async def test_case_60_what_was_missed_in_a_thread_that_is_archived_by_now(rig: DiscordRig) -> None:
+# Case 60 of docs/cases.md
+async def test_what_was_missed_in_a_thread_that_is_archived_by_now(rig: DiscordRig) -> None:
     await rig.say("in the thread", 7)
     await rig.leave()
     rig.server.say("missed", rig.room(7), quiet=True)
@@ -310,7 +312,8 @@ async def test_a_press_told_twice_is_no_second_fawn(rig: DiscordRig) -> None:
     assert not rig.server.interactions[next(iter(rig.server.interactions))]["whispers"]
 
 
-async def test_case_59_the_same_event_five_times(rig: DiscordRig) -> None:
+# Case 59 of docs/cases.md
+async def test_the_same_event_five_times(rig: DiscordRig) -> None:
     await rig.say("once")
     for _ in range(4):
         rig.redeliver()

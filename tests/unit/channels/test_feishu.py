@@ -35,7 +35,8 @@ def card(rig: FeishuRig, topic: int = 0) -> Card:
     return rig.server.cards[rig._shown(topic).card]
 
 
-async def test_case_31_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig: FeishuRig) -> None:
+# Case 31 of docs/cases.md
+async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig: FeishuRig) -> None:
     asked = await rig.say("tell me")
     await until(lambda: rig.server.reactions(asked.id) == ["OnIt"])
     reply = rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id)
@@ -61,7 +62,8 @@ async def test_case_31_a_text_gets_a_reaction_one_streaming_card_and_a_last_reac
     assert {call.status for call in rig.server.calls} == {200}
 
 
-async def test_case_32_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) -> None:
+# Case 32 of docs/cases.md
+async def test_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half"))
@@ -73,7 +75,8 @@ async def test_case_32_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) 
     assert posts.rows[0] not in (first, None)
 
 
-async def test_case_32_a_refused_change_of_the_stream_does_not_end_it(rig: FeishuRig) -> None:
+# Case 32 of docs/cases.md
+async def test_a_refused_change_of_the_stream_does_not_end_it(rig: FeishuRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("one "))
     await until(lambda: rig.visible() == ["one"])
@@ -85,7 +88,8 @@ async def test_case_32_a_refused_change_of_the_stream_does_not_end_it(rig: Feish
     assert len(rig.server.calls_of("message.send")) == 1
 
 
-async def test_case_32_without_the_permission_for_cards_answers_are_plain_messages(rig: FeishuRig) -> None:
+# Case 32 of docs/cases.md
+async def test_without_the_permission_for_cards_answers_are_plain_messages(rig: FeishuRig) -> None:
     rig.server.denied.add("card.create")
     reply = rig.channel.reply(rig.thread(), Memory())
     for number in range(20):
@@ -186,7 +190,8 @@ async def test_an_image_from_elsewhere_is_a_link_and_code_stays_as_it_is(rig: Fe
     assert rig.visible() == [text.replace("![a cat]", "[a cat]")]
 
 
-async def test_case_35_a_question_is_answered_in_words_after_a_restart(rig: FeishuRig) -> None:
+# Case 35 of docs/cases.md
+async def test_a_question_is_answered_in_words_after_a_restart(rig: FeishuRig) -> None:
     asked = await rig.say("paint it", 7)
     question = Ask("ask-1", "Which colour?", ("red", "blue"))
     await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("Which colour?", (question,)))
@@ -235,15 +240,17 @@ async def test_the_message_to_answer_was_recalled(rig: FeishuRig) -> None:
         await rig.channel.reply(root.thread, Memory("r2"), to=further.id).finish(Final("Nowhere."))
 
 
-async def test_case_61_the_platforms_own_wait_is_kept(rig: FeishuRig) -> None:
+# Case 61 of docs/cases.md
+async def test_the_platforms_own_wait_is_kept(rig: FeishuRig) -> None:
     rig.server.fault("flood", "message.send", seconds=7)
     with pytest.raises(TryLater) as told:
         await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
     assert told.value.after == 7
 
 
+# Case 63 of docs/cases.md
 @pytest.mark.parametrize("cards", [True, False])
-async def test_case_63_a_post_of_unknown_outcome_shows_the_latest_words_once(rig: FeishuRig, cards: bool) -> None:
+async def test_a_post_of_unknown_outcome_shows_the_latest_words_once(rig: FeishuRig, cards: bool) -> None:
     rig.server.denied |= set() if cards else {"card.create", "card.find"}
     posts = Memory()
     rig.server.fault("drop", "message.send", after=True)
@@ -261,7 +268,8 @@ async def test_case_63_a_post_of_unknown_outcome_shows_the_latest_words_once(rig
     assert rig.visible() == ["The whole truth."]
 
 
-async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: FeishuRig) -> None:
+# Case 70 of docs/cases.md
+async def test_wild_markdown_comes_whole_through_a_bad_day(rig: FeishuRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
     code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))
     items = "\n".join(f"- item {number}\n  - nested {number}" for number in range(300))
@@ -336,7 +344,8 @@ async def test_names_come_with_the_message_or_from_the_directory_or_not_at_all(r
     assert (await rig.channel.enrich(message, 0)).author.name == "ou_unknown"
 
 
-async def test_case_80_the_text_of_when_the_answer_begins_counts(rig: FeishuRig) -> None:
+# Case 80 of docs/cases.md
+async def test_the_text_of_when_the_answer_begins_counts(rig: FeishuRig) -> None:
     message = await rig.say("what is 2+2?", 7)
     rig.server.edit(message.id, "@_user_1 what is 2+3?\nand 3+3?")
     assert (await rig.channel.enrich(message, 0)).text == "what is 2+3?\nand 3+3?"
@@ -350,7 +359,8 @@ async def test_a_click_is_of_the_person_who_clicked(rig: FeishuRig) -> None:
     assert (click.author.id, click.author.name, click.text) == (JANE, "Jane", "red")
 
 
-async def test_case_82_what_is_quoted_and_forwarded_comes_as_theirs(rig: FeishuRig) -> None:
+# Case 82 of docs/cases.md
+async def test_what_is_quoted_and_forwarded_comes_as_theirs(rig: FeishuRig) -> None:
     theirs = rig.server.upload("plan.pdf", b"x", sender=KIM, silent=True)
     rig.server.send("what is this?", parent=theirs.id, in_thread=False)
     message = await rig.channel.enrich(await rig.box.next(), 10)

@@ -139,7 +139,8 @@ async def test_events_wait_for_the_disk_side_by_side_in_the_order_they_came() ->
     assert [len(event.answers) for event in server.pushed.values()] == [1] * len(texts)
 
 
-async def test_case_59_a_store_that_is_slow_keeps_the_event_once() -> None:
+# Case 59 of docs/cases.md
+async def test_a_store_that_is_slow_keeps_the_event_once() -> None:
     box = Held()
     async with FakeFeishu() as server, connected(server, box):
         server.patience = 3.2
@@ -196,7 +197,8 @@ def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> No
     assert (int(count) > 1000) is whole
 
 
-async def test_case_64_a_process_that_hangs_is_noticed(rig: FeishuRig) -> None:
+# Case 64 of docs/cases.md
+async def test_a_process_that_hangs_is_noticed(rig: FeishuRig) -> None:
     [pid] = processes()
     os.kill(pid, signal.SIGSTOP)
     await until(lambda: "silent" in down(rig.channel), seconds=15)

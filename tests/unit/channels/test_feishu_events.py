@@ -59,13 +59,15 @@ def test_a_direct_text() -> None:
         ("first\n@_user_1 second", "first\nsecond"),
     ],
 )
-def test_case_36_names_stand_for_their_placeholders(said: str, left: str) -> None:
+# Case 36 of docs/cases.md
+def test_names_stand_for_their_placeholders(said: str, left: str) -> None:
     message = one(lambda fs: fs.message({"text": said}, chat=GROUP, mentions=[BOT_MENTION, KIM_MENTION]))
     assert message.text == left
     assert message.addressed
 
 
-def test_case_36_a_command_after_the_mention() -> None:
+# Case 36 of docs/cases.md
+def test_a_command_after_the_mention() -> None:
     message = one(lambda fs: fs.send("/goal ship it", chat=GROUP))
     assert (message.kind, message.text, message.addressed) == (Kind.COMMAND, "goal ship it", True)
     assert one(lambda fs: fs.send("hello", chat=GROUP)).kind is Kind.CHAT
@@ -106,8 +108,9 @@ def test_people_of_other_tenants_are_guests_and_the_bot_is_not_heard() -> None:
     assert not received(lambda fs: fs.send("my own", sender=BOT))
 
 
+# Case 37 of docs/cases.md
 @pytest.mark.parametrize("language", [False, True])
-def test_case_37_a_rich_post_keeps_its_images_in_order(language: bool) -> None:
+def test_a_rich_post_keeps_its_images_in_order(language: bool) -> None:
     content = {
         "title": "Report",
         "content": [
@@ -146,7 +149,8 @@ def test_files_come_as_attachments(kind: str, name: str, attachment: str) -> Non
     assert file.ref.startswith(f"{message.id}/{'img' if kind == 'image' else 'file'}_v3_")
 
 
-def test_case_34_more_may_follow_a_file_and_nothing_a_text() -> None:
+# Case 34 of docs/cases.md
+def test_more_may_follow_a_file_and_nothing_a_text() -> None:
     picture = {"content": [[{"tag": "text", "text": "look"}, {"tag": "img", "image_key": "img_a"}]]}
     told = received(
         lambda fs: fs.upload("a.csv", b"x"), lambda fs: fs.send("hello"), lambda fs: fs.message(picture, "post")
@@ -154,10 +158,11 @@ def test_case_34_more_may_follow_a_file_and_nothing_a_text() -> None:
     assert [message.long for message in told] == [True, False, False]
 
 
+# Case 86 of docs/cases.md
 @pytest.mark.parametrize(
     ("kind", "words"), [("sticker", "stickers"), ("share_user", "contact cards"), ("hologram", "“hologram” messages")]
 )
-def test_case_86_what_cannot_be_read_is_named(kind: str, words: str) -> None:
+def test_what_cannot_be_read_is_named(kind: str, words: str) -> None:
     message = one(lambda fs: fs.message({"file_key": "x"}, kind))
     assert (message.kind, message.text) == (Kind.UNSUPPORTED, words)
 

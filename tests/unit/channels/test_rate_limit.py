@@ -152,7 +152,8 @@ def test_a_tiny_overall_rate_still_lets_streams_through(timed: Timed) -> None:
     timed(work())
 
 
-def test_case_61_a_closed_chat_waits_alone(timed: Timed) -> None:
+# Case 61 of docs/cases.md
+def test_a_closed_chat_waits_alone(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())
         budget.pause_chat("1", 60)

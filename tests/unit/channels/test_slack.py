@@ -27,7 +27,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
 # ---------------------------------------------------------------- how it looks
 
 
-async def test_case_08_text_is_shown_as_it_is_and_pings_nobody(rig: SlackRig) -> None:
+# Case 8 of docs/cases.md
+async def test_text_is_shown_as_it_is_and_pings_nobody(rig: SlackRig) -> None:
     text = f"a < b & <@{JANE}> <!channel> <!here|here> &lt;!here&gt; [x](http://y)\n\n> quote\n\n`if a < b: <@U1>`"
     message = await rig.say("hello", 7)
     await reply(rig, message).finish(Final(text))
@@ -42,7 +43,8 @@ async def test_case_08_text_is_shown_as_it_is_and_pings_nobody(rig: SlackRig) ->
     assert "<" not in call.args["text"]
 
 
-async def test_case_70_a_long_answer_comes_in_few_messages_whole_and_once(rig: SlackRig) -> None:
+# Case 70 of docs/cases.md
+async def test_a_long_answer_comes_in_few_messages_whole_and_once(rig: SlackRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(400))
     code = "\n".join(f"say({number})  # <@U1> @everyone <!here>" for number in range(400))
     text = f"# 标题\n\n```python\n{code}\n```\n\n| n | v |\n|---|---|\n{rows}\n\nThe end. <@U1>"

@@ -46,8 +46,9 @@ async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[lis
     return " ".join(one.text for one in shown).split(), text
 
 
+# Case 70 of docs/cases.md
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_case_70_every_answer_is_there_once_whatever_fails(tmp_path: Path, seed: int) -> None:
+async def test_every_answer_is_there_once_whatever_fails(tmp_path: Path, seed: int) -> None:
     async with SlackRig.start(tmp_path, per_channel=50.0, per_stream=20.0) as rig:
         await ready(rig)
         chance = rig.server._random = random.Random(seed)

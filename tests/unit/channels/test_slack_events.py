@@ -36,19 +36,22 @@ def channel(text: str, **more: Any) -> Message:
     return message(text, **{"channel": "C1", "channel_type": "channel", **more})
 
 
-def test_case_01_a_mention_and_a_command_is_a_command() -> None:
+# Case 1 of docs/cases.md
+def test_a_mention_and_a_command_is_a_command() -> None:
     for text in ("<@UBOT> /new", "<@UBOT|fawn>: !new", "<@UBOT>   /NEW  "):
         found = channel(text, type="app_mention")
         assert (found.kind, found.text, found.addressed) == (Kind.COMMAND, "new", True)
 
 
-def test_case_02_only_the_mention_of_the_bot_goes() -> None:
+# Case 2 of docs/cases.md
+def test_only_the_mention_of_the_bot_goes() -> None:
     found = channel("<@UBOT|fawn> <@U2> hi")
     assert (found.text, found.addressed) == ("<@U2> hi", True)
     assert channel("ask <@UBOT> again").text == "ask again"
 
 
-def test_case_07_workspaces_do_not_share_keys() -> None:
+# Case 7 of docs/cases.md
+def test_workspaces_do_not_share_keys() -> None:
     other = parse_payload(said("<@UBOT> hi"), SlackAccount("T2", "UBOT", "BBOT", "fawn", "Other"))
     first = parse_payload(said("<@UBOT> hi"), ME)
     assert isinstance(first, Message)
@@ -61,7 +64,8 @@ def test_both_events_of_one_message_have_one_key() -> None:
     assert channel("<@UBOT> hi").key == channel("<@UBOT> hi", type="app_mention").key == "slack:T1:C1:10.000001"
 
 
-def test_case_10_direct_messages_are_one_conversation_and_an_assistant_thread_another() -> None:
+# Case 10 of docs/cases.md
+def test_direct_messages_are_one_conversation_and_an_assistant_thread_another() -> None:
     assert (
         message("remember 7", ts="1.1").thread
         == message("which number?", ts="2.2").thread
@@ -101,7 +105,8 @@ def test_tokens_are_read_as_people_see_them(raw: str, text: str) -> None:
     assert message(raw).text == text
 
 
-def test_case_11_files_come_with_the_message() -> None:
+# Case 11 of docs/cases.md
+def test_files_come_with_the_message() -> None:
     files: list[dict[str, Any]] = [
         {"id": "F1", "name": "报告.pdf", "mimetype": "application/pdf", "size": 12, "mode": "hosted"},
         {"id": "F2", "name": "a.png", "mimetype": "image/png", "size": 3, "mode": "hosted"},

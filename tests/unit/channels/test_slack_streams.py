@@ -110,7 +110,8 @@ async def test_a_notice_is_a_task_that_ends(rig: SlackRig) -> None:
     assert shown(rig).text == "Here it is."
 
 
-async def test_case_12_a_stream_that_slack_ended_goes_on_by_changes(rig: SlackRig) -> None:
+# Case 12 of docs/cases.md
+async def test_a_stream_that_slack_ended_goes_on_by_changes(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("this takes six minutes", 7))
     growing.show(Text("One. "))
     await until(lambda: "One." in shown(rig).text)

@@ -51,6 +51,7 @@ def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> s
 # ---------------------------------------------------------------- tokens
 
 
+# Case 14 of docs/cases.md
 @pytest.mark.parametrize(
     ("bot", "app", "words"),
     [
@@ -61,7 +62,7 @@ def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> s
     ],
     ids=["app token", "bot token", "swapped", "twice the same"],
 )
-async def test_case_14_a_wrong_token_is_said_within_seconds(bot: str, app: str, words: str) -> None:
+async def test_a_wrong_token_is_said_within_seconds(bot: str, app: str, words: str) -> None:
     async with FakeSlack() as server, service(settings(server, bot, app), Box()) as made:
         await until(lambda: made.channel.readiness().health is Health.DOWN, seconds=5)
         assert made.channel.readiness().detail == words
@@ -115,7 +116,8 @@ async def test_no_token_is_in_a_log_an_error_or_a_repr(tmp_path: Path, caplog: p
 # ---------------------------------------------------------------- limits
 
 
-async def test_case_13_a_flood_is_waited_out_and_the_message_comes_once(rig: SlackRig) -> None:
+# Case 13 of docs/cases.md
+async def test_a_flood_is_waited_out_and_the_message_comes_once(rig: SlackRig) -> None:
     rig.server.fault("flood", "chat.postMessage", seconds=2)
     assert await deliver(rig, Final("Here."), Memory()) == 2
     first, second = rig.server.calls_of("chat.postMessage")
@@ -215,7 +217,8 @@ async def test_an_event_that_cannot_be_read_is_kept_and_blocks_nobody(rig: Slack
     assert (await rig.say("and on")).text == "and on"
 
 
-async def test_case_59_parallel_deliveries_are_one_message_and_one_sign(rig: SlackRig) -> None:
+# Case 59 of docs/cases.md
+async def test_parallel_deliveries_are_one_message_and_one_sign(rig: SlackRig) -> None:
     rig.mutter("once", 7, mention=True)
     for _ in range(5):
         rig.redeliver()
@@ -270,7 +273,8 @@ async def test_names_are_asked_for_once(rig: SlackRig) -> None:
     assert len(rig.server.calls_of("users.info")) == 1
 
 
-async def test_case_82_what_stood_before_has_names_and_is_marked(rig: SlackRig) -> None:
+# Case 82 of docs/cases.md
+async def test_what_stood_before_has_names_and_is_marked(rig: SlackRig) -> None:
     root = rig.server.send("the beamer is broken", user="U2", silent=True)
     for number in range(30):
         rig.server.send(f"idea {number}", user="U3", thread=root, silent=True)
@@ -291,7 +295,8 @@ async def test_case_82_what_stood_before_has_names_and_is_marked(rig: SlackRig) 
 # ---------------------------------------------------------------- files
 
 
-async def test_case_11_a_file_comes_down_with_the_token(rig: SlackRig) -> None:
+# Case 11 of docs/cases.md
+async def test_a_file_comes_down_with_the_token(rig: SlackRig) -> None:
     rig.server.send("see", DIRECT, files={"a.pdf": b"%PDF" * 50_000, "b.txt": b"hi"}, mime="application/pdf")
     message = await rig.box.next()
     assert [file.name for file in message.attachments] == ["a.pdf", "b.txt"]
@@ -350,7 +355,8 @@ async def test_when_slack_wants_us_to_move_nothing_is_lost(rig: SlackRig) -> Non
     assert (await rig.say("after")).text == "after"
 
 
-async def test_case_60_after_an_hour_each_is_answered_once_and_two_days_old_ones_are_not(rig: SlackRig) -> None:
+# Case 60 of docs/cases.md
+async def test_after_an_hour_each_is_answered_once_and_two_days_old_ones_are_not(rig: SlackRig) -> None:
     now = time.time()
     root = rig.server.send(f"<@{BOT}> old thread", at=now - 3 * DAY)
     thread = (await rig.box.next()).thread
@@ -381,7 +387,8 @@ async def test_case_60_after_an_hour_each_is_answered_once_and_two_days_old_ones
 # ---------------------------------------------------------------- several workspaces
 
 
-async def test_case_07_two_workspaces_with_the_same_ids_are_two(tmp_path: Path) -> None:
+# Case 7 of docs/cases.md
+async def test_two_workspaces_with_the_same_ids_are_two(tmp_path: Path) -> None:
     second = Workspace("T2", "Other", "U2FAWN", "B2FAWN", "xoxb-2", "xapp-2")
     async with FakeSlack(Workspace(), second) as server:
         box = Box()

@@ -23,7 +23,8 @@ def rig(telegram_rig: TelegramRig) -> TelegramRig:
     return telegram_rig
 
 
-async def test_case_15_a_placeholder_first_then_edits_in_place(rig: TelegramRig) -> None:
+# Case 15 of docs/cases.md
+async def test_a_placeholder_first_then_edits_in_place(rig: TelegramRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     await until(lambda: rig.visible() == ["…"])
     reply.show(Text("The an"))
@@ -46,7 +47,8 @@ async def test_typing_shows_at_once_and_until_something_is_visible(rig: Telegram
     await until(lambda: len(rig.server.calls_of("sendChatAction")) == 2, seconds=1)
 
 
-async def test_case_16_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path) -> None:
+# Case 16 of docs/cases.md
+async def test_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path, per_chat=1.0, per_group=20.0) as rig:
         rig.server.enforce_rates()
         thread = rig.thread(7)
@@ -66,7 +68,8 @@ async def test_case_16_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path)
         assert rig.server.refused() == 0
 
 
-async def test_case_18_a_long_final_is_an_edit_and_replies_in_order(rig: TelegramRig) -> None:
+# Case 18 of docs/cases.md
+async def test_a_long_final_is_an_edit_and_replies_in_order(rig: TelegramRig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("word0"))
@@ -86,7 +89,8 @@ async def test_case_18_a_long_final_is_an_edit_and_replies_in_order(rig: Telegra
     assert len(blocks) >= 1
 
 
-async def test_case_84_a_group_that_becomes_a_supergroup_is_followed(rig: TelegramRig) -> None:
+# Case 84 of docs/cases.md
+async def test_a_group_that_becomes_a_supergroup_is_followed(rig: TelegramRig) -> None:
     message = await rig.say("@fawn_bot hi")
     rig.server.migrate(GROUP, -1_001_000_000_777)
     moved = await rig.box.next(kind=Kind.MOVED)

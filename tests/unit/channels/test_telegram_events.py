@@ -79,6 +79,7 @@ def test_hidden_links_are_written_out() -> None:
     assert one(lambda tg: tg.say({"text": "😀 docs", "entities": [entity]})).text == "😀 docs (https://x.y/z)"
 
 
+# Case 23 of docs/cases.md
 @pytest.mark.parametrize(
     ("text", "words", "addressed"),
     [
@@ -88,16 +89,18 @@ def test_hidden_links_are_written_out() -> None:
         ("!stop", "stop", False),
     ],
 )
-def test_case_23_a_command_in_a_group(text: str, words: str, addressed: bool) -> None:
+def test_a_command_in_a_group(text: str, words: str, addressed: bool) -> None:
     message = one(lambda tg: tg.send(text, chat=GROUP))
     assert (message.kind, message.text, message.addressed) == (Kind.COMMAND, words, addressed)
 
 
-def test_case_23_a_command_for_another_bot_is_ignored() -> None:
+# Case 23 of docs/cases.md
+def test_a_command_for_another_bot_is_ignored() -> None:
     assert received(lambda tg: tg.send("/new@other_bot", chat=GROUP)) == []
 
 
-def test_case_21_a_photo_comes_in_its_largest_size_with_its_caption() -> None:
+# Case 21 of docs/cases.md
+def test_a_photo_comes_in_its_largest_size_with_its_caption() -> None:
     message = one(lambda tg: tg.send_photo(b"jpeg" * 99, caption="what is this?"))
     [file] = message.attachments
     assert (message.text, file.kind, file.name, file.size) == ("what is this?", "image", "photo_1.jpg", 396)
@@ -124,7 +127,8 @@ def test_every_kind_of_file_has_a_sensible_name() -> None:
     assert len({file.ref for file in files}) == 6
 
 
-def test_case_25_and_34_the_pieces_of_an_album_belong_together() -> None:
+# Cases 25 and 34 of docs/cases.md
+def test_the_pieces_of_an_album_belong_together() -> None:
     pieces = received(lambda tg: tg.send_album([b"1", b"2", b"3"], caption="compare"))
     assert len({piece.group for piece in pieces}) == 1
     assert pieces[0].group
@@ -132,12 +136,14 @@ def test_case_25_and_34_the_pieces_of_an_album_belong_together() -> None:
     assert received(lambda tg: tg.send_photo(b"1"))[0].group == ""
 
 
-def test_case_85_a_long_paste_is_marked_as_cut() -> None:
+# Case 85 of docs/cases.md
+def test_a_long_paste_is_marked_as_cut() -> None:
     pieces = received(lambda tg: tg.paste("x" * 9000))
     assert [piece.long for piece in pieces] == [True, True, False]
 
 
-def test_case_24_replies_to_the_bot_continue_and_topics_are_kept() -> None:
+# Case 24 of docs/cases.md
+def test_replies_to_the_bot_continue_and_topics_are_kept() -> None:
     def act(tg: FakeTelegram) -> None:
         bot = {"id": 123456, "is_bot": True, "first_name": "Fawn", "username": "fawn_bot"}
         answer = tg.post(tg.chat(SUPERGROUP), bot, {"text": "the answer"})
@@ -160,7 +166,8 @@ def test_the_first_message_of_a_topic_is_no_reply_to_its_maker() -> None:
     assert (message.to_bot, message.addressed, message.reply_to, message.thread.topic) == (False, False, "", "7")
 
 
-def test_case_82_a_quoted_message_comes_along_with_its_file() -> None:
+# Case 82 of docs/cases.md
+def test_a_quoted_message_comes_along_with_its_file() -> None:
     def act(tg: FakeTelegram) -> None:
         said = tg.send_document("plan.pdf", b"%PDF", caption="our plan", chat=GROUP, user=5)
         tg.send("@fawn_bot sum it up", chat=GROUP, reply_to=said["message_id"])
@@ -180,7 +187,8 @@ def test_a_forwarded_message_is_context_and_no_command() -> None:
     ]
 
 
-def test_case_80_an_edit_names_its_message() -> None:
+# Case 80 of docs/cases.md
+def test_an_edit_names_its_message() -> None:
     def act(tg: FakeTelegram) -> None:
         said = tg.send("helo")
         tg.edit("hello", said["message_id"])
@@ -194,12 +202,14 @@ def test_case_80_an_edit_names_its_message() -> None:
     assert len({first.key, *(edit.key for edit in edits)}) == 3
 
 
-def test_case_84_a_group_that_moved_says_where() -> None:
+# Case 84 of docs/cases.md
+def test_a_group_that_moved_says_where() -> None:
     message = one(lambda tg: tg.migrate(GROUP, SUPERGROUP))
     assert (message.kind, message.thread.chat, message.text) == (Kind.MOVED, str(GROUP), str(SUPERGROUP))
 
 
-def test_case_86_unsupported_kinds_are_named() -> None:
+# Case 86 of docs/cases.md
+def test_unsupported_kinds_are_named() -> None:
     def act(tg: FakeTelegram) -> None:
         tg.send_sticker()
         tg.send_poll()

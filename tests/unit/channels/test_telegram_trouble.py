@@ -22,7 +22,8 @@ def rig(telegram_rig: TelegramRig) -> TelegramRig:
     return telegram_rig
 
 
-async def test_case_19_not_modified_is_no_error_and_no_second_message(rig: TelegramRig) -> None:
+# Case 19 of docs/cases.md
+async def test_not_modified_is_no_error_and_no_second_message(rig: TelegramRig) -> None:
     posts = Memory()
     await rig.channel.reply(rig.thread(), posts).finish(Final("Same."))
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Same."))
@@ -30,7 +31,8 @@ async def test_case_19_not_modified_is_no_error_and_no_second_message(rig: Teleg
     assert rig.visible() == ["Same."]
 
 
-async def test_case_22_a_document_of_21_mb_is_refused_without_the_token(
+# Case 22 of docs/cases.md
+async def test_a_document_of_21_mb_is_refused_without_the_token(
     rig: TelegramRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -66,7 +68,8 @@ async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytes
     assert TOKEN not in repr(telegram.TelegramSettings(token=Secret(TOKEN)))
 
 
-async def test_case_64_a_connection_that_says_nothing_is_noticed(tmp_path: Path) -> None:
+# Case 64 of docs/cases.md
+async def test_a_connection_that_says_nothing_is_noticed(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path, poll_seconds=0.0) as rig:
         await until(lambda: rig.channel.readiness().health is Health.READY)
         rig.server.fault("hang", "getUpdates")
@@ -75,7 +78,8 @@ async def test_case_64_a_connection_that_says_nothing_is_noticed(tmp_path: Path)
         await until(lambda: rig.channel.readiness().health is Health.READY, seconds=5)
 
 
-async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: TelegramRig) -> None:
+# Case 70 of docs/cases.md
+async def test_wild_markdown_comes_whole_through_a_bad_day(rig: TelegramRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
     code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))
     items = "\n".join(f"- item {number}\n  - nested {number}" for number in range(60))
@@ -103,8 +107,9 @@ async def test_case_70_wild_markdown_comes_whole_through_a_bad_day(rig: Telegram
     assert not any("parse_mode" in call.args for call in rig.server.calls)
 
 
+# Case 84 of docs/cases.md
 @pytest.mark.parametrize("chat", [42, GROUP])
-async def test_case_84_a_bot_that_was_blocked_stops_trying(rig: TelegramRig, chat: int) -> None:
+async def test_a_bot_that_was_blocked_stops_trying(rig: TelegramRig, chat: int) -> None:
     rig.server.membership(chat, "kicked")
     with pytest.raises(ChatGone):
         await rig.channel.reply(telegram_thread(chat), Memory()).finish(Final("Hello?"))
@@ -182,7 +187,8 @@ async def test_entities_that_telegram_refuses_cost_only_the_style(rig: TelegramR
     assert (shown.text, shown.entities) == ("bold", ())
 
 
-async def test_case_41_an_empty_file_is_refused_and_the_next_is_sent(rig: TelegramRig, tmp_path: Path) -> None:
+# Case 41 of docs/cases.md
+async def test_an_empty_file_is_refused_and_the_next_is_sent(rig: TelegramRig, tmp_path: Path) -> None:
     empty, full = tmp_path / "empty", tmp_path / "full"
     empty.write_bytes(b"")
     full.write_bytes(b"x")
@@ -192,7 +198,8 @@ async def test_case_41_an_empty_file_is_refused_and_the_next_is_sent(rig: Telegr
     assert rig.visible() == ["full.txt"]
 
 
-async def test_case_63_a_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp_path: Path) -> None:
+# Case 63 of docs/cases.md
+async def test_a_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"a")
     rig.server.fault("drop", "sendDocument", after=True)

@@ -75,8 +75,9 @@ async def test_many_start_side_by_side(provider: BubblewrapProvider, tmp_path: P
     assert bubblewraps() == []
 
 
+# Case 76 of docs/cases.md
 @pytest.mark.parametrize("victim", ["bubblewrap", "server"])
-async def test_case_76_a_machine_killed_under_a_command_is_replaced(
+async def test_a_machine_killed_under_a_command_is_replaced(
     provider: BubblewrapProvider, folder: Path, victim: str
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:

@@ -201,8 +201,9 @@ async def remove(engine: DockerEngine, container: str) -> None:
     await engine.remove(container)
 
 
+# Case 76 of docs/cases.md
 @pytest.mark.parametrize(("end", "words"), [(kill, "stopped"), (remove, "(removed|stopped)")])
-async def test_case_76_a_container_that_ends_under_a_command_is_replaced(
+async def test_a_container_that_ends_under_a_command_is_replaced(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path, end: End, words: str
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
@@ -221,8 +222,9 @@ async def test_case_76_a_container_that_ends_under_a_command_is_replaced(
         assert await fresh.read(f"{WORKSPACE}/kept") == b"kept"
 
 
+# Case 76 of docs/cases.md
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start an engine: run the tests as root")
-async def test_case_76_the_engine_stops_and_starts_in_the_middle(settings: DockerSettings, folder: Path) -> None:
+async def test_the_engine_stops_and_starts_in_the_middle(settings: DockerSettings, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-") as place:
         spare = Spare(Path(place))
         await spare.start()

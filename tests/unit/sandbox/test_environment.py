@@ -112,7 +112,8 @@ require('http').createServer((ask, answer) => answer.end(greet(ask.url.slice(1))
 TRY = "curl -s --retry 20 --retry-connrefused --retry-delay 1 -w '%{http_code}' http://127.0.0.1:8123/"
 
 
-async def test_case_83_a_web_app_is_installed_runs_and_still_runs_in_the_next_turn(
+# Case 83 of docs/cases.md
+async def test_a_web_app_is_installed_runs_and_still_runs_in_the_next_turn(
     provider: BubblewrapProvider, tmp_path: Path
 ) -> None:
     need("npm")

@@ -1,4 +1,4 @@
-"""LangGraph's events become blocks. Only what the assistant says and declares leaves: never a tool's result, a
+"""Map LangGraph events to blocks. Only assistant text and declared blocks leave.
 summary, or a word of the system."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An interrupted turn leaves a state that the model's server would refuse; this makes it valid again.
+"""Repair the state an interrupted turn left, so that the model's server accepts it.
 
 Tool calls without results are answered 400 by every provider. Results that finished beside the interrupted one are
 kept, the others are said to be unknown, what people wrote into the turn stays, and so does what the model had said so

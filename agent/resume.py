@@ -1,4 +1,4 @@
-"""How a turn begins. It may have begun before: a crash, a redelivery, an answer to a question of last week.
+"""Enter a turn: begin it, resume it after a crash, or answer its questions.
 
 Every message has its event key as id in the state, and an answer leaves its key behind (`answered`), so the same turn
 entered twice goes on where it was and never asks the model the same thing again.

@@ -1,4 +1,4 @@
-"""A person's message as the model reads it: who and when, the words of others marked as such, the files."""
+"""Format a person's message for the model: author and time, quotes, files."""
 
 from __future__ import annotations
 

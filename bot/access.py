@@ -1,4 +1,4 @@
-"""Who may talk, who may stop whom, and pairing: how an unknown person becomes a known one."""
+"""Access rules and pairing: who may talk, and who may act for others."""
 
 from __future__ import annotations
 

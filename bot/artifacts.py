@@ -1,4 +1,4 @@
-"""What a turn left in outputs/ becomes files of its reply: each new or changed one once, by its stamp."""
+"""Collect the files a turn left in outputs/: each new or changed file once, by its stamp."""
 
 from __future__ import annotations
 

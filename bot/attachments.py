@@ -1,4 +1,4 @@
-"""What a message becomes for the agent: with what only the platform knows, and its files in the uploads folder, each
+"""Store a message's attachments and look up what only the platform knows.
 once, also when the turn is tried again."""
 
 from __future__ import annotations

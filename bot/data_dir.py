@@ -1,4 +1,4 @@
-"""`data_dir`: what people wrote and the files of all conversations are in it, so only the service may look inside."""
+"""Keep data_dir readable for the service only."""
 
 from __future__ import annotations
 

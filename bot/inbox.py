@@ -1,4 +1,4 @@
-"""Keep each message once, in order, before anybody is told that it arrived.
+"""Persist each event once, in order, before it is acknowledged.
 
 `receive` returns after the commit. One transaction decides everything about an event: whether its author may talk,
 whether it is new, which conversation it belongs to, and when it may be taken (pieces of an album or of a long paste
@@ -268,8 +268,8 @@ class Inbox:
         if told := until < now:
             until = self._limited[person] = now + window
             words = (
-                f"That is a lot at once: more than {allowed} messages in {window:g} seconds."
-                f" I keep the rest and go on with it in {window:g} seconds."
+                f"You're sending faster than I can work: more than {allowed} messages in {window:g} seconds."
+                f" I queued the rest and will continue in {window:g} seconds."
             )
             conversations.enqueue_notice(
                 execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id

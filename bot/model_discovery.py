@@ -1,4 +1,4 @@
-"""What an OpenAI-compatible server offers, so that a local one needs no more than its URL."""
+"""Ask an OpenAI-compatible server which models it offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reply for a channel that is away: shows nothing, and leaves the end of the turn to the outbox."""
+"""Null reply, used while a channel is disconnected."""
 
 from __future__ import annotations
 

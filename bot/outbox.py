@@ -1,4 +1,4 @@
-"""Make what the outbox holds visible: one lane per address, in order, each row once.
+"""Deliver outbox rows: one lane per thread, in order, each row once.
 
 Rows are written in the transaction that ends a run; the lane delivers them through the reply that already streams
 (an edit) or a new one over what `posts` knows. Retries go by the type of error; a refusal ends the row and says so, and

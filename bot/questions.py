@@ -1,4 +1,4 @@
-"""Which open question a message answers."""
+"""Bind messages to the open questions they answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forget what is older than `keep_days`: finished rows, idle conversations with their checkpoints and folders.
+"""Delete what is older than `keep_days`: finished rows, idle conversations, their checkpoints and folders.
 
 In small steps, so that nobody waits for it. Open work is never touched, however old.
 """

@@ -1,4 +1,4 @@
-"""The surroundings of a running turn, over the store: what is written into it, what its tools did already."""
+"""A running turn and its store-backed services: steering and tool ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve each conversation in order, conversations side by side, as many at once as the limit says; stop one turn."""
+"""Claim conversations that have work and run their turns, up to the limit; stop one turn."""
 
 from __future__ import annotations
 
@@ -143,7 +143,10 @@ class Scheduler:
             reply = self._queued[job.conversation] = self._turns.make_reply(job)
             place = len(self._queued)
             reply.show(
-                Notice("queue", f"All {self._limits.live_turns} places are taken; you are number {place} in line.")
+                Notice(
+                    "queue",
+                    f"I'm at capacity ({self._limits.live_turns} running tasks). You're number {place} in the queue.",
+                )
             )
 
     # ------------------------------------------------------------ the end

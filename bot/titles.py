@@ -1,4 +1,4 @@
-"""Titles that a model makes, beside the turns: no reply waits for one, and the end of a turn does not end it."""
+"""Make titles with a model beside the turns, so that no reply waits for one."""
 
 from __future__ import annotations
 

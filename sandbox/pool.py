@@ -1,4 +1,4 @@
-"""Who uses which machine, and which may go: the part of a provider that is the same for every engine."""
+"""The pool of running sandboxes, shared by all providers."""
 
 from __future__ import annotations
 

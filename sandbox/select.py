@@ -1,4 +1,4 @@
-"""Which kind of machine is used here, and a turn's lazy hold on its own."""
+"""Select the sandbox provider, and hand a turn its sandbox on first use."""
 
 from __future__ import annotations
 

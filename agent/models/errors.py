@@ -1,4 +1,4 @@
-"""What went wrong at a model, in classes that decide what happens next, and in words that a person can use.
+"""Classify model errors and describe them for people.
 
 Failure
 └── ModelFailure     the model could not answer, after everything that could be tried

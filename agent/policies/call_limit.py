@@ -1,4 +1,4 @@
-"""A turn ends: a cap on its model calls, whatever else goes on."""
+"""Cap the model calls of a turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer with nothing in it is asked for once more, and is never passed on as silence."""
+"""Retry an empty response once; never pass it on as silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects happen once: a tool call that a crash interrupted is replayed or owned up to, never just repeated."""
+"""Run effects once: replay finished calls, report interrupted ones as unknown."""
 
 from __future__ import annotations
 

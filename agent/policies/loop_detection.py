@@ -1,4 +1,4 @@
-"""An agent that goes in circles is told so, and then stopped."""
+"""Detect repeated tool calls: warn the model, then end the turn."""
 
 from __future__ import annotations
 

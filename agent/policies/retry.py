@@ -1,4 +1,4 @@
-"""Model errors: the ones that pass are waited out in sight of the person, the others fail clearly."""
+"""Retry transient model errors with a visible notice; fail clearly on the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write while the agent works is taken into account before its next thought."""
+"""Take steering messages into the conversation before each model call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long conversation is condensed in place: the state stays bounded, and with it the cost of every turn.
+"""Condense a long conversation, so that its state and the cost of a turn stay bounded.
 
 It happens inside the model call's own superstep. The older part is replaced by a summary, the rest stays word for word,
 and so do the person's messages of the turn at hand, by whose ids an interrupted turn is recognised.

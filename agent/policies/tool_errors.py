@@ -1,4 +1,4 @@
-"""A tool that fails tells the model, not the person, and never says anything about the host."""
+"""Turn tool exceptions into results for the model, without host paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long tool output goes to a file; the model gets its beginning, its end and the path."""
+"""Write long tool outputs to a file; give the model the beginning, the end and the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fawn check`: try everything the service will need, and say of each fault how to mend it."""
+"""`fawn check`: try everything the service needs and explain how to fix each problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's own door on this machine: a unix socket in data_dir, one JSON line in, one out.
+"""Operations of an operator, over a unix socket in data_dir: one JSON line in, one out.
 
 The same operations run in the service (through the socket) or, when no service runs, on its database directly.
 """

@@ -1,4 +1,4 @@
-"""What the running service says of itself, in words for a chat and as data for `fawn status`."""
+"""Report the state of the service, as text for a chat and as data for `fawn status`."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Parser:
         own: set[str] = set()
         for key, _ in node.value:
             if (name := key_of(key)) in own:
-                self.fault(key, join(place, shown(name)), "is there twice", "keep one of them")
+                self.fault(key, join(place, shown(name)), "duplicate key", "remove one")
             own.add(name)
         try:
             yaml.SafeLoader("").flatten_mapping(node)  # "<<: *anchor": what is merged comes first, what is said wins
@@ -206,7 +206,7 @@ class Parser:
         text = self._scalar(node, str)
         if text not in options:
             written = repr(text) if not isinstance(text, EnvString) and re.fullmatch(r"[\w-]{1,20}", text) else "this"
-            raise InvalidValue(f"{written} is not possible here", suggest(text, options))
+            raise InvalidValue(f"{written} is not a valid value", suggest(text, options))
         return str(text)
 
     def _scalar(self, node: yaml.Node | None, kind: type) -> Any:

@@ -1,4 +1,4 @@
-"""The table of every setting, made from the dataclasses that parse them; `docs/configuration.md` is this page."""
+"""Generate docs/configuration.md from the settings dataclasses."""
 
 from __future__ import annotations
 

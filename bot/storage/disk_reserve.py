@@ -1,4 +1,4 @@
-"""Room on the disk that only the databases can use, so that they can be written when the disk is full.
+"""Reserve disk space that only the databases can use.
 
 Every commit goes to the write-ahead log of its database, and what SQLite cannot carry on into the database itself waits
 there until it can. So blocks are set aside behind the end of these logs (and of their index): nobody can take

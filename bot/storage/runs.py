@@ -1,4 +1,4 @@
-"""Who works on a conversation: claim it, take its messages as a run, end the run, let go. All inside transactions.
+"""Runs: claim a conversation, turn its messages into a run, finish it, release it.
 
 One process works on a data_dir, so a lease has no time: a claimed conversation is let go by the end of its turn, or by
 the next start. A claim gives a fencing number; whatever ends a run checks it, so a worker that lost its lease changes

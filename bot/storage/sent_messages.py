@@ -1,4 +1,4 @@
-"""What is visible of a reply, and under which message ids: kept in the store, so that a restart edits."""
+"""Platform message ids of each reply, so that a restart edits instead of posting again."""
 
 from __future__ import annotations
 

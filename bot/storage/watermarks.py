@@ -1,4 +1,4 @@
-"""Until when each chat was heard: what a channel needs to read on where it stopped, kept with every event."""
+"""Per-chat watermarks for catching up after downtime."""
 
 from __future__ import annotations
 

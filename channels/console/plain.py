@@ -1,4 +1,4 @@
-"""The console's face for pipes and files: plain lines in, plain lines out."""
+"""The plain view for pipes and files: lines in, lines out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console's face for a terminal: a prompt at the bottom, the replies that grow right above it.
+"""The terminal view: a prompt at the bottom, growing replies above it.
 
 The only file that knows prompt_toolkit and rich; imported when there is a terminal.
 """

@@ -1,4 +1,4 @@
-"""What the two faces of the console share: the protocol, the signs, and text that cannot steer a terminal."""
+"""The protocol of console views, and text that cannot steer a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gateway: the SDK's connection, watched; a new one whenever it ends, and the truth about how it goes.
+"""Gateway connection: watch the SDK's client, reconnect, report health.
 
 The SDK keeps the session (IDENTIFY, RESUME, heartbeats, compression); its objects are not used: events are taken as
 they are on the wire, since one that it cannot parse would end its loop.

@@ -1,4 +1,4 @@
-"""Where is what on Discord: servers, their channels and threads, as the gateway tells them."""
+"""Cache of guilds, channels and threads, fed by gateway events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said while the bot was away: Discord keeps no events for it, but its history can be read."""
+"""Read Discord's history: messages missed while the bot was offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way in: events in order to the inbox, stored first; what was missed before what comes now; a first sign of life.
+"""Persist gateway events in order; read missed messages first.
 
 Discord keeps nothing for us and asks for no acknowledgement: an event that cannot be stored is kept here, and offered
 again.

@@ -22,7 +22,7 @@ TOKEN_LIFETIME_SECONDS = 14 * 60.0  # seconds that an interaction can be answere
 MESSAGE, DEFER, DEFER_CLICK, UPDATE = 4, 5, 6, 7  # kinds of answers
 EPHEMERAL_FLAG = 1 << 6  # EPHEMERAL
 NOT_ALLOWED = "You may not use this here. If we have not met, write to me in a direct message first."
-NOT_STORED = "I can't store anything at the moment, so I have not taken this. Try it again in a moment."
+NOT_STORED = "I can't save anything right now, so this was not taken. Please try again in a moment."
 
 
 class InteractionTokens:

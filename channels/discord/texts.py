@@ -1,4 +1,4 @@
-"""What Discord's faults mean to an operator: the same words in the readiness and in `fawn check`."""
+"""Error texts that `fawn check` and the readiness share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room of a conversation: the thread that hangs on a mention, made before its first post, opened when archived."""
+"""Create, find and reopen the thread of a conversation."""
 
 from __future__ import annotations
 

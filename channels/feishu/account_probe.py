@@ -1,4 +1,4 @@
-"""One look at the app, for `fawn check`: what it lacks, in words."""
+"""Probe the app for `fawn check` and name what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cards of our messages: their entities on the platform, changed in strictly rising sequence."""
+"""CardKit calls: create cards and change them in rising sequence."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ CALL_BURST = 3
 KEPT_SECONDS = 60.0  # seconds: what came in a shorter absence is delivered again by itself
 MAX_BACKOFF_SECONDS = 30.0  # seconds between two tries to introduce ourselves
 
-NOT_YOURS = "This is not yours to answer, or it is answered already."
+NOT_YOURS = "Only the person who was asked can answer this, or someone has already answered."
 
 
 class ReactingReplyWriter(ReplyWriter[FeishuMessage]):

@@ -1,4 +1,4 @@
-"""The long connection as the channel sees it: events in order, each answered when it is stored, and how it goes."""
+"""Supervise the SDK process of the long connection; answer each event when it is persisted."""
 
 from __future__ import annotations
 

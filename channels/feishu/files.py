@@ -1,4 +1,4 @@
-"""Files out to Feishu and in from it."""
+"""Send files to Feishu and fetch attachments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feishu's history: what was missed, who somebody is, and what a message refers to."""
+"""Read Feishu's history: missed messages, people's names, quoted messages."""
 
 from __future__ import annotations
 

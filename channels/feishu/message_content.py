@@ -1,4 +1,4 @@
-"""What a Feishu message says: its text with people's names, and its files.
+"""Parse the content of a Feishu message: text with names, and files.
 
 Shapes: open.feishu.cn/document/server-docs/im-v1/message-content-description/message_content
 """

@@ -1,4 +1,4 @@
-"""What every platform says alike of files that are too large, and how that is kept to."""
+"""Size limits of files, and the text when a file exceeds them."""
 
 from __future__ import annotations
 

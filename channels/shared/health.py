@@ -1,4 +1,4 @@
-"""How a channel is, as it was measured last, and the back-off of what is tried again."""
+"""Connection health of a channel, and the backoff between attempts."""
 
 from __future__ import annotations
 

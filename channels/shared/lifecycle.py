@@ -1,4 +1,4 @@
-"""How a channel gets going: its SDK imported beside the loop, its certificates read, all of it closed in the end."""
+"""Channel startup: import the SDK off the event loop, load certificates, close on exit."""
 
 from __future__ import annotations
 

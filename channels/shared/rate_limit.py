@@ -1,4 +1,4 @@
-"""The pace of a platform: how many calls a chat and an account may make, and who goes first."""
+"""Rate limits of a platform: token buckets per chat and account, with priorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one writer of a reply: it shows the latest state at the pace of its place, and in the end exactly the final."""
+"""Write a reply: show the latest state within the rate limits, at last exactly the final one."""
 
 from __future__ import annotations
 

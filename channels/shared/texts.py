@@ -1,4 +1,4 @@
-"""What every platform says alike: plan and steps as lines, the sentences about answers and trouble."""
+"""Texts that every platform shares: progress lines, answers to clicks, trouble."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 from agent.conversation import Ask, Plan, Step, View
 
-NOT_STORED = (
-    "I can't store messages at the moment, so I have not taken yours yet. It is not lost: I will take it by itself as"
-    " soon as I can."
-)
-NOT_YOURS = "This is not yours to answer."
-ANSWERED = "This is answered already."
+NOT_STORED = "I can't save messages right now. You don't need to send it again: I'll pick yours up as soon as I can."
+NOT_YOURS = "Only the person who was asked can answer this."
+ANSWERED = "Someone has already answered this."
 REPEAT_MARK = "↻ Possibly a repeat:"  # before what may be shown twice
 _STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
 _ITEM = {"pending": "☐", "running": "▸", "done": "☑"}

@@ -1,4 +1,4 @@
-"""What Slack's history tells: what was missed in an absence, and what stood in a thread before."""
+"""Read Slack's history: missed messages, and earlier messages of a thread."""
 
 from __future__ import annotations
 

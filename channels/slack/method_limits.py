@@ -1,4 +1,4 @@
-"""What Slack has closed for a while, method by method, and who may go when it opens again."""
+"""Rate limits that Slack has imposed, per method and channel."""
 
 from __future__ import annotations
 

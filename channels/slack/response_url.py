@@ -1,4 +1,4 @@
-"""Answers by the response URL of an interaction: seen only by who began it, as long as Slack allows that."""
+"""Ephemeral answers over an interaction's response URL."""
 
 from __future__ import annotations
 

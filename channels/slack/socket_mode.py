@@ -1,4 +1,4 @@
-"""The event socket of one app: stored first, acknowledged after, and the truth about how it goes."""
+"""Socket Mode: persist events, then acknowledge them; report health."""
 
 from __future__ import annotations
 

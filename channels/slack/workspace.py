@@ -29,9 +29,7 @@ FAILED_RETRY_SECONDS = 2.0  # …and that it did not answer
 SESSION_SECONDS = 3000.0  # seconds after which Slack is told again that somebody works (it forgets after an hour)
 MAX_TITLE_CHARS = 60  # characters of a session's title
 
-NOT_STORED_RESEND = (
-    "I can't store messages at the moment, so I have not taken yours yet. Please try it again in a while."
-)
+NOT_STORED_RESEND = "I can't save messages right now, so yours was not taken. Please send it again in a few minutes."
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 
 

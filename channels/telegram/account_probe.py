@@ -1,4 +1,4 @@
-"""One look at the account, for `fawn check`."""
+"""Probe the account for `fawn check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The long poll: stored first, confirmed after, and the truth about how it goes."""
+"""Long polling: commit updates, then advance the offset; report health."""
 
 from __future__ import annotations
 

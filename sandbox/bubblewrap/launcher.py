@@ -4,8 +4,8 @@ Setting limits and dropping root between fork and exec of a process with threads
 process does it, and gives the sandbox a network namespace whose sockets hold little. When the service is root,
 bubblewrap runs as an unprivileged user, who usually may not pass through the folders above the data (0700 somewhere);
 therefore root first mounts what is to be bound at a place where he may.
-Standard library only. Stdin begins with the size of a `LaunchPlan` in ten digits and the plan itself, as JSON: every user
-of the machine can read arguments, and the URL of a package index may hold a password.
+Standard library only. Stdin begins with the size of a `LaunchPlan` in ten digits and the plan itself, as JSON: every
+user of the machine can read arguments, and the URL of a package index may hold a password.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Threads for work on files, apart from the loop's own, which are left to what is short: whoever walks a large folder,
+"""Bounded thread pools for file work, apart from the event loop's own.
 or waits for a mount or a lock, holds up nobody who resolves a name or opens one file."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the folders of conversations lie on the host: what the rest of the service knows of them."""
+"""The folders of conversations on the host: the protocol, and plain folders."""
 
 from __future__ import annotations
 

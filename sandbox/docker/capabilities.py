@@ -1,4 +1,4 @@
-"""What the engine is like: which user owns files there, which limits it can keep, and which one has to be added."""
+"""Probe the engine: file owner, available limits, missing bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where our files lie in the eyes of the engine: when the service is itself in a container, not where we see them."""
+"""Map our paths to the engine's host, for a service that runs in a container."""
 
 from __future__ import annotations
 

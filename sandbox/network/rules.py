@@ -1,4 +1,4 @@
-"""Where a sandbox may go: the operator's rules, read once, and the question whether a host and an address are allowed.
+"""Egress rules: which hosts and addresses a sandbox may reach.
 
 Names are compared in one form (lower case, IDNA, without the dot at the end). An entry is `example.com`,
 `*.example.com` (every name below it, not itself), an address, or any of these with a port. What is named exactly may

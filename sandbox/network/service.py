@@ -1,4 +1,4 @@
-"""The way out of the sandboxes: a proxy per thread, behind a unix socket in a folder that is bound into its machine.
+"""Outbound network access: one HTTP proxy per conversation.
 
 A sandbox has no network of its own, in any mode: what it may reach, it reaches through here, where the thread is known
 and where it is written down what was asked and refused. A provider opens the folder when it starts a machine, binds it

@@ -1,8 +1,8 @@
 """The host's side of a sandbox: many calls over one byte stream to the command server inside.
 
 A provider is a lifecycle plus an open byte stream: it starts `SERVER_COMMAND` in its machine and hands that process's
-stdin and stdout to `StreamSandbox` as a `ByteStream`. What arrives there is under the tenant's control, so sizes, counts and
-types are checked; a peer that breaks the rules loses its sandbox, nothing else.
+stdin and stdout to `StreamSandbox` as a `ByteStream`. What arrives there is under the tenant's control, so sizes,
+counts and types are checked. A peer that breaks the rules loses its sandbox, nothing else.
 """
 
 from __future__ import annotations

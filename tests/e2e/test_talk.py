@@ -288,7 +288,7 @@ async def test_those_who_wait_for_a_place_see_it(telegram: FakeTelegram, start: 
     telegram.send(ask(text="slow one", delay_ms=5000), chat=500)
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 10)
     telegram.send(ask(text="was kept"), chat=501)
-    waiting = await telegram.wait(501, "places are taken", seconds=10)
+    waiting = await telegram.wait(501, "at capacity", seconds=10)
     done = await telegram.wait(501, "was kept", seconds=15)
     assert done.id == waiting.id
     await service.quiet()
@@ -331,9 +331,9 @@ async def test_a_flood_is_limited_with_one_notice(telegram: FakeTelegram, model:
         telegram.send(f"flood {number}.")
     telegram.send(ask(text="other person"), chat=501)
     await telegram.wait(501, "other person")
-    await telegram.wait(JANE, "a lot at once")
+    await telegram.wait(JANE, "faster than I can work")
     await service.quiet(40)
-    assert sum("a lot at once" in text for text in said(telegram, JANE)) == 1
+    assert sum("faster than I can work" in text for text in said(telegram, JANE)) == 1
     asked = str(model.requests()[-1].messages) + str([r.messages for r in model.requests()])
     assert all(f"flood {number}." in asked for number in range(30))
 

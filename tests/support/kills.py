@@ -22,7 +22,7 @@ from tests.support.service_process import ask, bash
 
 PLATFORMS = ("telegram", "slack", "discord", "feishu")
 FAILED = "⚠️"  # an honest failure: only where the disk had no room
-APOLOGY = "I can't store messages at the moment"  # likewise
+APOLOGY = "I can't save messages right now"  # likewise
 PROGRESS = "▸ "  # of a post that nobody knows of: likewise, and where Telegram's answer was lost
 UNCONFIRMED = "and no answer came"  # in a dead letter: each try of a post was killed, or answered by a 504
 UNCONFIRMED_NOTICE = "I sent "  # what the chat is told then

@@ -238,17 +238,17 @@ log: {level: loud}
         ("config.yaml:7: models[1].name", "a second model is called 'main' → give it its own name"),
         ("config.yaml:8: models[2].name", "is missing → add `name: …`"),
         ("config.yaml:9: roles.lead", "no model has this name → did you mean 'main'?"),
-        ("config.yaml:10: sandbox.provider", "'dokker' is not possible here → did you mean 'docker'?"),
+        ("config.yaml:10: sandbox.provider", "'dokker' is not a valid value → did you mean 'docker'?"),
         ("config.yaml:10: sandbox.memory_mb", "expected a whole number, found text"),
         ("config.yaml:10: sandbox.command_seconds", "must be a finite number"),
         ("config.yaml:12: channels.telegrom", "there is no such channel → did you mean 'telegram'?"),
-        ("config.yaml:13: channels.console.access.allow", "is there twice → keep one of them"),
+        ("config.yaml:13: channels.console.access.allow", "duplicate key → remove one"),
         ("config.yaml:13: channels.console.access.open", "expected true or false, found a whole number"),
         ("config.yaml:14: channels.telegram.token", "is missing → add `token: …`"),
         ("config.yaml:15: limits.attempts", "must be at least 1"),
         ("config.yaml:15: limits.live_turns", "expected a whole number, found true or false"),
         ("config.yaml:16: prompt", "expected a section (name: value), found text"),
-        ("config.yaml:17: log.level", "'loud' is not possible here → one of: debug, error, info, warning"),
+        ("config.yaml:17: log.level", "'loud' is not a valid value → one of: debug, error, info, warning"),
     ]
     for place, words in expected:
         assert any(line.startswith(f"{place}: {words}") for line in found), (place, words, found)

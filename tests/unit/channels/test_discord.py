@@ -287,7 +287,7 @@ async def test_only_the_press_that_counts_is_shown(rig: DiscordRig) -> None:
     rig.press("a", 3)
     late = rig.server.press("b", rig.room(3), user=MAX)
     await until(lambda: rig.server.interactions[late]["whispers"])
-    assert "answered already" in rig.server.interactions[late]["whispers"][0]
+    assert "already answered" in rig.server.interactions[late]["whispers"][0]
     [row] = rig.server.rooms[rig.room(3)].messages[rig.server.visible(rig.room(3))[-1].id]["components"]
     assert [part["label"] for part in row["components"]] == ["✓ a"]
 

@@ -190,14 +190,14 @@ async def test_who_may_not_press_is_told_alone(rig: SlackRig) -> None:
     rig.server.click("red", shown(rig).ts, user="U2")
     await until(lambda: rig.server.calls_of("chat.postEphemeral"))
     told = rig.server.visible(OPS, rig.root(7))[-1]
-    assert (told.only_for, told.text) == ("U2", "This is not yours to answer.")
+    assert (told.only_for, told.text) == ("U2", "Only the person who was asked can answer this.")
     rig.press("red", 7)
     await until(lambda: not rig.buttons(7))
     rig.server.conversation(OPS).posts[shown(rig).ts].blocks = rig.server.calls_of("chat.postMessage")[0].args["blocks"]
     rig.press("blue", 7)  # by somebody whose app had not seen it yet
     await until(lambda: rig.box.receipts[-1] is Receipt.DUPLICATE)
     await until(lambda: len(rig.server.calls_of("chat.postEphemeral")) == 2)
-    assert rig.server.visible(OPS, rig.root(7))[-1].text == "This is answered already."
+    assert rig.server.visible(OPS, rig.root(7))[-1].text == "Someone has already answered this."
 
 
 # ---------------------------------------------------------------- the slash command, the shortcut

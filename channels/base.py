@@ -1,6 +1,6 @@
 """What a channel is: the protocols, errors and limits every platform file works with.
 
-A channel knows the words of `agent.conversation` and this file, nothing else of ours. Its module `channels/NAME.py`
+A channel knows the words of `agent.conversation` and this file, nothing else of ours. Its module `channels/NAME/`
 gives three things: `Settings`, the dataclass that the section `channels: {NAME: …}` of config.yaml is parsed into (no
 SDK is imported for it); `connect(settings)`, an async context manager that gives a `Channel`; and `probe(settings)`,
 one look at the account for `fawn check` that gives a sentence ("connected as @fawn in Acme") or raises Refused with

@@ -109,7 +109,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
         seen = await service.statements()
         age(service.data / "fawn.db")
         await service.start()
-        await until(lambda: not service.rows("SELECT 1 FROM conversations"), 20, "a store without old rows")
+        await until(lambda: not service.rows("SELECT 1 FROM conversations"), 60, "a store without old rows")
         seen |= await service.statements()
     finally:
         await service.kill()

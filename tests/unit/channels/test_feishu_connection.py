@@ -88,7 +88,7 @@ def processes() -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             ours = f"\nPPid:\t{os.getpid()}\n" in (entry / "status").read_text()
-            if ours and b"feishu/process.py" in (entry / "cmdline").read_bytes():
+            if ours and b"feishu/sdk_process.py" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
 

@@ -273,12 +273,15 @@ class ReplyWriter(Generic[P]):
             raise
 
     async def _send_part(self, index: int, part: P, content: bool) -> None:
-        if content:  # a placeholder that is lost is no loss
+        # A lost placeholder is no loss, except where a repeated post gives the first one back: the reply must know that it
+        # may not show what was posted last.
+        recorded = content or self._place.idempotent
+        if recorded:
             await self._posts.sending(index)
         try:
             message_id = await self._surface.post(self._surface.repeat(part) if index in self._marked else part, index)
         except (TryLater, Refused):
-            if content:
+            if recorded:
                 await self._posts.unsent(index)
             raise
         await self._posts.sent(index, message_id)

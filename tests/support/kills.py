@@ -23,7 +23,7 @@ from tests.support.service_process import ask, bash
 PLATFORMS = ("telegram", "slack", "discord", "feishu")
 FAILED = "⚠️"  # an honest failure: only where the disk had no room
 APOLOGY = "I can't save messages right now"  # likewise
-PROGRESS = "▸ "  # of a post that nobody knows of: likewise, and where Telegram's answer was lost
+PROGRESS = ("▸ ", "✓ ", "⏳ ", "…")  # of a post that nobody knows of: likewise, and where Telegram's answer was lost
 UNCONFIRMED = "and no answer came"  # in a dead letter: each try of a post was killed, or answered by a 504
 UNCONFIRMED_NOTICE = "I sent "  # what the chat is told then
 UNDER_WAY = ": in_progress"  # the same on Slack
@@ -278,7 +278,7 @@ class Havoc:
                 figures.doubled.append(word)
             else:
                 figures.repeats += times - 1
-        known = [APOLOGY, PROGRESS] if figures.fulls else [PROGRESS] if platform == "telegram" else []
+        known = [APOLOGY, *PROGRESS] if figures.fulls else [*PROGRESS] if platform == "telegram" else []
         known += [UNCONFIRMED_NOTICE] if platform == "telegram" else []
         passing = [text for text in whole if text.startswith(tuple(known)) or (figures.fulls and UNDER_WAY in text)]
         figures.left += len(passing)

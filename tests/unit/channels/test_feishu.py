@@ -63,6 +63,19 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
 
 
 # Case 32 of docs/cases.md
+async def test_a_process_that_dies_while_it_posts_the_placeholder_loses_nothing(rig: FeishuRig) -> None:
+    """The platform took the post, and nobody was told: the same uuid gives that message back, which shows another card."""
+    posts = Memory()
+    message = await rig.say("think")
+    rig.server.fault("drop", "message.send", after=True)
+    first = rig.channel.reply(message.thread, posts, to=message.id)
+    await until(lambda: rig.visible() == ["…"])
+    await first.close()
+    rows = Memory(rows=posts.rows)
+    await rig.channel.reply(message.thread, rows, to=message.id).finish(Final("Thought."))
+    assert rig.visible() == ["Thought."]
+
+
 async def test_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)

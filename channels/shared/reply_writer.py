@@ -273,8 +273,8 @@ class ReplyWriter(Generic[P]):
             raise
 
     async def _send_part(self, index: int, part: P, content: bool) -> None:
-        # A lost placeholder is no loss, except where a repeated post gives the first one back: the reply must know that it
-        # may not show what was posted last.
+        # A lost placeholder is no loss, except where a repeated post gives the first one back: the reply must know then
+        # that it may show something else.
         recorded = content or self._place.idempotent
         if recorded:
             await self._posts.sending(index)

@@ -62,9 +62,8 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
     assert {call.status for call in rig.server.calls} == {200}
 
 
-# Case 32 of docs/cases.md
 async def test_a_process_that_dies_while_it_posts_the_placeholder_loses_nothing(rig: FeishuRig) -> None:
-    """The platform took the post, and nobody was told: the same uuid gives that message back, which shows another card."""
+    """The platform took the post, and nobody was told: its uuid gives that message back, which shows another card."""
     posts = Memory()
     message = await rig.say("think")
     rig.server.fault("drop", "message.send", after=True)
@@ -76,6 +75,7 @@ async def test_a_process_that_dies_while_it_posts_the_placeholder_loses_nothing(
     assert rig.visible() == ["Thought."]
 
 
+# Case 32 of docs/cases.md
 async def test_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)

@@ -67,7 +67,7 @@ async def test_a_person_is_told_once_that_a_message_cannot_be_stored(rig: Rig) -
     await until(lambda: rig.box.offered >= 2)
     await until(rig.visible)
     assert len(rig.visible()) == 1
-    assert "can't store" in rig.visible()[0]
+    assert "can't save" in rig.visible()[0]
     rig.box.broken = False
     assert (await asked).text == "keep me"
 

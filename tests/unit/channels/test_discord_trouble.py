@@ -186,7 +186,7 @@ async def test_what_could_not_be_stored_before_a_restart_is_caught_up(rig: Disco
     await rig.say("before")
     rig.box.broken = True
     rig.server.say("during")
-    await rig.server.wait("can't store")
+    await rig.server.wait("can't save")
     await rig.leave()
     rig.box.broken = False
     await rig.back()
@@ -232,7 +232,7 @@ async def test_a_native_command_that_cannot_be_stored_says_so(rig: DiscordRig) -
     await until(lambda: rig.box.offered)
     token = rig.server.slash("status")
     await until(lambda: rig.server.interactions[token]["whispers"])
-    assert "can't store" in rig.server.interactions[token]["whispers"][0]
+    assert "can't save" in rig.server.interactions[token]["whispers"][0]
 
 
 # ---------------------------------------------------------------- calls

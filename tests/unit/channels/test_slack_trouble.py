@@ -190,7 +190,7 @@ async def test_what_is_not_stored_is_not_acknowledged(rig: SlackRig) -> None:
     assert message.text == "keep me"
     await until(lambda: all(envelope.acks for envelope in envelopes))
     assert len(rig.box.messages) == 1
-    apologies = [text for text in rig.visible(7) if "can't store" in text]
+    apologies = [text for text in rig.visible(7) if "can't save" in text]
     assert len(apologies) == 1
 
 
@@ -258,7 +258,7 @@ async def test_somebody_of_whom_slack_does_not_tell_waits(rig: SlackRig, kind: s
     rig.mutter("hello")
     await until(lambda: len(rig.box.messages) == 2)
     assert {m.author.name: m.author.guest for m in rig.box.messages} == {"Jane": False, "User U6": True}
-    assert not [text for text in rig.visible() if "can't store" in text]
+    assert not [text for text in rig.visible() if "can't save" in text]
 
 
 async def test_somebody_of_whom_slack_refuses_to_tell_is_a_guest(rig: SlackRig) -> None:

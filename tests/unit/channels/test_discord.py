@@ -278,7 +278,7 @@ async def test_who_may_not_answer_is_told_alone(rig: DiscordRig) -> None:
     await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (ask,)))
     token = rig.server.press("a", rig.room(3), user=MAX)
     await until(lambda: rig.server.interactions[token]["whispers"])
-    assert "not yours" in rig.server.interactions[token]["whispers"][0]
+    assert "person who was asked" in rig.server.interactions[token]["whispers"][0]
     assert rig.buttons(3) == ["a", "b"]
 
 

@@ -230,7 +230,7 @@ async def test_a_press_is_answered_at_once_and_the_card_shows_the_choice(rig: Fe
     await until(lambda: rig.server.answer(rig._event))
     toast = rig.server.answer(rig._event)
     assert toast
-    assert "not yours" in toast["toast"]["content"]
+    assert "person who was asked" in toast["toast"]["content"]
     assert rig.buttons() == ["no"]
 
 

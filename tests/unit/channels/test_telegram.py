@@ -168,7 +168,7 @@ async def test_a_click_that_is_not_taken_leaves_the_buttons(rig: TelegramRig) ->
     [shown] = rig.server.visible(42)
     query = rig.server.click(shown.buttons[0][1], shown.id)
     await until(lambda: rig.server.answers.get(query))
-    assert "not yours" in rig.server.answers[query]
+    assert "person who was asked" in rig.server.answers[query]
     assert rig.box.receipts == [Receipt.IGNORED]
     assert len(rig.server.visible(42)[0].buttons) == 2
 

@@ -39,6 +39,13 @@ time.sleep(600)
 
 
 @pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A short one: the path of a unix socket ends at 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 def few_descriptors() -> Iterator[None]:
     """As many as most systems give a process that does not ask for more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -70,8 +77,8 @@ async def test_twelve_sandboxes_that_hold_every_connection_leave_others_their_de
             assert (await sandbox.run("cat a")).output == "works\n"
 
 
-async def test_without_a_network_few_connections_are_kept(tmp_path: Path) -> None:
-    egress = EgressService(NetworkRules("off"), tmp_path / "e", Names())
+async def test_without_a_network_few_connections_are_kept(socket_folder: Path) -> None:
+    egress = EgressService(NetworkRules("off"), socket_folder / "e", Names())
     folder = await egress.open("t")
     held = [
         await asyncio.open_unix_connection(folder / SOCKET_NAME) for _ in range(egress_proxy.MAX_REFUSING_CONNECTIONS)
@@ -126,9 +133,9 @@ async def test_names_that_nobody_answers_hold_up_nobody_else(silent: Silent) -> 
             await asyncio.wait(asking)
 
 
-async def test_a_lookup_counts_until_its_thread_has_ended(silent: Silent, tmp_path: Path) -> None:
+async def test_a_lookup_counts_until_its_thread_has_ended(silent: Silent, socket_folder: Path) -> None:
     """Also when its client has gone or its time is over: the thread is still there."""
-    egress = EgressService(NetworkRules("on"), tmp_path / "e", silent)
+    egress = EgressService(NetworkRules("on"), socket_folder / "e", silent)
     await egress.open("t")
     await egress.open("u")
     proxy, other = egress._proxies["t"], egress._proxies["u"]

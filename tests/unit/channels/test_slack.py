@@ -249,7 +249,7 @@ async def test_an_interaction_that_cannot_be_stored_is_asked_for_again(rig: Slac
     await until(lambda: rig.server.visible(OPS))
     [told] = rig.server.visible(OPS)
     assert "can't save" in told.text
-    assert "try it again" in told.text
+    assert "send it again" in told.text
     assert told.only_for == JANE
 
 

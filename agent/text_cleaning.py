@@ -1,4 +1,4 @@
-"""What a model says is cleaned once, where it comes in: nothing behind may stumble over it.
+"""Clean text and arguments of model answers once, where they come in.
 
 JSON may spell what no UTF-8 text can hold (half a surrogate pair: `"\\ud83d"`) and integers that neither the checkpoint
 nor SQL takes. Tool arguments are JSON inside JSON, so every parser in between lets them pass.

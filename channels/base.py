@@ -1,4 +1,4 @@
-"""What a channel is: the protocols, errors and limits every platform file works with.
+"""The channel protocols, with the errors and limits every platform works with.
 
 A channel knows the words of `agent.conversation` and this file, nothing else of ours. Its module `channels/NAME/`
 gives three things: `Settings`, the dataclass that the section `channels: {NAME: …}` of config.yaml is parsed into (no

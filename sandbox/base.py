@@ -1,4 +1,4 @@
-"""What a sandbox is: the protocols every provider fulfils, and their errors.
+"""The sandbox protocols that every provider implements, and their errors.
 
 SandboxError
 ├── SandboxUnavailable   this provider cannot work on this machine; the text says how to get it

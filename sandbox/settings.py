@@ -1,4 +1,4 @@
-"""What a sandbox may use, and which limit a command met, in words for the model and the person who reads along."""
+"""Sandbox settings, and which limit a command met, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo plays: each scene looks at what happened so far in the turn and gives the next line."""
+"""The demo's scenes: each gives the next line from what happened in the turn so far."""
 
 from __future__ import annotations
 

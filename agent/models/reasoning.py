@@ -1,4 +1,4 @@
-"""What a model thought goes back to its own server with the tool call that it led to.
+"""Return a model's reasoning to its own server with the tool call it led to.
 
 DeepSeek, Kimi, GLM, MiniMax and others answer 400 when it is missing, also in later turns; ChatOpenAI drops it both
 ways. It is kept in its message, and so in the checkpoint, under the model and server that it is meant for: nobody else

@@ -1,4 +1,4 @@
-"""What the configuration says about a model. Imports nothing heavy: the ports open before the agent stack loads."""
+"""Model settings. Imports nothing heavy: the ports open before the agent stack loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy is, and the fold that makes many of them one middleware.
+"""The policy protocols, and the fold that makes many of them one middleware.
 
 A policy tells the person something by writing to the run's stream: a `Notice`, or `TakeBack` when what was shown of the
 answer at hand no longer holds.

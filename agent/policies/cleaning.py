@@ -1,4 +1,4 @@
-"""Whatever class of model answers, what it wrote can be stored, shown and sent."""
+"""Clean every model answer, so that it can be stored, shown and sent."""
 
 from __future__ import annotations
 

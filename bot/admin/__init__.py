@@ -1,1 +1,1 @@
-"""What an operator uses: the commands, the control socket, checks, backup, status."""
+"""An operator's tools: commands, control socket, checks, backup, status."""

@@ -1,1 +1,1 @@
-"""What every platform shares: rate limits, the reply writer, health, texts."""
+"""Code that platforms share: rate limits, the reply writer, health, texts."""

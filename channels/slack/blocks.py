@@ -1,4 +1,4 @@
-"""What a reply looks like in Slack: Markdown that cannot ping, tasks, and buttons as blocks and chunks."""
+"""Render replies for Slack: Markdown that cannot ping, tasks, buttons."""
 
 from __future__ import annotations
 

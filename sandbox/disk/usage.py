@@ -1,4 +1,4 @@
-"""What folders hold on the disk, and how a conversation's newest files are deleted: by programs of their own."""
+"""Measure folders and delete a conversation's newest files, in helper programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container of ours is made of: every limit and lock, in the engine's own words.
+"""The configuration of a sandbox's container: every limit and lock, in the engine's own words.
 
 Checked from inside by tests/unit/sandbox/test_docker_walls.py, flag by flag.
 """

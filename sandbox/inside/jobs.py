@@ -1,4 +1,4 @@
-"""What the command server's child processes do: become the bash of a command, or work on a file and write the answer.
+"""Child processes of the command server: become the bash of a command, or work on a file.
 
 The answer of a file operation begins with "+" (the result follows) or "-" (the reason why not). Standard library only,
 Python 3.9+.

@@ -1,1 +1,1 @@
-"""What of a network a sandbox may reach, and what may reach a sandbox."""
+"""Network access of sandboxes: the egress proxy, and previews of servers inside."""

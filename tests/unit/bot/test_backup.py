@@ -103,6 +103,7 @@ async def test_only_the_service_can_read_it(backup: Backup, data: Path, tmp_path
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.usefixtures("deep_tree_removed")
 async def test_a_folder_of_thousands_of_levels_is_named_and_the_rest_is_there(
     backup: Backup, work: Path, tmp_path: Path
 ) -> None:

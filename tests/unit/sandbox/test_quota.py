@@ -129,6 +129,7 @@ async def test_a_million_empty_files_are_not_made(inner: SandboxProvider, tmp_pa
         assert (await measure_usage([tmp_path / "a"])).files <= 3004
 
 
+@pytest.mark.usefixtures("deep_tree_removed")
 async def test_a_million_folders_are_not_made(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner, 10_000, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
         deep = "import os\nwhile True:\n  os.mkdir('d')\n  os.chdir('d')\n"  # deeper than any path

@@ -24,7 +24,7 @@ from bot import commands, inbox
 from bot.access import AccessPolicy
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
-from bot.background import run_forever
+from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, STEADY_SECONDS, run_forever
 from bot.commands import CommandRunner
 from bot.config.schema import AccessConfig, Config
 from bot.inbox import Arrived, Inbox
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds before a channel that failed is started again
-STEADY = 60.0  # a channel that ran this long begins with the first wait again
 REAP_EVERY = 30.0
 DELIVER = 5.0  # seconds that a stop gives the outbox
 
@@ -196,7 +194,7 @@ class App:
 
     async def _supervise(self, name: str, connect: Connect, entrance: Inbox) -> None:
         """Keep one channel going, whatever happens to it; its trouble is nobody else's."""
-        wait = FIRST_WAIT
+        wait = MIN_BACKOFF_SECONDS
         while not self._deaf.is_set():
             began = time.monotonic()
             try:
@@ -209,7 +207,9 @@ class App:
                 log.log(level, "channel.down name=%s", name, exc_info=error)
             finally:
                 self._channels.pop(name, None)
-            wait = FIRST_WAIT if time.monotonic() - began > STEADY else min(LONGEST_WAIT, wait * 2)
+            wait = (
+                MIN_BACKOFF_SECONDS if time.monotonic() - began > STEADY_SECONDS else min(MAX_BACKOFF_SECONDS, wait * 2)
+            )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 — jitter
                     await self._deaf.wait()

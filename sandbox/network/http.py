@@ -33,7 +33,7 @@ Fields = list[tuple[bytes, bytes]]
 """Headers."""
 
 Head = h11.Request | h11.Response | h11.InformationalResponse
-"""What has headers; their names come in lower case."""
+"""A message with headers; h11 gives their names in lower case."""
 
 Moved = Callable[[int], None]
 """To be called with the number of bytes that went one way."""

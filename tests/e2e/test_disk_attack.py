@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.engines import IMAGE, need_bubblewrap, need_docker, need_images, unmounted
+from tests.support.engines import IMAGE, need_bubblewrap, need_docker, small_disk
 from tests.support.service_process import Service, ask, bash
 
 BOB = 77
@@ -25,14 +24,8 @@ BACKGROUND = "(for i in $(seq 300); do fallocate -l 20M x$i; done; sleep 30) >/d
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A data_dir of its own file system."""
-    need_images()
-    image, data = tmp_path / "disk.img", tmp_path / "data"
-    data.mkdir()
-    subprocess.run(["truncate", "-s", "400M", image], check=True)
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
-    with unmounted(tmp_path):
-        subprocess.run(["mount", "-o", "loop", image, data], check=True)
-        yield data
+    with small_disk(tmp_path, 400) as place:
+        yield place
 
 
 @pytest.fixture(params=["local", "docker"])

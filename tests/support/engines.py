@@ -258,3 +258,16 @@ def unprivileged() -> Iterator[None]:
     finally:
         os.seteuid(0)
         os.setegid(0)
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """`folder`/data as a file system of its own; skips where disk images cannot be mounted."""
+    need_images()
+    image, place = folder / "disk.img", folder / "data"
+    place.mkdir()
+    subprocess.run(["truncate", "-s", f"{megabytes}M", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+    with unmounted(folder):
+        subprocess.run(["mount", "-o", "loop", image, place], check=True)
+        yield place

@@ -11,7 +11,7 @@ import pytest
 
 from bot.storage.database import Database
 from bot.storage.disk_reserve import RESERVE, set_aside
-from tests.support.engines import need_images, unmounted
+from tests.support.engines import small_disk
 
 MB = 1 << 20
 
@@ -19,13 +19,7 @@ MB = 1 << 20
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of 160 MB."""
-    need_images()
-    image, place = tmp_path / "disk.img", tmp_path / "data"
-    place.mkdir()
-    subprocess.run(["truncate", "-s", "160M", image], check=True)
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
-    with unmounted(tmp_path):
-        subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    with small_disk(tmp_path, 160) as place:
         yield place
 
 

@@ -1,5 +1,5 @@
 # The service. Build: docker build -t fawn .    Run: docker run -v fawn:/var/lib/fawn --env-file .env fawn
-# Settings: mount a config.yaml as /var/lib/fawn/config.yaml, or give the environment alone.
+# Settings: mount a config.yaml as /var/lib/fawn/config.yaml, or pass environment variables only.
 ARG BASE_IMAGE=python:3.12-slim
 FROM ${BASE_IMAGE}
 

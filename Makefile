@@ -1,5 +1,5 @@
-# One command to try it (run), one to check it (test). Everything lives in .venv; nothing else is touched, but for
-# bubblewrap, which comes from the system's package manager where that needs no password.
+# One command to try Fawn (run), one to check it (test). Everything is installed into .venv, except bubblewrap, which comes
+# from the system's package manager if that does not need a password.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -7,12 +7,12 @@ CODE := bot channels agent sandbox
 
 .PHONY: run setup dev check quick test bench docs lock clean
 
-run: setup ## set everything up, then chat on this terminal (and serve every configured channel)
+run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
 
-setup: .venv/.runtime .venv/.bubblewrap ## what the service needs
+setup: .venv/.runtime .venv/.bubblewrap ## install what the service needs
 
-dev: setup .venv/.dev .venv/.clients ## and what its tests need
+dev: setup .venv/.dev .venv/.clients ## and install what the tests need
 
 .venv/.python:
 	@command -v $(PYTHON) >/dev/null || { echo "Fawn needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }
@@ -35,7 +35,7 @@ dev: setup .venv/.dev .venv/.clients ## and what its tests need
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@touch $@
 
-.venv/.clients: tests/fakes/clients/package-lock.json | .venv/.python # second clients that check our fake platforms
+.venv/.clients: tests/fakes/clients/package-lock.json | .venv/.python # second clients that check the fake platforms
 	@mkdir -p .venv/clients && cp tests/fakes/clients/package.json tests/fakes/clients/package-lock.json .venv/clients/
 	@if command -v npm >/dev/null; then npm ci --silent --ignore-scripts --no-audit --no-fund --prefix .venv/clients; \
 		else echo "Without Node.js the tests with second clients are skipped: apt install nodejs npm"; fi
@@ -55,21 +55,21 @@ check: dev ## format, lint, types, import contracts, docs
 quick: dev ## the unit tests that start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit/agent tests/unit/bot tests/unit/channels
 
-test: check ## check, and every test, three at a time (most of them wait)
+test: check ## check, then every test, three at a time (most of them wait)
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal
 
-bench: dev ## medians and ratios against the floor, in one run; ARGS=--full for the goals' sizes
+bench: dev ## measure medians and ratios against the floor; ARGS=--full for full sizes
 	$(BIN)/python -m bench $(ARGS)
 
-docs: setup ## write the page that is made from the code
+docs: setup ## generate docs/configuration.md
 	$(BIN)/python -c "from bot.config.reference import settings_page; open('docs/configuration.md', 'w').write(settings_page())"
 
-lock: ## pin dependencies anew (needs uv); the runtime gets the versions that are tested
+lock: ## update the pinned dependencies (needs uv); the runtime gets the tested versions
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 		--no-emit-index-url pyproject.toml -c requirements-dev.lock -o requirements.lock
 
-clean: ## remove what was made here; data/ stays
+clean: ## remove everything that was built; data/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

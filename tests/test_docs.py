@@ -55,22 +55,22 @@ def programs() -> dict[str, argparse.ArgumentParser]:
     raise AssertionError("the program has no commands")
 
 
-def test_the_page_of_settings_is_made_from_the_code() -> None:
+def test_the_settings_page_is_generated_from_the_code() -> None:
     assert text("docs/configuration.md") == settings_page(), "run `make docs`"
 
 
-def test_every_setting_says_what_it_does() -> None:
+def test_every_setting_has_a_help_text() -> None:
     assert [row.name for row in settings_table() if not row.help] == []
 
 
-def test_chat_commands_are_in_the_readme_and_no_others_anywhere() -> None:
+def test_the_readme_lists_every_chat_command_and_no_page_an_unknown_one() -> None:
     named = {name for page_ in PAGES for name in re.findall(r"`[/!]([a-z]+)[` ]", page_.read_text("utf-8"))}
     assert named - NOT_OURS <= REGISTRY.keys()
     readme = set(re.findall(r"`/([a-z]+)[` ]", text("README.md")))
     assert readme >= {command.name for command in COMMANDS}
 
 
-def test_commands_of_the_program_are_in_the_docs_and_no_others() -> None:
+def test_the_docs_list_every_program_command_and_no_unknown_one() -> None:
     known = programs()
     for page_ in PAGES:
         for command, action in re.findall(r"(?<![/@\w-])fawn ([a-z]+)(?: ([a-z]+))?", page_.read_text("utf-8")):
@@ -83,12 +83,12 @@ def test_commands_of_the_program_are_in_the_docs_and_no_others() -> None:
     assert [name for name in known if f"`fawn {name}" not in operations] == []
 
 
-def test_every_tool_is_in_the_architecture_and_no_other() -> None:
+def test_the_architecture_lists_exactly_the_tools() -> None:
     section = text("ARCHITECTURE.md").partition("## The agent's tools")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {tool.name for tool in make_tools(commands=True)}
 
 
-def test_the_readme_is_short_and_begins_with_something_to_do() -> None:
+def test_the_readme_is_short_and_starts_with_a_command() -> None:
     readme = text("README.md")
     assert 100 <= len(readme.splitlines()) <= 170
     assert len(re.sub(r"```.*?```", "", readme, flags=re.DOTALL).split()) <= 1300
@@ -96,7 +96,7 @@ def test_the_readme_is_short_and_begins_with_something_to_do() -> None:
 
 
 @pytest.mark.parametrize("page_", PAGES, ids=lambda path: path.name)
-def test_links_lead_somewhere(page_: Path) -> None:
+def test_links_point_to_existing_files(page_: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page_.read_text("utf-8")):
         if "://" not in target:
             assert (page_.parent / target).exists(), f"{page_.name} links to {target}"
@@ -111,7 +111,7 @@ def test_make_targets_in_the_docs_exist() -> None:
     assert {"run", "setup", "check", "test", "bench"} <= named
 
 
-def test_the_sample_environment_names_what_is_read() -> None:
+def test_the_sample_environment_lists_exactly_the_variables_that_are_read() -> None:
     names = set(re.findall(r"^([A-Z_]+)=", text(".env.example"), re.MULTILINE))
     assert names == ENVIRONMENT
     assert [name for name in names if name not in text("docs/configuration.md")] == []
@@ -124,9 +124,7 @@ def test_the_sample_config_works_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert config.channels == ()
 
 
-def test_the_sample_config_works_with_every_comment_taken_seriously(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_sample_config_works_with_every_line_uncommented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     setting = re.compile(r"# (?=(?: *(?:- )?[a-z_]+:(?: |$)))")
     lines = [

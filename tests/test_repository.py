@@ -62,7 +62,7 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
-def test_a_lock_has_a_hash_for_everything_and_names_no_host(name: str) -> None:
+def test_a_lock_file_has_hashes_and_does_not_name_hosts(name: str) -> None:
     lock = (ROOT / name).read_text("utf-8")
     assert not re.search(r"https?://|--(?:extra-)?index-url|--find-links|@ ", lock)
     pins = re.split(r"\n(?=[a-z0-9])", lock.partition("\n#    make lock\n")[2])
@@ -70,14 +70,14 @@ def test_a_lock_has_a_hash_for_everything_and_names_no_host(name: str) -> None:
     assert [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin or "==" not in pin.split()[0]] == []
 
 
-def test_the_runtime_gets_the_versions_that_are_tested() -> None:
+def test_the_runtime_lock_has_the_tested_versions() -> None:
     def pins(name: str) -> set[str]:
         return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text("utf-8"), re.MULTILINE))
 
     assert pins("requirements.lock") <= pins("requirements-dev.lock")
 
 
-def test_what_is_imported_is_declared_and_has_its_reason() -> None:
+def test_every_imported_package_is_declared_with_a_reason() -> None:
     """A package that is only there because another one needs it goes, or changes, without notice."""
     imported: dict[str, Path] = {}
     for path in python(*SOURCES):
@@ -101,12 +101,12 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_source_files_stay_readable() -> None:
+def test_source_files_are_at_most_400_lines() -> None:
     lengths = {path.relative_to(ROOT): len(path.read_text("utf-8").splitlines()) for path in python(*SOURCES)}
     assert {str(path): length for path, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
-def test_functions_stay_readable() -> None:
+def test_functions_are_at_most_60_lines() -> None:
     long = []
     for path in python(*SOURCES):
         if "migrations" in path.parts:  # a schema is a list, not a way of thinking
@@ -119,7 +119,7 @@ def test_functions_stay_readable() -> None:
     assert long == []
 
 
-def test_folders_of_tenants_are_touched_in_one_place_only() -> None:
+def test_tenant_folders_are_accessed_only_by_the_safe_helpers() -> None:
     """`sandbox/disk` opens them by descriptors that follow no link; a path may lead anywhere by the time it is used.
     Where a conversation's folder lies is known to few, and nobody else walks, lists or packs folders by their path."""
     by_path = {"rmtree", "walk", "rglob", "iterdir", "scandir", "listdir", "copytree", "tarfile", "threads"}
@@ -145,7 +145,7 @@ def test_folders_of_tenants_are_touched_in_one_place_only() -> None:
     assert sorted(found - ours.keys()) == []
 
 
-def test_suppressions_say_why() -> None:
+def test_suppressions_give_a_reason() -> None:
     bare = re.compile(r"# (?:type: ignore(?:\[[\w, -]+\])?|noqa(?:: [A-Z0-9, ]+)?)\s*$")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
@@ -173,7 +173,7 @@ def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.As
                     yield str(path.relative_to(ROOT)), node
 
 
-def test_no_class_name_stands_twice() -> None:
+def test_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
     for path, node in definitions():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -181,7 +181,7 @@ def test_no_class_name_stands_twice() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_public_function_names_tell_modules_apart() -> None:
+def test_public_function_names_are_used_in_at_most_three_modules() -> None:
     """At most three modules share a name, but for what a seam demands: `connect` and `probe` of a channel, `main`
     of a program."""
     places: dict[str, list[str]] = {}

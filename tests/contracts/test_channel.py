@@ -38,20 +38,20 @@ async def test_a_message_arrives_with_thread_author_and_text(rig: Rig) -> None:
     assert (known.key, known.text, known.quotes) == (message.key, message.text, ())  # a direct chat is known already
 
 
-async def test_events_have_keys_of_their_own(rig: Rig) -> None:
+async def test_events_have_unique_keys(rig: Rig) -> None:
     first, second = await rig.say("same"), await rig.say("same")
     assert first.key != second.key
     assert len(rig.box.messages) == 2
 
 
-async def test_many_messages_come_whole_and_in_order(rig: Rig) -> None:
+async def test_many_messages_arrive_complete_and_in_order(rig: Rig) -> None:
     texts = [f"message {number} 完 😀 <b>&amp;</b> `x`" for number in range(20)]
     for text in texts:
         await rig.say(text)
     assert [message.text for message in rig.box.messages] == texts
 
 
-async def test_a_message_that_cannot_be_stored_is_offered_again(rig: Rig) -> None:
+async def test_a_message_that_cannot_be_stored_is_redelivered(rig: Rig) -> None:
     rig.box.broken = True
     asked = asyncio.create_task(rig.say("keep me"))
     await until(lambda: rig.box.offered >= 2)
@@ -61,7 +61,7 @@ async def test_a_message_that_cannot_be_stored_is_offered_again(rig: Rig) -> Non
 
 
 @demanded("apology")
-async def test_a_person_is_told_once_that_a_message_cannot_be_stored(rig: Rig) -> None:
+async def test_the_user_gets_one_notice_when_a_message_cannot_be_stored(rig: Rig) -> None:
     rig.box.broken = True
     asked = asyncio.create_task(rig.say("keep me"))
     await until(lambda: rig.box.offered >= 2)
@@ -84,7 +84,7 @@ async def test_an_event_delivered_six_times_has_one_key(rig: Rig) -> None:
 
 
 @demanded("wire")
-async def test_a_message_that_counts_gets_a_sign_of_life_at_once(rig: Rig) -> None:
+async def test_an_accepted_message_is_acknowledged_visibly_at_once(rig: Rig) -> None:
     before = rig.wire.count("any")
     await rig.say("hello")
     await until(lambda: rig.wire.count("any") > before, seconds=2.0, what="a sign of life")
@@ -93,7 +93,7 @@ async def test_a_message_that_counts_gets_a_sign_of_life_at_once(rig: Rig) -> No
 
 
 @demanded("wire", "topics")
-async def test_a_message_that_does_not_count_gets_none(rig: Rig) -> None:
+async def test_an_ignored_message_is_not_acknowledged_visibly(rig: Rig) -> None:
     rig.box.refuses = lambda message: True
     rig.mutter("hello")
     await until(lambda: rig.box.receipts == [Receipt.IGNORED])
@@ -109,7 +109,7 @@ async def test_a_message_that_does_not_count_gets_none(rig: Rig) -> None:
 
 
 @demanded("topics")
-async def test_a_mention_in_a_thread_is_for_the_bot_and_chatter_is_not(rig: Rig) -> None:
+async def test_a_mention_in_a_thread_addresses_the_bot_and_other_messages_do_not(rig: Rig) -> None:
     rig.mutter("lunch, anybody?", 5)
     message = await heard(rig, "sum this up", 5)
     assert (message.text, message.thread, message.kind) == ("sum this up", rig.thread(5), Kind.CHAT)
@@ -134,7 +134,7 @@ async def test_a_message_in_a_thread_may_count_without_a_mention(rig: Rig) -> No
 
 
 @demanded("earlier", "topics")
-async def test_what_stood_in_a_thread_before_comes_as_quotes(rig: Rig) -> None:
+async def test_earlier_messages_of_a_thread_arrive_as_quotes(rig: Rig) -> None:
     rig.mutter("the beamer is broken", 5)
     rig.mutter("again? & <so on>", 5)
     message = await heard(rig, "who repairs it?", 5)
@@ -151,12 +151,12 @@ async def test_what_stood_in_a_thread_before_comes_as_quotes(rig: Rig) -> None:
 
 
 @demanded("kept")
-async def test_what_was_said_to_an_absent_bot_is_delivered_once(rig: Rig) -> None:
+async def test_events_during_downtime_are_delivered_once(rig: Rig) -> None:
     await absent(rig)
 
 
 @demanded("catch_up")
-async def test_what_was_said_to_an_absent_bot_is_read_once(rig: Rig) -> None:
+async def test_missed_messages_are_read_from_the_history_once(rig: Rig) -> None:
     await absent(rig)
 
 
@@ -182,7 +182,7 @@ async def absent(rig: Rig) -> None:
 
 
 @demanded("catch_up", "topics")
-async def test_a_process_that_ends_while_it_catches_up_loses_nothing(rig: Rig) -> None:
+async def test_a_shutdown_during_catch_up_loses_no_message(rig: Rig) -> None:
     await rig.say("before", 5)
     await rig.leave()
     rig.mutter("missed", 5, mention=True)
@@ -202,7 +202,7 @@ async def test_a_process_that_ends_while_it_catches_up_loses_nothing(rig: Rig) -
 
 @pytest.mark.parametrize("hours", [0.0, 1e-6], ids=["off", "too old"])
 @demanded("catch_up")
-async def test_what_is_too_old_is_not_read(rig: Rig, hours: float) -> None:
+async def test_messages_older_than_the_limit_are_not_read(rig: Rig, hours: float) -> None:
     await rig.say("before")
     await rig.leave()
     rig.mutter("missed")
@@ -214,7 +214,7 @@ async def test_what_is_too_old_is_not_read(rig: Rig, hours: float) -> None:
 
 
 @demanded("catch_up")
-async def test_not_more_than_asked_for_is_read(rig: Rig) -> None:
+async def test_catch_up_reads_at_most_the_configured_number_of_messages(rig: Rig) -> None:
     await rig.say("before")
     await rig.leave()
     for number in range(5):
@@ -227,7 +227,7 @@ async def test_not_more_than_asked_for_is_read(rig: Rig) -> None:
 
 
 @demanded("catch_up")
-async def test_who_never_heard_anything_reads_nothing(rig: Rig) -> None:
+async def test_a_first_start_reads_no_history(rig: Rig) -> None:
     await rig.leave()
     rig.mutter("long ago")
     await rig.back()
@@ -238,7 +238,7 @@ async def test_who_never_heard_anything_reads_nothing(rig: Rig) -> None:
 # ---------------------------------------------------------------- commands
 
 
-async def test_a_command_comes_as_bare_words(rig: Rig) -> None:
+async def test_a_command_arrives_without_its_prefix(rig: Rig) -> None:
     for text in ("!Stop now", "! stop"):
         message = await rig.say(text)
         expected = (Kind.COMMAND, "stop now") if text == "!Stop now" else (Kind.CHAT, text)
@@ -247,7 +247,7 @@ async def test_a_command_comes_as_bare_words(rig: Rig) -> None:
 
 
 @demanded("topics")
-async def test_a_command_after_a_mention_is_one(rig: Rig) -> None:
+async def test_a_command_after_a_mention_is_a_command(rig: Rig) -> None:
     for text in ("/status", "!status"):
         message = await rig.say(text, 5)
         assert (message.kind, message.text, message.thread) == (Kind.COMMAND, "status", rig.thread(5))
@@ -287,14 +287,14 @@ def test_settings_import_no_sdk() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_every_ability_is_demanded_by_some_test() -> None:
+def test_every_ability_is_required_by_some_test() -> None:
     for path in Path(__file__).parent.glob("test_channel_*.py"):
         import_module(f"tests.contracts.{path.stem}")
     assert ABILITIES.keys() == DEMANDED
 
 
 @pytest.mark.parametrize("name", sorted(RIGS))
-def test_every_rig_declares_what_there_is(name: str) -> None:
+def test_every_rig_declares_only_known_abilities(name: str) -> None:
     assert RIGS[name].name == name
     assert RIGS[name].can <= ABILITIES.keys()
 

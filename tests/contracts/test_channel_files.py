@@ -33,7 +33,7 @@ async def test_a_file_is_sent_once(rig: Rig, tmp_path: Path) -> None:
 
 
 @demanded("uploads", "wire")
-async def test_a_file_over_the_limit_is_refused_in_words(rig: Rig, tmp_path: Path) -> None:
+async def test_a_file_over_the_limit_is_refused_with_a_reason(rig: Rig, tmp_path: Path) -> None:
     path = tmp_path / "big.bin"
     with path.open("wb") as file:
         file.truncate(rig.channel.limits.upload + 1)
@@ -44,7 +44,7 @@ async def test_a_file_over_the_limit_is_refused_in_words(rig: Rig, tmp_path: Pat
 
 
 @demanded("uploads", "wire")
-async def test_a_file_that_was_not_taken_is_sent_later(rig: Rig, tmp_path: Path) -> None:
+async def test_a_file_that_the_platform_did_not_accept_is_sent_later(rig: Rig, tmp_path: Path) -> None:
     posts = Memory()
     for kind in ("flood", "error"):
         rig.wire.fault(kind, "upload")
@@ -60,7 +60,7 @@ async def test_a_file_that_was_not_taken_is_sent_later(rig: Rig, tmp_path: Path)
 
 
 @demanded("uploads", "wire", "once")
-async def test_a_file_taken_without_an_answer_shows_once(rig: Rig, tmp_path: Path) -> None:
+async def test_a_file_accepted_without_an_answer_is_shown_once(rig: Rig, tmp_path: Path) -> None:
     posts = Memory()
     rig.wire.fault("drop", "upload", after=True)
     for _ in range(4):
@@ -73,7 +73,7 @@ async def test_a_file_taken_without_an_answer_shows_once(rig: Rig, tmp_path: Pat
 
 
 @demanded("uploads", "wire")
-async def test_a_file_that_is_never_confirmed_is_not_sent_without_end(rig: Rig, tmp_path: Path) -> None:
+async def test_a_file_that_is_never_confirmed_is_sent_a_limited_number_of_times(rig: Rig, tmp_path: Path) -> None:
     posts = Memory()
     visible: Call = "post" if rig.name == "feishu" else "upload"  # there a message shows what was uploaded before
     rig.wire.fault("error", visible, code=504, after=True, times=-1)
@@ -90,7 +90,7 @@ async def test_a_file_that_is_never_confirmed_is_not_sent_without_end(rig: Rig, 
 
 
 @demanded("downloads")
-async def test_an_upload_comes_back_in_chunks(rig: Rig) -> None:
+async def test_an_upload_is_read_in_chunks(rig: Rig) -> None:
     data = bytes(range(256)) * 2000
     rig.send_file("数字 1.bin", data, "look")
     message = await rig.box.next()
@@ -104,7 +104,7 @@ async def test_an_upload_comes_back_in_chunks(rig: Rig) -> None:
 
 
 @demanded("downloads", "wire")
-async def test_an_upload_is_given_while_it_comes(rig: Rig) -> None:
+async def test_an_upload_is_streamed_while_it_arrives(rig: Rig) -> None:
     """Nobody holds all of it, and who has enough lets go of the connection."""
     rig.send_file("long.bin", bytes(4 << 20))
     message = await rig.box.next()
@@ -120,7 +120,7 @@ async def test_an_upload_is_given_while_it_comes(rig: Rig) -> None:
 
 
 @demanded("downloads", "captions")
-async def test_a_file_comes_with_its_words(rig: Rig) -> None:
+async def test_a_file_arrives_with_its_caption(rig: Rig) -> None:
     rig.send_file("a.csv", b"a,b\n", "what is in here?")
     message = await rig.box.next()
     assert ([file.name for file in message.attachments], message.text) == (["a.csv"], "what is in here?")
@@ -128,7 +128,7 @@ async def test_a_file_comes_with_its_words(rig: Rig) -> None:
 
 
 @demanded("downloads")
-async def test_a_file_without_words_is_a_message(rig: Rig) -> None:
+async def test_a_file_without_a_caption_is_a_message(rig: Rig) -> None:
     rig.send_file("a.csv", b"a,b\n")
     message = await rig.box.next()
     assert ([file.name for file in message.attachments], message.text) == (["a.csv"], "")
@@ -144,7 +144,7 @@ async def test_an_upload_over_the_limit_is_refused(rig: Rig) -> None:
 
 
 @demanded("topics", "edits")
-async def test_replies_in_several_threads_do_not_mix(rig: Rig) -> None:
+async def test_replies_in_several_threads_are_not_mixed_up(rig: Rig) -> None:
     async def work(topic: int) -> None:
         reply = rig.channel.reply(rig.thread(topic), Memory(f"r{topic}"))
         for number in range(20):

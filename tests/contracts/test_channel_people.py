@@ -24,7 +24,7 @@ async def ask(rig: Rig, *questions: Ask | Approve, topic: int = 0) -> None:
 
 
 @demanded("buttons")
-async def test_an_option_can_be_pressed(rig: Rig) -> None:
+async def test_an_option_can_be_clicked(rig: Rig) -> None:
     await rig.say("paint it")
     await ask(rig)
     assert "Which colour?" in "\n".join(rig.visible())
@@ -39,7 +39,7 @@ async def test_an_option_can_be_pressed(rig: Rig) -> None:
 
 
 @demanded("buttons", "topics")
-async def test_a_press_in_a_thread_names_its_thread(rig: Rig) -> None:
+async def test_a_click_in_a_thread_names_its_thread(rig: Rig) -> None:
     await rig.say("paint it", 7)
     await ask(rig, topic=7)
     rig.press("绿", 7)
@@ -49,7 +49,7 @@ async def test_a_press_in_a_thread_names_its_thread(rig: Rig) -> None:
 
 
 @demanded("buttons")
-async def test_pressed_twice_it_counts_once_and_both_are_answered(rig: Rig) -> None:
+async def test_a_double_click_counts_once_and_both_clicks_are_answered(rig: Rig) -> None:
     await ask(rig)
     rig.press("red")
     rig.press("绿")
@@ -60,7 +60,7 @@ async def test_pressed_twice_it_counts_once_and_both_are_answered(rig: Rig) -> N
 
 
 @demanded("buttons", "redelivery")
-async def test_a_press_delivered_again_has_its_old_key(rig: Rig) -> None:
+async def test_a_redelivered_click_has_the_same_key(rig: Rig) -> None:
     await ask(rig)
     rig.press("red")
     click = await rig.box.next(kind=Kind.CLICK)
@@ -71,7 +71,7 @@ async def test_a_press_delivered_again_has_its_old_key(rig: Rig) -> None:
 
 
 @demanded("buttons")
-async def test_a_refused_press_is_answered_and_leaves_the_buttons(rig: Rig) -> None:
+async def test_a_refused_click_is_answered_and_keeps_the_buttons(rig: Rig) -> None:
     rig.box.refuses = lambda message: message.kind is Kind.CLICK
     await ask(rig)
     rig.press("red")
@@ -103,7 +103,7 @@ async def test_an_approval_has_two_buttons_and_shows_the_exact_call(rig: Rig) ->
 
 
 @demanded("buttons")
-async def test_an_option_too_long_for_a_button_comes_back_in_full(rig: Rig) -> None:
+async def test_an_option_too_long_for_a_button_is_answered_in_full(rig: Rig) -> None:
     long = "the one with " + "many " * 60 + "words"
     await ask(rig, Ask("ask-2", "Which?", ("short", long)))
     assert long in " ".join("\n".join(rig.visible()).split())  # where a button cuts it, it is written out
@@ -136,7 +136,7 @@ async def test_many_options_can_all_be_read(rig: Rig) -> None:
 
 
 @demanded("buttons")
-async def test_an_answered_question_has_no_buttons_any_more(rig: Rig) -> None:
+async def test_an_answered_question_loses_its_buttons(rig: Rig) -> None:
     posts = Memory()
     await rig.channel.reply(rig.thread(), posts).finish(Final("Which colour?", (COLOURS,)))
     assert rig.buttons()
@@ -146,7 +146,7 @@ async def test_an_answered_question_has_no_buttons_any_more(rig: Rig) -> None:
 
 
 @demanded("buttons")
-async def test_several_questions_have_their_own_buttons(rig: Rig) -> None:
+async def test_each_of_several_questions_has_its_own_buttons(rig: Rig) -> None:
     await ask(rig, COLOURS, Ask("ask-5", "Which size?", ("small", "large")))
     seen = "\n".join(rig.visible())
     assert seen.index("1.") < seen.index("Which colour?") < seen.index("2.") < seen.index("Which size?")
@@ -187,7 +187,7 @@ async def test_a_deletion_names_its_message(rig: Rig) -> None:
 
 
 @demanded("reactions")
-async def test_a_cross_on_the_reply_is_stop(rig: Rig) -> None:
+async def test_a_cross_reaction_on_the_reply_stops_the_turn(rig: Rig) -> None:
     for topic in (0, 7) if "topics" in rig.can else (0,):
         await rig.say("work", topic)
         posts = Memory(f"r{topic}")
@@ -207,7 +207,7 @@ async def test_a_cross_on_the_reply_is_stop(rig: Rig) -> None:
 
 # Case 20 of docs/cases.md
 @demanded("erase", "edits")
-async def test_a_reply_that_somebody_deleted_comes_whole(rig: Rig) -> None:
+async def test_a_deleted_reply_is_posted_again_complete(rig: Rig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half"))
@@ -223,7 +223,7 @@ async def test_a_reply_that_somebody_deleted_comes_whole(rig: Rig) -> None:
 
 
 @demanded("mentions", "topics")
-async def test_a_mention_reaches_its_person_in_a_group_and_nobody_in_a_direct_chat(rig: Rig) -> None:
+async def test_a_ping_mentions_the_person_in_a_group_and_nobody_in_a_direct_chat(rig: Rig) -> None:
     for topic in (7, 0):
         asked = await rig.say("this takes long", topic)
         answer = rig.channel.reply(asked.thread, Memory(f"r{topic}"), to=asked.id, asker=asked.author.id)
@@ -236,7 +236,7 @@ async def test_a_mention_reaches_its_person_in_a_group_and_nobody_in_a_direct_ch
 
 
 @demanded("topics")
-async def test_text_of_the_model_pings_nobody(rig: Rig) -> None:
+async def test_model_text_notifies_nobody(rig: Rig) -> None:
     person = (await rig.say("hello", 7)).author
     name = (await rig.channel.enrich(rig.box.messages[0], 0)).author.name
     names = f"@{name} @{name.lower()} @everyone @here @all @channel [x](tg://user?id={person.id})"

@@ -34,19 +34,19 @@ async def test_the_final_is_visible_once_and_steps_are_folded_away(rig: Rig) -> 
         assert rig.visible() == ["The answer is 42."]
 
 
-async def test_a_reply_without_a_stream_is_just_posted(rig: Rig) -> None:
+async def test_a_reply_without_streaming_is_posted(rig: Rig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Only this."))
     assert (await settled(rig, "Only this.")).strip() == "Only this."
 
 
-async def test_finish_again_changes_nothing(rig: Rig) -> None:
+async def test_a_second_finish_changes_nothing(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     for _ in range(3):
         await reply.finish(Final("Said once."))
     assert (await settled(rig, "Said once.")).count("Said once.") == 1
 
 
-async def test_a_plan_is_shown_while_it_goes_on(rig: Rig) -> None:
+async def test_a_plan_is_shown_while_it_is_in_progress(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
     seen = await settled(rig, "write")
@@ -57,7 +57,7 @@ async def test_a_plan_is_shown_while_it_goes_on(rig: Rig) -> None:
         assert rig.visible() == ["Written."]
 
 
-async def test_a_notice_is_shown_until_work_goes_on(rig: Rig) -> None:
+async def test_a_notice_is_shown_until_work_continues(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Notice("retry", "The model is busy, trying again."))
     await settled(rig, "The model is busy")
@@ -68,7 +68,7 @@ async def test_a_notice_is_shown_until_work_goes_on(rig: Rig) -> None:
     await settled(rig, "Here it is.")
 
 
-async def test_closing_leaves_what_is_shown(rig: Rig) -> None:
+async def test_close_keeps_the_visible_messages(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Step("1", "half of the work"))
     seen = await settled(rig, "half of the work")
@@ -78,7 +78,7 @@ async def test_closing_leaves_what_is_shown(rig: Rig) -> None:
 
 
 @demanded("edits")
-async def test_a_reply_of_files_alone_leaves_no_words(rig: Rig) -> None:
+async def test_a_reply_with_only_files_shows_no_text(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Step("1", "drawing"))
     await settled(rig, "drawing")
@@ -98,7 +98,7 @@ async def test_a_question_and_its_options_can_be_read_everywhere(rig: Rig) -> No
 # ---------------------------------------------------------------- long ones
 
 
-async def test_words_of_a_long_reply_come_once_and_in_order(rig: Rig) -> None:
+async def test_a_long_reply_shows_each_word_once_and_in_order(rig: Rig) -> None:
     words = [f"word{number}" for number in range(2000)]
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(" ".join(words)))
     await settled(rig, words[-1])
@@ -106,7 +106,7 @@ async def test_words_of_a_long_reply_come_once_and_in_order(rig: Rig) -> None:
     assert all(len(text) <= rig.channel.limits.text_limit for text in rig.visible())
 
 
-async def test_code_and_tables_stay_whole_over_several_messages(rig: Rig) -> None:
+async def test_code_and_tables_are_not_broken_across_messages(rig: Rig) -> None:
     code = "\n".join(f"print({number}, 'some more text to fill the line up')" for number in range(150))
     rows = "\n".join(f"| {number} | value {number} |" for number in range(300))
     text = f"# Head\n\n```python\n{code}\n```\n\n| n | v |\n|---|---|\n{rows}\n\nThe end, 完. <@U1> @everyone"
@@ -125,7 +125,7 @@ async def test_a_final_that_ends_in_the_middle_of_a_fence_is_shown(rig: Rig) -> 
 
 
 @demanded("edits")
-async def test_a_longer_stream_leaves_nothing_behind(rig: Rig) -> None:
+async def test_a_stream_longer_than_the_final_reply_leaves_no_message(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("long " * (rig.channel.limits.text_limit // 4)))
     await until(lambda: len(rig.visible()) >= 2 or "long long" in "".join(rig.visible()))
@@ -137,7 +137,7 @@ async def test_a_longer_stream_leaves_nothing_behind(rig: Rig) -> None:
 
 
 @demanded("edits", "wire")
-async def test_a_reply_grows_in_place_and_not_in_lock_step(rig: Rig) -> None:
+async def test_a_reply_is_edited_in_place_and_skips_intermediate_states(rig: Rig) -> None:
     began = time.monotonic()
     reply = rig.channel.reply(rig.thread(), Memory())
     for number in range(200):
@@ -154,7 +154,7 @@ async def test_a_reply_grows_in_place_and_not_in_lock_step(rig: Rig) -> None:
 
 
 @demanded("edits", "wire")
-async def test_what_does_not_change_is_not_sent(rig: Rig) -> None:
+async def test_an_unchanged_message_is_not_sent(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("All of it."))
     await settled(rig, "All of it.")
@@ -170,7 +170,7 @@ async def test_what_does_not_change_is_not_sent(rig: Rig) -> None:
 
 
 @demanded("edits", "wire")
-async def test_first_words_are_not_held_back(rig: Rig) -> None:
+async def test_first_words_are_shown_without_delay(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("At once."))
     await until(lambda: rig.visible() == ["At once."], seconds=2.0)  # no placeholder, no window
@@ -180,7 +180,7 @@ async def test_first_words_are_not_held_back(rig: Rig) -> None:
 # ---------------------------------------------------------------- crashes
 
 
-async def test_a_restarted_process_edits_what_it_had_shown(rig: Rig) -> None:
+async def test_a_restarted_process_edits_the_messages_it_had_posted(rig: Rig) -> None:
     posts = Memory()
     first = rig.channel.reply(rig.thread(), posts)
     first.show(Text("Half a"))
@@ -201,7 +201,7 @@ async def test_a_restarted_process_edits_what_it_had_shown(rig: Rig) -> None:
 
 
 @demanded("edits")
-async def test_a_long_reply_is_taken_up_by_a_restarted_process(rig: Rig) -> None:
+async def test_a_restarted_process_continues_a_long_reply(rig: Rig) -> None:
     words = [f"word{number}" for number in range(rig.channel.limits.text_limit // 4)]
     posts = Memory()
     await rig.channel.reply(rig.thread(), posts).finish(Final(" ".join(words)))
@@ -212,7 +212,7 @@ async def test_a_long_reply_is_taken_up_by_a_restarted_process(rig: Rig) -> None
     assert " ".join(rig.visible()).split() == words
 
 
-async def test_a_post_of_unknown_outcome_comes_again(rig: Rig) -> None:
+async def test_a_post_of_unknown_outcome_is_repeated(rig: Rig) -> None:
     await rig.channel.reply(rig.thread(), Memory(rows=Rows({0: None}))).finish(Final("Perhaps twice."))
     seen = await settled(rig, "Perhaps twice.")
     assert seen.count("Perhaps twice.") == 1

@@ -27,7 +27,7 @@ from tests.support.rigs.registry import Memory, Rig, deliver, demanded, ready, s
     ids=["429", "502", "html", "drop", "slow"],
 )
 @demanded("wire", "edits")
-async def test_a_fault_on_an_edit_costs_a_try_and_nothing_else(rig: Rig, kind: str, rule: dict[str, object]) -> None:
+async def test_a_failed_edit_is_retried_without_other_effects(rig: Rig, kind: str, rule: dict[str, object]) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half"))
@@ -40,7 +40,7 @@ async def test_a_fault_on_an_edit_costs_a_try_and_nothing_else(rig: Rig, kind: s
 
 # Case 17 of docs/cases.md
 @demanded("wire", "edits")
-async def test_a_stream_goes_on_after_a_flood(rig: Rig) -> None:
+async def test_a_stream_continues_after_a_flood_wait(rig: Rig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("one "))
     await settled(rig, "one")
@@ -53,7 +53,7 @@ async def test_a_stream_goes_on_after_a_flood(rig: Rig) -> None:
 
 
 @demanded("wire")
-async def test_a_post_that_never_arrived_is_not_called_a_repeat(rig: Rig) -> None:
+async def test_a_post_that_never_arrived_is_not_marked_as_a_repeat(rig: Rig) -> None:
     rig.wire.fault("flood", "post", seconds=1)
     rig.wire.fault("error", "post", code=502)
     assert await deliver(rig, Final("Here."), Memory()) <= 3
@@ -62,7 +62,7 @@ async def test_a_post_that_never_arrived_is_not_called_a_repeat(rig: Rig) -> Non
 
 # Case 63 of docs/cases.md
 @demanded("wire")
-async def test_a_post_accepted_without_an_answer(rig: Rig) -> None:
+async def test_a_post_accepted_without_an_answer_is_not_duplicated_unmarked(rig: Rig) -> None:
     rig.wire.fault("drop", "post", after=True)
     await deliver(rig, Final("Here."), Memory())
     if "once" in rig.can:
@@ -76,7 +76,7 @@ async def test_a_post_accepted_without_an_answer(rig: Rig) -> None:
 
 # Case 63 of docs/cases.md
 @demanded("wire")
-async def test_a_post_that_is_never_confirmed_is_not_posted_without_end(rig: Rig) -> None:
+async def test_a_post_that_is_never_confirmed_is_posted_a_limited_number_of_times(rig: Rig) -> None:
     rig.wire.fault("error", "post", code=504, after=True, times=-1)
     posts = Memory()
     with suppress(Unconfirmed):  # where the platform lets us look, it is found
@@ -96,7 +96,7 @@ async def test_a_post_that_is_never_confirmed_is_not_posted_without_end(rig: Rig
 
 
 @demanded("wire", "edits")
-async def test_a_stream_that_is_not_confirmed_leaves_a_post_for_the_final(rig: Rig) -> None:
+async def test_an_unconfirmed_stream_leaves_the_repeat_to_the_final_reply(rig: Rig) -> None:
     posts = Memory()
     rig.wire.fault("error", "post", code=504, after=True)
     reply = rig.channel.reply(rig.thread(), posts)
@@ -110,7 +110,7 @@ async def test_a_stream_that_is_not_confirmed_leaves_a_post_for_the_final(rig: R
 
 
 @demanded("wire", "once")
-async def test_a_post_accepted_before_a_crash_shows_once(rig: Rig) -> None:
+async def test_a_post_accepted_before_a_crash_is_shown_once(rig: Rig) -> None:
     posts = Memory()
     rig.wire.fault("drop", "post", after=True)
     reply = rig.channel.reply(rig.thread(), posts)
@@ -124,7 +124,7 @@ async def test_a_post_accepted_before_a_crash_shows_once(rig: Rig) -> None:
 
 
 @demanded("wire", "edits")
-async def test_an_edit_accepted_without_an_answer_shows_once(rig: Rig) -> None:
+async def test_an_edit_accepted_without_an_answer_is_shown_once(rig: Rig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half"))
@@ -141,7 +141,7 @@ async def test_an_edit_accepted_without_an_answer_shows_once(rig: Rig) -> None:
 
 # Case 61 of docs/cases.md
 @demanded("topics", "wire")
-async def test_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> None:
+async def test_a_failing_chat_does_not_affect_other_chats(rig: Rig) -> None:
     rig.wire.fault("flood", "any", topic=0, seconds=60, times=-1)
     with pytest.raises(TryLater) as told:
         await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
@@ -153,7 +153,7 @@ async def test_trouble_in_one_chat_leaves_the_others_alone(rig: Rig) -> None:
 
 # Case 62 of docs/cases.md
 @demanded("wire")
-async def test_a_refusal_for_good_is_tried_once(rig: Rig) -> None:
+async def test_a_permanent_refusal_is_not_retried(rig: Rig) -> None:
     rig.wire.fault("error", "post", code=400, times=-1)
     posts = Memory()
     with pytest.raises(Refused) as told:
@@ -165,7 +165,7 @@ async def test_a_refusal_for_good_is_tried_once(rig: Rig) -> None:
 
 
 @demanded("wire")
-async def test_a_cancelled_finish_can_be_taken_up_again(rig: Rig) -> None:
+async def test_a_cancelled_finish_can_be_repeated(rig: Rig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     rig.wire.fault("slow", "post", seconds=0.3)
@@ -183,7 +183,7 @@ async def test_a_cancelled_finish_can_be_taken_up_again(rig: Rig) -> None:
 
 
 @demanded("wire")
-async def test_readiness_tells_the_truth_and_recovers(rig: Rig) -> None:
+async def test_readiness_follows_the_connection_and_recovers(rig: Rig) -> None:
     await rig.wire.stop()
     await until(lambda: rig.channel.readiness().health is Health.DOWN, what="the outage to be noticed")
     assert rig.channel.readiness().detail
@@ -197,7 +197,7 @@ async def test_readiness_tells_the_truth_and_recovers(rig: Rig) -> None:
 
 
 @demanded("wire", "edits")
-async def test_a_reply_outlives_an_outage(rig: Rig) -> None:
+async def test_a_reply_survives_an_outage(rig: Rig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half of"))
@@ -213,7 +213,7 @@ async def test_a_reply_outlives_an_outage(rig: Rig) -> None:
 
 
 @demanded("socket", "wire")
-async def test_a_broken_connection_is_made_anew_and_loses_nothing(rig: Rig) -> None:
+async def test_a_broken_connection_is_reopened_without_loss(rig: Rig) -> None:
     await rig.say("before")
     rig.wire.abort()
     rig.mutter("meanwhile")
@@ -225,7 +225,7 @@ async def test_a_broken_connection_is_made_anew_and_loses_nothing(rig: Rig) -> N
 
 # Case 64 of docs/cases.md
 @demanded("socket", "wire")
-async def test_a_deaf_connection_is_noticed_and_made_anew(rig: Rig) -> None:
+async def test_a_silent_connection_is_detected_and_reopened(rig: Rig) -> None:
     await rig.say("before")
     since = rig.channel.readiness().since
     rig.wire.deafen()
@@ -238,7 +238,7 @@ async def test_a_deaf_connection_is_noticed_and_made_anew(rig: Rig) -> None:
 
 
 @demanded("socket", "wire")
-async def test_a_connection_that_breaks_again_and_again_is_made_again(rig: Rig) -> None:
+async def test_a_connection_that_breaks_repeatedly_is_reopened_each_time(rig: Rig) -> None:
     for number in range(3):
         rig.wire.abort()
         await ready(rig)
@@ -249,7 +249,7 @@ async def test_a_connection_that_breaks_again_and_again_is_made_again(rig: Rig) 
 # ---------------------------------------------------------------- the end
 
 
-async def test_a_clean_end_leaves_nothing_behind(rig: Rig) -> None:
+async def test_closing_a_channel_leaves_no_task_or_connection(rig: Rig) -> None:
     await rig.say("hello")
     await rig.leave()
     tasks, threads = len(asyncio.all_tasks()), set(threading.enumerate())

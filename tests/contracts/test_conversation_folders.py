@@ -26,7 +26,7 @@ def folders(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Conversa
         yield LoopImageFolders(tmp_path / "threads", 16, make=True)
 
 
-async def test_what_is_stored_is_there_again_until_it_is_removed(folders: ConversationFolders) -> None:
+async def test_stored_files_stay_until_the_folder_is_removed(folders: ConversationFolders) -> None:
     one, two = folders.root / "one", folders.root / "two"
     for folder in (one, two):
         async with folders.open(folder) as bound:
@@ -51,7 +51,7 @@ async def test_what_is_stored_is_there_again_until_it_is_removed(folders: Conver
     assert not list(folders.root.iterdir())
 
 
-async def test_the_next_life_takes_over(folders: ConversationFolders, tmp_path: Path) -> None:
+async def test_the_next_process_can_use_the_folders(folders: ConversationFolders, tmp_path: Path) -> None:
     folder = folders.root / "one"
     async with folders.open(folder):
         await asyncio.to_thread(make_folders, folder)

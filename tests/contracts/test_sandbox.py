@@ -75,12 +75,12 @@ async def test_check_passes_where_the_provider_works(provider: SandboxProvider) 
     await provider.check()
 
 
-async def test_a_sandbox_says_what_its_provider_says(provider: SandboxProvider, sandbox: Sandbox) -> None:
+async def test_a_sandbox_reports_the_description_of_its_provider(provider: SandboxProvider, sandbox: Sandbox) -> None:
     assert sandbox.runs_commands == provider.runs_commands
     assert not sandbox.gone
 
 
-async def test_folders_are_made_and_survive_destroy(provider: SandboxProvider, tmp_path: Path) -> None:
+async def test_folders_are_created_and_survive_destroy(provider: SandboxProvider, tmp_path: Path) -> None:
     async with provider.acquire("a", tmp_path / "a") as sandbox:
         await sandbox.write(f"{WORKSPACE}/kept.txt", b"kept")
     await provider.destroy("a")
@@ -116,25 +116,25 @@ async def test_write_read_append_and_windows(sandbox: Sandbox) -> None:
     assert await sandbox.read(path) == b"short"
 
 
-async def test_megabytes_pass_unharmed(sandbox: Sandbox) -> None:
+async def test_megabytes_are_transferred_unchanged(sandbox: Sandbox) -> None:
     data = bytes(range(256)) * 12_000
     await sandbox.write(f"{UPLOADS}/big.bin", data)
     assert await sandbox.read(f"{UPLOADS}/big.bin", limit=4 << 20) == data
 
 
-async def test_writing_replaces_whole_files_and_leaves_no_draft(sandbox: Sandbox) -> None:
+async def test_writing_replaces_a_file_atomically_without_temporary_files(sandbox: Sandbox) -> None:
     for text in (b"one", b"two"):
         await sandbox.write(f"{WORKSPACE}/a.txt", text)
     assert [entry.path for entry in await sandbox.ls(WORKSPACE)] == [f"{WORKSPACE}/a.txt"]
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", f"{ROOT}/../../etc/x", f"{SKILLS}/x", "/usr/x", "relative", ROOT])
-async def test_writing_elsewhere_is_refused(sandbox: Sandbox, path: str) -> None:
+async def test_writing_outside_the_folders_is_refused(sandbox: Sandbox, path: str) -> None:
     with pytest.raises(SandboxFileError):
         await sandbox.write(path, b"x")
 
 
-async def test_faults_name_the_virtual_path_and_the_reason(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_errors_name_the_virtual_path_and_the_reason(sandbox: Sandbox, tmp_path: Path) -> None:
     for work, reason in (
         (lambda: sandbox.read(f"{WORKSPACE}/none"), "No such file"),
         (lambda: sandbox.read(WORKSPACE), "folder"),
@@ -148,18 +148,18 @@ async def test_faults_name_the_virtual_path_and_the_reason(sandbox: Sandbox, tmp
         await sandbox.stat(f"{WORKSPACE}/none")
 
 
-async def test_nul_in_a_path_is_a_fault(sandbox: Sandbox) -> None:
+async def test_nul_in_a_path_is_an_error(sandbox: Sandbox) -> None:
     with pytest.raises(SandboxFileError):
         await sandbox.read(f"{WORKSPACE}/a\0b")
 
 
-async def test_stat_tells_size_and_kind(sandbox: Sandbox) -> None:
+async def test_stat_returns_size_and_kind(sandbox: Sandbox) -> None:
     await sandbox.write(f"{OUTPUTS}/a.txt", b"123")
     assert await sandbox.stat(f"{OUTPUTS}/a.txt") == Entry(f"{OUTPUTS}/a.txt", 3, "file")
     assert (await sandbox.stat(OUTPUTS)).folder
 
 
-async def test_ls_is_sorted_bounded_and_as_deep_as_asked(sandbox: Sandbox) -> None:
+async def test_ls_is_sorted_and_limited_in_count_and_depth(sandbox: Sandbox) -> None:
     for name in ("b", "a", "sub/c", "sub/deep/d"):
         await sandbox.write(f"{WORKSPACE}/{name}", b"x")
     assert [e.path.removeprefix(WORKSPACE) for e in await sandbox.ls(WORKSPACE)] == ["/a", "/b", "/sub"]
@@ -169,7 +169,7 @@ async def test_ls_is_sorted_bounded_and_as_deep_as_asked(sandbox: Sandbox) -> No
     assert {e.path for e in await sandbox.ls(ROOT)} == {WORKSPACE, UPLOADS, OUTPUTS}
 
 
-async def test_glob_finds_newest_first(sandbox: Sandbox) -> None:
+async def test_glob_returns_the_newest_first(sandbox: Sandbox) -> None:
     for name in ("old.py", "pkg/mid.py", "pkg/deep/new.py", "other.txt"):
         await sandbox.write(f"{WORKSPACE}/{name}", b"x")
         await asyncio.sleep(0.02)
@@ -182,7 +182,7 @@ async def test_glob_finds_newest_first(sandbox: Sandbox) -> None:
     assert await sandbox.glob("*.rs", ROOT) == []
 
 
-async def test_grep_gives_lines_and_leaves_binary_files_out(sandbox: Sandbox) -> None:
+async def test_grep_returns_lines_and_skips_binary_files(sandbox: Sandbox) -> None:
     await sandbox.write(f"{WORKSPACE}/a.py", b"import os\nprint(1)\nimport re\n")
     await sandbox.write(f"{WORKSPACE}/b.txt", b"import nothing\n")
     await sandbox.write(f"{WORKSPACE}/c.py", b"import\0binary")
@@ -200,7 +200,7 @@ async def test_skills_can_be_read(sandbox: Sandbox) -> None:
     assert await sandbox.glob("SKILL.md", SKILLS) == [f"{SKILLS}/plot/SKILL.md"]
 
 
-async def test_what_the_host_puts_into_uploads_is_seen(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_files_that_the_host_puts_into_uploads_are_visible(sandbox: Sandbox, tmp_path: Path) -> None:
     from sandbox.disk.safe_files import write_file
 
     write_file(tmp_path / "one" / "uploads", "photo.jpg", b"jpeg")
@@ -209,7 +209,7 @@ async def test_what_the_host_puts_into_uploads_is_seen(sandbox: Sandbox, tmp_pat
     assert (tmp_path / "one" / "uploads" / "photo.jpg").read_bytes() == b"changed"
 
 
-async def test_without_commands_run_says_why(provider: SandboxProvider, sandbox: Sandbox) -> None:
+async def test_run_without_commands_explains_why(provider: SandboxProvider, sandbox: Sandbox) -> None:
     if provider.runs_commands:
         assert (await sandbox.run("true")).exit_code == 0
     else:
@@ -221,13 +221,13 @@ async def test_without_commands_run_says_why(provider: SandboxProvider, sandbox:
 
 
 @commands
-async def test_a_command_gives_exit_code_output_in_order_and_cwd(computer: Sandbox) -> None:
+async def test_a_command_returns_exit_code_ordered_output_and_cwd(computer: Sandbox) -> None:
     result = await computer.run("cd /tmp; echo out; echo err >&2; exit 3")
     assert (result.exit_code, result.output, result.cwd, result.dropped) == (3, "out\nerr\n", "/tmp", 0)
 
 
 @commands
-async def test_cwd_is_kept_between_commands_and_can_be_given(computer: Sandbox) -> None:
+async def test_cwd_is_kept_between_commands_and_can_be_set(computer: Sandbox) -> None:
     assert (await computer.run("pwd")).output.strip() == WORKSPACE
     await computer.run("mkdir -p app; cd app")
     assert (await computer.run("pwd")).output.strip() == f"{WORKSPACE}/app"
@@ -235,7 +235,7 @@ async def test_cwd_is_kept_between_commands_and_can_be_given(computer: Sandbox) 
 
 
 @commands
-async def test_a_cwd_that_went_away_is_said_and_replaced(computer: Sandbox) -> None:
+async def test_a_deleted_cwd_is_reported_and_replaced(computer: Sandbox) -> None:
     await computer.run("mkdir gone; cd gone; rmdir ../gone")
     result = await computer.run("pwd", cwd=f"{WORKSPACE}/gone")
     assert result.exit_code == 0
@@ -244,7 +244,7 @@ async def test_a_cwd_that_went_away_is_said_and_replaced(computer: Sandbox) -> N
 
 
 @commands
-async def test_environment_and_script_of_any_size(computer: Sandbox) -> None:
+async def test_environment_and_script_may_have_any_size(computer: Sandbox) -> None:
     assert (await computer.run("echo $GREETING", env={"GREETING": "hé"})).output == "hé\n"
     script = "x='" + "y" * 300_000 + "'\necho ${#x}"
     assert (await computer.run(script)).output == "300000\n"
@@ -269,7 +269,7 @@ async def test_output_is_streamed_while_it_runs(computer: Sandbox) -> None:
 
 
 @commands
-async def test_a_character_cut_between_two_pieces_is_whole(computer: Sandbox) -> None:
+async def test_a_character_split_between_two_chunks_is_joined(computer: Sandbox) -> None:
     got: list[str] = []
 
     async def add(text: str) -> None:
@@ -280,7 +280,7 @@ async def test_a_character_cut_between_two_pieces_is_whole(computer: Sandbox) ->
 
 
 @commands
-async def test_long_output_keeps_beginning_and_end(computer: Sandbox) -> None:
+async def test_long_output_keeps_its_beginning_and_end(computer: Sandbox) -> None:
     result = await computer.run("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last", max_output=1000)
     assert result.output.startswith("first\nxxx")
     assert result.output.endswith("xxx\nlast\n")
@@ -290,7 +290,7 @@ async def test_long_output_keeps_beginning_and_end(computer: Sandbox) -> None:
 
 
 @commands
-async def test_ten_commands_run_side_by_side(computer: Sandbox) -> None:
+async def test_ten_commands_run_concurrently(computer: Sandbox) -> None:
     # Each waits until all have come: one after the other they would all time out.
     meet = "touch m{0}; until [ $(ls | grep -c '^m') = 10 ]; do sleep 0.02; done; echo {0}"
     results = await asyncio.gather(*(computer.run(meet.format(i), timeout=20) for i in range(10)))
@@ -338,7 +338,7 @@ async def test_67_cancelling_kills_the_whole_tree_within_two_seconds(computer: S
 
 
 @commands
-async def test_an_error_while_passing_output_on_kills_the_command(computer: Sandbox) -> None:
+async def test_an_error_in_the_output_callback_kills_the_command(computer: Sandbox) -> None:
     async def fail(_: str) -> None:
         raise ValueError("nobody listens")
 
@@ -352,7 +352,7 @@ async def test_an_error_while_passing_output_on_kills_the_command(computer: Sand
 
 
 @commands
-async def test_83_background_processes_live_on_between_commands(computer: Sandbox) -> None:
+async def test_83_background_processes_survive_between_commands(computer: Sandbox) -> None:
     await computer.run("echo hi > index.html; python3 -m http.server 8000 --bind 127.0.0.1 > log 2>&1 &")
     fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/').status)"
     command = f'for i in $(seq 50); do python3 -c "{fetch}" 2>/dev/null && break; sleep 0.1; done'
@@ -361,7 +361,7 @@ async def test_83_background_processes_live_on_between_commands(computer: Sandbo
 
 
 @commands
-async def test_background_output_does_not_hold_up_or_block(computer: Sandbox) -> None:
+async def test_background_output_does_not_delay_or_block_commands(computer: Sandbox) -> None:
     result = await computer.run("(while :; do echo noise; sleep 0.001; done) & echo $!", timeout=20)
     assert not result.timed_out
     pid = next(line for line in result.output.split() if line.isdigit())
@@ -370,7 +370,7 @@ async def test_background_output_does_not_hold_up_or_block(computer: Sandbox) ->
 
 
 @commands
-async def test_commands_may_end_in_any_way(computer: Sandbox) -> None:
+async def test_any_way_of_ending_a_command_is_reported(computer: Sandbox) -> None:
     assert (await computer.run("kill -9 $$")).exit_code == 137
     assert (await computer.run("exec false")).exit_code == 1
     assert (await computer.run("if then")).exit_code != 0
@@ -392,7 +392,7 @@ async def test_an_idle_sandbox_is_reaped_and_a_used_one_is_not(
 
 
 @commands
-async def test_leaving_keeps_it_warm(provider: SandboxProvider, computer: Sandbox, tmp_path: Path) -> None:
+async def test_releasing_a_sandbox_keeps_it_warm(provider: SandboxProvider, computer: Sandbox, tmp_path: Path) -> None:
     async with provider.acquire("warm", tmp_path / "warm") as first:
         await first.run("sleep 7003 &")
     async with provider.acquire("warm", tmp_path / "warm") as second:

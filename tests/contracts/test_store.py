@@ -35,7 +35,7 @@ def threads(execute: Execute) -> list[str]:
     return [row["thread"] for row in execute("SELECT thread FROM addresses ORDER BY thread", {})]
 
 
-async def test_what_run_returned_from_is_there(store: Database) -> None:
+async def test_committed_rows_can_be_read(store: Database) -> None:
     def work(execute: Execute) -> str:
         execute(INSERT, {"thread": "a"})
         return "value"
@@ -50,7 +50,7 @@ async def test_rows_are_read_by_name_and_returning_gives_them(store: Database) -
     assert rows[0]["count"] == 1
 
 
-async def test_a_unit_that_fails_leaves_nothing_and_hurts_nobody(store: Database) -> None:
+async def test_a_failing_unit_of_work_is_rolled_back_alone(store: Database) -> None:
     """Also when it shares its commit with others."""
 
     def good(name: str) -> Callable[[Execute], None]:
@@ -70,7 +70,7 @@ async def test_a_unit_that_fails_leaves_nothing_and_hurts_nobody(store: Database
     assert await store.run(threads) == ["a", "b"]
 
 
-async def test_a_broken_rule_is_that_units_error(store: Database) -> None:
+async def test_a_constraint_violation_is_raised_to_its_own_unit_of_work(store: Database) -> None:
     await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
     again = store.run(lambda execute: execute(INSERT, {"thread": "a"}))
     other = store.run(lambda execute: execute(INSERT, {"thread": "b"}))
@@ -80,7 +80,7 @@ async def test_a_broken_rule_is_that_units_error(store: Database) -> None:
     assert await store.run(threads) == ["a", "b"]
 
 
-async def test_many_at_once_are_all_kept_in_order_of_their_call(store: Database) -> None:
+async def test_concurrent_units_of_work_are_committed_in_call_order(store: Database) -> None:
     def note(number: int) -> Callable[[Execute], int]:
         def work(execute: Execute) -> int:
             execute(INSERT, {"thread": f"{number:04}"})
@@ -92,7 +92,7 @@ async def test_many_at_once_are_all_kept_in_order_of_their_call(store: Database)
     assert seen == list(range(1, 501))
 
 
-async def test_a_cancelled_caller_does_not_undo_or_block(store: Database) -> None:
+async def test_a_cancelled_caller_neither_rolls_back_nor_blocks(store: Database) -> None:
     task = asyncio.create_task(store.run(lambda execute: execute(INSERT, {"thread": "a"})))
     await asyncio.sleep(0)
     task.cancel()
@@ -101,7 +101,7 @@ async def test_a_cancelled_caller_does_not_undo_or_block(store: Database) -> Non
     assert await store.run(threads) == ["a"]
 
 
-async def test_what_was_committed_survives_without_a_close(tmp_path: Path) -> None:
+async def test_committed_rows_survive_without_a_close(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as store:
         await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
@@ -110,7 +110,7 @@ async def test_what_was_committed_survives_without_a_close(tmp_path: Path) -> No
         other.close()
 
 
-async def test_a_locked_database_is_an_error_and_then_works_again(tmp_path: Path) -> None:
+async def test_a_locked_database_raises_and_then_works_again(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db", patience=0.05) as store:
         holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)

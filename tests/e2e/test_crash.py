@@ -47,7 +47,7 @@ async def test_killed_after_the_acknowledgement_before_the_model(
     assert said(telegram, JANE) == ["the answer"]
 
 
-async def test_killed_in_mid_answer_goes_on_in_place(telegram: FakeTelegram, start: Start) -> None:
+async def test_killed_during_an_answer_it_continues_in_the_same_message(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(tokens=60, tok_ms=50, id="mid"))
     first = await telegram.wait(JANE, "w0")
@@ -61,7 +61,7 @@ async def test_killed_in_mid_answer_goes_on_in_place(telegram: FakeTelegram, sta
 
 
 # Case 56 of docs/cases.md
-async def test_killed_in_the_middle_of_20_streaming_replies(telegram: FakeTelegram, start: Start) -> None:
+async def test_killed_during_20_streaming_replies(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"overall": 1000}})
     chats = range(1000, 1020)
     for chat in chats:
@@ -77,7 +77,7 @@ async def test_killed_in_the_middle_of_20_streaming_replies(telegram: FakeTelegr
 
 # Case 57 of docs/cases.md
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_tool_that_ran_is_not_run_again(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_a_finished_tool_call_does_not_run_again(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """Killed after the tool ran, while the model thinks about its result."""
     service = await start()
     steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
@@ -91,7 +91,9 @@ async def test_a_tool_that_ran_is_not_run_again(telegram: FakeTelegram, model: F
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_killed_in_mid_tool_is_told_to_the_model(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_killed_during_a_tool_call_the_model_learns_that_the_outcome_is_unknown(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
     """A command of unknown outcome is never simply run again."""
     service = await start()
     steps = [bash("echo begun >> /mnt/user-data/workspace/effects; sleep 4")]
@@ -138,7 +140,7 @@ async def test_killed_after_the_platform_accepted(telegram: FakeTelegram, start:
 
 
 # Case 58 of docs/cases.md
-async def test_three_crashes_of_one_run_are_one_honest_failure(
+async def test_three_crashes_of_one_run_end_in_one_failure_reply(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -158,7 +160,7 @@ async def test_three_crashes_of_one_run_are_one_honest_failure(
 
 
 # Case 87 of docs/cases.md
-async def test_killed_between_two_pieces_of_an_album(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_killed_between_two_messages_of_an_album(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     album = telegram.new_album()
     telegram.send_photo(b"first", caption="three photos", album=album)

@@ -51,7 +51,7 @@ async def answered(service: Service, telegram: FakeTelegram, seconds: float) -> 
 
 
 @pytest.mark.parametrize("attack", [SPACE, INODES, BACKGROUND], ids=["space", "inodes", "background"])
-async def test_a_disk_that_is_taken_is_given_back_and_nobody_waits(
+async def test_a_disk_filled_by_one_conversation_is_freed_and_others_are_answered(
     telegram: FakeTelegram, model: FakeModel, start: Start, small: Path, sandbox: dict[str, str], attack: str
 ) -> None:
     service = await start(sandbox=sandbox)

@@ -42,7 +42,7 @@ async def saved(service: Service, folder: Path) -> set[str]:
         return {name.split("/", 2)[2] for name in tar.getnames() if name.count("/") > 1}
 
 
-async def test_files_in_and_out_through_a_kill_a_backup_and_a_stop(
+async def test_files_survive_a_kill_a_backup_and_a_shutdown(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
     service = await start(sandbox=IMAGES)
@@ -82,7 +82,7 @@ async def test_files_in_and_out_through_a_kill_a_backup_and_a_stop(
     assert f"LEFT OUT: threads/{image.stem}: The disk of this conversation cannot be used" in words
 
 
-async def test_a_machine_that_cannot_do_it_does_not_start(
+async def test_without_the_right_to_mount_the_service_does_not_start(
     telegram: FakeTelegram, model: FakeModel, tmp_path: Path
 ) -> None:
     """Without the right to mount, as in most containers."""

@@ -41,7 +41,7 @@ def results(model: FakeModel) -> list[str]:
     return [str(message["content"]) for message in model.requests()[-1].messages if message["role"] == "tool"]
 
 
-async def test_killed_in_mid_command_the_next_turn_gets_a_new_container(
+async def test_killed_during_a_command_the_next_turn_gets_a_new_container(
     telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
     """kill -9: the old one is removed with all that ran in it, in the background too, and the folders are intact."""
@@ -65,7 +65,7 @@ async def test_killed_in_mid_command_the_next_turn_gets_a_new_container(
 
 
 # Case 76 of docs/cases.md
-async def test_the_engine_goes_away_and_comes_back(
+async def test_turns_survive_a_restart_of_the_engine(
     telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
     """The call under way and the next one fail clearly, the turn ends, and the next turn works in the same folders."""
@@ -90,7 +90,7 @@ async def test_the_engine_goes_away_and_comes_back(
     await front.stop()
 
 
-async def test_one_sentence_says_which_sandbox_everywhere(
+async def test_log_check_and_status_report_the_sandbox_in_the_same_sentence(
     telegram: FakeTelegram, start: Start, engine: DockerEngine
 ) -> None:
     service = await start(sandbox=DOCKER)

@@ -22,7 +22,7 @@ REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
 
 
 # Case 61 of docs/cases.md
-async def test_a_flood_wait_in_one_chat_is_nobody_elses(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_flood_wait_in_one_chat_does_not_delay_other_chats(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.fault("flood", "sendMessage", chat=500, seconds=60)
     telegram.send(ask(text="late"), chat=500)
@@ -60,7 +60,9 @@ async def test_a_permanent_refusal_is_reported_once(telegram: FakeTelegram, star
 
 # Case 63 of docs/cases.md
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_dropped_connection_is_no_silent_double(telegram: FakeTelegram, start: Start, after: bool) -> None:
+async def test_a_dropped_connection_causes_no_unmarked_duplicate(
+    telegram: FakeTelegram, start: Start, after: bool
+) -> None:
     service = await start()
     telegram.fault("drop", "sendMessage", after=after)
     telegram.send(ask(text="said once"))
@@ -74,7 +76,7 @@ async def test_a_dropped_connection_is_no_silent_double(telegram: FakeTelegram, 
 
 
 # Case 64 of docs/cases.md
-async def test_a_poll_that_hangs_turns_the_channel_unready_and_comes_back(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_hanging_poll_makes_the_channel_unready_until_it_recovers(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"poll_seconds": 1}})
     telegram.fault("hang", "getUpdates", times=1)
     telegram.send("hello while deaf")
@@ -83,7 +85,7 @@ async def test_a_poll_that_hangs_turns_the_channel_unready_and_comes_back(telegr
 
 
 # Case 54 of docs/cases.md
-async def test_api_down_for_a_while(telegram: FakeTelegram, start: Start) -> None:
+async def test_messages_are_answered_after_an_outage_of_the_api(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.fault("error", "*", code=502, times=6)
     telegram.send(ask(text="after the outage"))
@@ -92,7 +94,7 @@ async def test_api_down_for_a_while(telegram: FakeTelegram, start: Start) -> Non
     assert said(telegram, JANE) == ["after the outage"]
 
 
-async def test_a_poison_update_blocks_nobody(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_malformed_update_does_not_block_later_ones(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.poison()
     telegram.send(ask(text="not blocked"))
@@ -102,7 +104,7 @@ async def test_a_poison_update_blocks_nobody(telegram: FakeTelegram, start: Star
 
 # Case 72 of docs/cases.md
 @pytest.mark.parametrize("errors", [[500, 500, 500], [429, 503]])
-async def test_a_model_that_fails_is_tried_again_visibly(
+async def test_a_failing_model_call_is_retried_with_a_visible_notice(
     telegram: FakeTelegram, model: FakeModel, start: Start, errors: list[int]
 ) -> None:
     service = await start()
@@ -115,7 +117,7 @@ async def test_a_model_that_fails_is_tried_again_visibly(
 
 
 # Case 72 of docs/cases.md
-async def test_a_stream_cut_in_the_middle_is_answered_once(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_truncated_model_stream_is_answered_once(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(tokens=30, tok_ms=20, abort_at=15))
     await telegram.wait(JANE, "w29", seconds=30)
@@ -124,7 +126,7 @@ async def test_a_stream_cut_in_the_middle_is_answered_once(telegram: FakeTelegra
 
 
 # Cases 72 and 47 of docs/cases.md
-async def test_a_model_that_refuses_is_a_clear_failure(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_model_refusal_ends_in_a_clear_failure(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="never", errors=[401] * 9))
     shown = await telegram.wait(JANE, "⚠️")
@@ -136,7 +138,7 @@ async def test_a_model_that_refuses_is_a_clear_failure(telegram: FakeTelegram, s
 
 
 # Case 71 of docs/cases.md
-async def test_an_empty_answer_is_never_silence(telegram: FakeTelegram, start: Start) -> None:
+async def test_an_empty_answer_ends_in_a_visible_sentence(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="   \n "))
     await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"), 20)
@@ -145,7 +147,9 @@ async def test_an_empty_answer_is_never_silence(telegram: FakeTelegram, start: S
 
 
 # Case 77 of docs/cases.md
-async def test_a_locked_database_is_not_acknowledged_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
+async def test_with_a_locked_database_nothing_is_acknowledged_and_the_user_is_notified(
+    telegram: FakeTelegram, start: Start
+) -> None:
     service = await start()
     await service.quiet()
     holder = sqlite3.connect(service.data / "fawn.db", isolation_level=None)
@@ -169,7 +173,7 @@ def fill(file: Path) -> None:
 
 # Case 77 of docs/cases.md
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small disk needs root: mount -t tmpfs")
-async def test_a_full_disk(telegram: FakeTelegram, start: Start) -> None:
+async def test_with_a_full_disk_nothing_is_acknowledged_or_lost(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     await service.quiet()
     assert await service.stop() == 0
@@ -194,7 +198,7 @@ async def test_a_full_disk(telegram: FakeTelegram, start: Start) -> None:
 
 
 # Case 70 of docs/cases.md
-async def test_a_long_wild_reply_under_random_faults(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_long_complex_reply_is_complete_despite_random_faults(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"per_chat": 20, "overall": 200}})
     telegram.fault("flood", "*", chat=JANE, seconds=1, times=-1, chance=0.25)
     telegram.fault("error", "*", chat=JANE, code=500, times=-1, chance=0.15)
@@ -215,7 +219,7 @@ async def test_a_long_wild_reply_under_random_faults(telegram: FakeTelegram, sta
 
 
 # Case 60 of docs/cases.md
-async def test_messages_of_a_downtime_are_each_answered_once(
+async def test_messages_sent_during_downtime_are_each_answered_once(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """Telegram keeps what comes while the bot is away; nothing that was answered before is answered again."""
@@ -237,7 +241,9 @@ async def test_messages_of_a_downtime_are_each_answered_once(
 
 # Case 76 of docs/cases.md
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_sandbox_that_ends_under_a_command(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_a_sandbox_that_dies_during_a_command_is_replaced(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
     """The call fails clearly, the turn goes on in a new machine, the folders are intact."""
     service = await start()
     steps = [
@@ -262,7 +268,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def test_a_gateway_that_never_confirms_gets_an_answer_twice(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_gateway_that_never_confirms_gets_the_answer_twice(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.fault("error", "sendMessage", code=504, times=-1, after=True)
     telegram.send(ask(text="the answer"))

@@ -19,7 +19,7 @@ def files(telegram: FakeTelegram, chat: int = JANE) -> list[str]:
     return [shown.file_name or shown.kind for shown in telegram.visible(chat) if shown.by_bot and shown.file]
 
 
-async def test_a_document_reaches_the_sandbox_and_an_output_comes_back(
+async def test_a_document_reaches_the_sandbox_and_an_output_is_sent(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -33,7 +33,7 @@ async def test_a_document_reaches_the_sandbox_and_an_output_comes_back(
 
 
 # Cases 21 and 25 of docs/cases.md
-async def test_an_album_is_one_turn_with_its_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_an_album_is_one_turn_with_all_its_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send_album([b"one" * 9, b"two" * 9, b"six" * 9], caption="what is this?")
     await until(lambda: model.requests(), 15)
@@ -60,7 +60,7 @@ async def test_a_document_over_the_limit_is_named_and_the_rest_works(
 
 
 # Case 73 of docs/cases.md
-async def test_names_of_uploads_are_made_safe(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_unsafe_upload_names_are_replaced(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     album = telegram.new_album()
     for name, data in (("../../evil.txt", b"1"), ("a.txt", b"2"), ("a.txt", b"3"), ("报告.csv", b""), ("..", b"5")):
@@ -74,7 +74,9 @@ async def test_names_of_uploads_are_made_safe(telegram: FakeTelegram, model: Fak
 
 
 # Cases 40 and 43 of docs/cases.md
-async def test_presented_files(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_only_regular_files_of_outputs_are_presented(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
     """Only regular files of outputs/ go out; what is refused is named to the model; no text is no silence."""
     service = await start()
     paths = [{"path": f"{OUT}/b.csv", "caption": "second"}, {"path": f"{OUT}/a.csv", "caption": "first"}]
@@ -93,7 +95,7 @@ async def test_presented_files(telegram: FakeTelegram, model: FakeModel, start: 
 
 
 # Cases 51 and 75 of docs/cases.md
-async def test_an_output_comes_once_and_again_when_it_changed(telegram: FakeTelegram, start: Start) -> None:
+async def test_an_output_is_sent_once_and_again_after_a_change(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv; echo 1 > {OUT}/b.csv")], text="two files"))
     await telegram.wait(JANE, "two files", seconds=15)
@@ -111,7 +113,7 @@ async def test_an_output_comes_once_and_again_when_it_changed(telegram: FakeTele
 
 
 # Cases 74 and 52 of docs/cases.md
-async def test_strange_outputs_are_not_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
+async def test_irregular_outputs_are_not_sent_and_are_reported(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     secret = service.folder / "secret"
     secret.write_text("HOST-SECRET")
@@ -132,7 +134,9 @@ async def test_strange_outputs_are_not_sent_and_it_is_said(telegram: FakeTelegra
 
 
 # Case 41 of docs/cases.md
-async def test_one_upload_fails_the_other_is_sent_and_it_is_said(telegram: FakeTelegram, start: Start) -> None:
+async def test_when_one_upload_fails_the_other_is_sent_and_the_failure_is_reported(
+    telegram: FakeTelegram, start: Start
+) -> None:
     service = await start()
     telegram.fault("error", "sendDocument", code=400, description="Bad Request: wrong file", contains="bad")
     steps = [
@@ -146,7 +150,7 @@ async def test_one_upload_fails_the_other_is_sent_and_it_is_said(telegram: FakeT
 
 
 # Case 42 of docs/cases.md
-async def test_files_follow_a_text_that_had_to_wait(telegram: FakeTelegram, start: Start) -> None:
+async def test_files_are_sent_after_a_delayed_text(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv")], text="the words first", id="42"))
     telegram.fault("error", "editMessageText", code=502, times=3)
@@ -157,7 +161,7 @@ async def test_files_follow_a_text_that_had_to_wait(telegram: FakeTelegram, star
     assert [message.file_name or message.text for message in shown] == ["the words first", "a.csv"]
 
 
-async def test_a_crash_forgets_no_order_and_no_caption(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_crash_keeps_the_order_and_captions_of_files(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     paths = [{"path": f"{OUT}/b.csv", "caption": "second"}, {"path": f"{OUT}/a.csv", "caption": "first"}]
     steps = [

@@ -56,7 +56,7 @@ def forget_soon(service: Service, chat: int) -> Path:
     return folder_of(service.data, key)
 
 
-async def test_a_tree_that_nobody_could_delete_is_backed_up_and_forgotten(
+async def test_a_very_deep_tree_can_be_backed_up_and_deleted(
     telegram: FakeTelegram, start: Start, tmp_path: Path, sandbox: dict[str, Any]
 ) -> None:
     service = await start(sandbox=sandbox)
@@ -83,7 +83,7 @@ async def test_a_tree_that_nobody_could_delete_is_backed_up_and_forgotten(
     await asked(telegram, JANE, "begun anew")
 
 
-async def test_a_turn_that_ended_between_the_copies_of_a_backup_is_remembered(
+async def test_a_turn_that_ended_between_the_database_copies_of_a_backup_is_not_lost(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
     """`fawn.db` from the middle of a turn, everything else from after it, as `fawn backup` copies them."""
@@ -115,7 +115,7 @@ async def test_a_turn_that_ended_between_the_copies_of_a_backup_is_remembered(
     assert "did it" in str(model.requests()[-1].messages)
 
 
-async def test_a_flood_of_links_is_one_short_answer(
+async def test_thousands_of_links_in_outputs_give_one_short_answer(
     telegram: FakeTelegram, start: Start, sandbox: dict[str, Any]
 ) -> None:
     service = await start(sandbox=sandbox)
@@ -130,7 +130,7 @@ async def test_a_flood_of_links_is_one_short_answer(
     assert said(telegram, JANE)[2:] == ["nothing new"]
 
 
-async def test_many_deep_folders_of_outputs_do_not_hold_up_the_answer(
+async def test_many_deep_folders_in_outputs_do_not_delay_the_answer(
     telegram: FakeTelegram, start: Start, sandbox: dict[str, Any]
 ) -> None:
     service = await start(sandbox=sandbox)

@@ -27,7 +27,7 @@ def results(model: FakeModel) -> str:
 
 
 # Case 83 of docs/cases.md
-async def test_a_server_is_shown_by_a_link_and_still_runs_in_the_next_turn(
+async def test_a_preview_link_works_and_the_server_still_runs_in_the_next_turn(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     preview = {"enabled": True, "listen": "127.0.0.1:0"}
@@ -46,7 +46,9 @@ async def test_a_server_is_shown_by_a_link_and_still_runs_in_the_next_turn(
         assert answer.status == 403
 
 
-async def test_what_fills_the_disk_is_stopped_in_words(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_a_command_that_fills_the_disk_is_stopped_with_a_reason(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
     await start(sandbox={"provider": "local", "disk_mb": 20})
     fill = "for i in $(seq 3000); do head -c 1M /dev/zero >> big; sleep 0.02; done"
     telegram.send(ask(steps=[bash(fill), bash("rm big; echo deleted")], text="cleaned up"))
@@ -56,7 +58,7 @@ async def test_what_fills_the_disk_is_stopped_in_words(telegram: FakeTelegram, m
     assert results(model).endswith("deleted")
 
 
-async def test_without_a_network_the_model_hears_what_to_switch_on(
+async def test_without_a_network_the_model_learns_which_setting_to_change(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start(sandbox={"provider": "local"})
@@ -66,7 +68,7 @@ async def test_without_a_network_the_model_hears_what_to_switch_on(
     assert "egress.refused" in service.log()
 
 
-async def test_the_service_takes_every_descriptor_that_it_may_have(
+async def test_the_service_raises_its_descriptor_limit_to_the_maximum(
     telegram: FakeTelegram, model: FakeModel, tmp_path: Path
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

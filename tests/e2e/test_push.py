@@ -13,7 +13,7 @@ from tests.support.service_process import ask, said
 SLOW = {"delay_ms": 700}
 
 
-async def test_the_end_of_long_work_pings_once_and_each_person_chooses(
+async def test_a_long_task_pings_once_at_its_end_as_each_person_chose(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start(limits={"notify_seconds": 0.5})
@@ -48,7 +48,7 @@ async def test_the_end_of_long_work_pings_once_and_each_person_chooses(
     assert len([text for text in said(telegram, JANE) if "after" in text and "s." in text and "Done" in text]) == 1
 
 
-async def test_a_ping_survives_a_crash_and_comes_once(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_a_ping_survives_a_crash_and_is_sent_once(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(limits={"notify_seconds": 0.5})
     telegram.send(ask(text="worth waiting for", delay_ms=1500))
     await until(lambda: model.requests(), what="the model call")

@@ -22,7 +22,7 @@ def results(model: FakeModel) -> list[str]:
     return [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
 
 
-async def test_two_questions_are_answered_each_by_itself(
+async def test_two_open_questions_are_answered_separately(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -41,7 +41,7 @@ async def test_two_questions_are_answered_each_by_itself(
     assert results(model) == ["xlsx", "no"]
 
 
-async def test_two_buttons_are_pressed_while_the_first_is_worked_on(
+async def test_a_second_click_during_the_resumed_turn_is_kept(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -57,7 +57,7 @@ async def test_two_buttons_are_pressed_while_the_first_is_worked_on(
     assert results(model) == ["csv", "No"]
 
 
-async def test_what_was_written_with_an_answer_reaches_the_model(
+async def test_messages_sent_with_an_answer_reach_the_model(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """The bot is down while somebody answers, and pastes something long after it."""

@@ -16,7 +16,7 @@ from tests.support.service_process import Service, ask, said
 
 
 # Case 78 of docs/cases.md
-async def test_every_fault_of_the_configuration_at_once(
+async def test_every_configuration_error_is_reported_at_once(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel
 ) -> None:
     service = Service(tmp_path, telegram, model, {})
@@ -37,7 +37,7 @@ async def test_every_fault_of_the_configuration_at_once(
 
 
 # Cases 79 and 50 of docs/cases.md
-async def test_sigterm_with_turns_running(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_sigterm_suspends_running_turns(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """Stops listening at once, parks the turns, exits 0; a clean stop is no attempt; nothing is lost."""
     service = await start(limits={"grace_seconds": 1, "attempts": 1})
     chats = range(700, 710)
@@ -56,7 +56,7 @@ async def test_sigterm_with_turns_running(telegram: FakeTelegram, model: FakeMod
         assert said(telegram, chat) == [" ".join(f"c{chat}-{n}" for n in range(100))]
 
 
-async def test_sigterm_lets_a_short_turn_end(telegram: FakeTelegram, start: Start) -> None:
+async def test_sigterm_lets_a_short_turn_finish(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     service.forked = False
     await service.restart()
@@ -67,7 +67,7 @@ async def test_sigterm_lets_a_short_turn_end(telegram: FakeTelegram, start: Star
 
 
 # Case 90 of docs/cases.md
-async def test_a_second_process_on_the_same_data(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_second_process_on_the_same_data_dir_exits(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     code, words = await service.fawn("run")
     assert code == 3
@@ -77,7 +77,9 @@ async def test_a_second_process_on_the_same_data(telegram: FakeTelegram, start: 
 
 
 # Case 89 of docs/cases.md
-async def test_a_newer_database_is_refused_an_older_one_is_saved_first(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_newer_database_is_refused_and_an_older_one_is_backed_up_first(
+    telegram: FakeTelegram, start: Start
+) -> None:
     service = await start()
     assert await service.stop() == 0
     database = sqlite3.connect(service.data / "fawn.db")
@@ -89,7 +91,7 @@ async def test_a_newer_database_is_refused_an_older_one_is_saved_first(telegram:
     assert "newer version" in words
 
 
-async def test_a_database_or_folder_that_cannot_be_used_is_one_sentence(
+async def test_an_unusable_database_or_folder_is_reported_in_one_sentence(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel
 ) -> None:
     service = Service(tmp_path, telegram, model, {})
@@ -108,7 +110,7 @@ async def test_a_database_or_folder_that_cannot_be_used_is_one_sentence(
     assert (code, words) == (1, f"fawn: data_dir cannot be used: [Errno 17] File exists: '{service.data}'\n")
 
 
-async def test_status_and_check_tell_the_truth(telegram: FakeTelegram, start: Start) -> None:
+async def test_status_and_check_report_the_actual_state(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send("wake up")
     await telegram.wait(JANE, "wake up")
@@ -121,7 +123,7 @@ async def test_status_and_check_tell_the_truth(telegram: FakeTelegram, start: St
     assert (await service.fawn("status"))[0] == 4
 
 
-async def test_backup_of_the_running_service(telegram: FakeTelegram, start: Start, tmp_path: Path) -> None:
+async def test_backup_works_while_the_service_runs(telegram: FakeTelegram, start: Start, tmp_path: Path) -> None:
     service = await start()
     telegram.send_document("notes.csv", b"kept", caption=ask(text="stored"))
     await telegram.wait(JANE, "stored")
@@ -137,7 +139,9 @@ async def test_backup_of_the_running_service(telegram: FakeTelegram, start: Star
     assert rows == [(1,)]
 
 
-async def test_data_that_others_could_read_is_closed(telegram: FakeTelegram, start: Start, tmp_path: Path) -> None:
+async def test_permissions_of_other_users_on_data_are_removed(
+    telegram: FakeTelegram, start: Start, tmp_path: Path
+) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(0o755)
     service = await start()
@@ -147,14 +151,14 @@ async def test_data_that_others_could_read_is_closed(telegram: FakeTelegram, sta
     assert service.log().count("data_dir.closed") == 1
 
 
-async def test_piped_chat_answers_and_ends(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
+async def test_chat_answers_piped_text_and_exits(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> None:
     service = Service(tmp_path, telegram, model, {})
     code, words = await service.fawn("chat", stdin=ask(text="piped and answered").encode())
     assert code == 0, words
     assert "piped and answered" in words
 
 
-async def test_an_agent_that_cannot_be_built_is_a_configuration_fault(
+async def test_an_agent_that_cannot_be_built_is_a_configuration_error(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel
 ) -> None:
     service = Service(tmp_path, telegram, model, {"prompt": {"file": "missing.md"}})

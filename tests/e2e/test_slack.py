@@ -51,7 +51,7 @@ async def service(tmp_path: Path) -> AsyncIterator[InSlack]:
 
 
 # Case 9 of docs/cases.md
-async def test_10_and_11_from_messages_to_answers(service: InSlack) -> None:
+async def test_10_and_11_messages_and_files_are_answered(service: InSlack) -> None:
     slack = service.slack
     slack.send("remember 7", DIRECT)
     await slack.wait("remember 7", DIRECT, seconds=30)
@@ -82,7 +82,7 @@ async def test_10_and_11_from_messages_to_answers(service: InSlack) -> None:
 
 
 # Case 3 of docs/cases.md
-async def test_who_is_not_allowed_sees_neither_a_sign_nor_an_answer(service: InSlack) -> None:
+async def test_people_without_access_get_neither_a_reaction_nor_an_answer(service: InSlack) -> None:
     ts = service.slack.send(f"<@{BOT}> hello", user="U2")
     service.slack.send("hello", "DU2", user="U2")
     await until(lambda: service.rows("SELECT 1 FROM inbox WHERE error='stranger'"), what="the stranger's message")

@@ -126,7 +126,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
     assert not {statement: steps for statement, steps in plans.items() if steps}
 
 
-def test_a_scan_is_seen(tmp_path: Path) -> None:
+def test_a_table_scan_is_detected(tmp_path: Path) -> None:
     """The measure itself."""
     connection = sqlite3.connect(tmp_path / "a.db")
     connection.executescript("CREATE TABLE t(a, b); CREATE INDEX t_b ON t(b); CREATE INDEX t_open ON t(b) WHERE a=0")

@@ -26,7 +26,7 @@ def write(service: Service, sql: str) -> None:
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_file_name_that_is_no_text_is_named_once(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_file_name_that_is_not_utf8_is_reported_once(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     command = f"cd {OUT}; touch \"$(printf '\\377.txt')\"; echo fine > fine.txt"
     telegram.send(ask(steps=[bash(command)], text="unpacked"))
@@ -41,9 +41,7 @@ async def test_a_file_name_that_is_no_text_is_named_once(telegram: FakeTelegram,
     assert await service.stop() == 0
 
 
-async def test_a_process_that_stood_still_goes_on_with_its_turns(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
+async def test_a_paused_process_continues_its_turns(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send(ask(text="slept well", delay_ms=2000))
     await until(lambda: model.requests(), what="the model call")
@@ -59,7 +57,7 @@ async def test_a_process_that_stood_still_goes_on_with_its_turns(
 
 
 @pytest.mark.parametrize("running", [True, False])
-async def test_damaged_messages_block_nobody(telegram: FakeTelegram, start: Start, running: bool) -> None:
+async def test_damaged_messages_do_not_block_others(telegram: FakeTelegram, start: Start, running: bool) -> None:
     """One of a chat, one command, one with an answer on its way out; the database was written to by somebody else."""
     service = await start()
     for chat in (500, 501, 502):

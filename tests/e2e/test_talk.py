@@ -18,7 +18,7 @@ BOB = 77
 
 
 # Cases 5 and 59 of docs/cases.md
-async def test_redelivered_events_are_one_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_redelivered_events_start_one_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     message = telegram.send(ask(text="just once"))
     update = {"message": message}
@@ -47,7 +47,7 @@ async def test_a_second_message_steers_the_run(telegram: FakeTelegram, model: Fa
     assert len(said(telegram, JANE)) == 1
 
 
-async def test_what_was_written_into_a_stopped_turn_is_not_forgotten(
+async def test_messages_sent_into_a_stopped_turn_are_remembered(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -66,7 +66,7 @@ async def test_what_was_written_into_a_stopped_turn_is_not_forgotten(
 
 
 # Case 66 of docs/cases.md
-async def test_a_follow_up_after_the_last_model_call_is_the_next_run(
+async def test_a_follow_up_after_the_last_model_call_starts_the_next_run(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -107,7 +107,7 @@ async def test_stop_ends_the_command_and_the_reply(telegram: FakeTelegram, start
 
 
 @pytest.mark.usefixtures("bubblewrap")
-async def test_a_turn_over_its_wall_time_ends_in_words(telegram: FakeTelegram, start: Start) -> None:
+async def test_a_turn_over_its_time_limit_ends_with_a_reason(telegram: FakeTelegram, start: Start) -> None:
     service = await start(limits={"turn_seconds": 2})
     telegram.send(ask(steps=[bash("exec sleep 615")], text="never"))
     shown = await telegram.wait(JANE, "longer than the limit", seconds=20)
@@ -125,7 +125,7 @@ def _running(command: str) -> bool:
 
 
 # Case 68 of docs/cases.md
-async def test_only_the_requester_and_operators_stop(telegram: FakeTelegram, start: Start) -> None:
+async def test_only_the_requester_and_operators_can_stop_a_turn(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"access": {"open": True, "operators": ["99"]}}})
     group = -100
     telegram.send("@fawn_bot " + ask(text="slow", delay_ms=30_000), chat=group, user=JANE)
@@ -140,7 +140,7 @@ async def test_only_the_requester_and_operators_stop(telegram: FakeTelegram, sta
 
 
 # Case 23 of docs/cases.md
-async def test_commands_with_a_bot_name(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_commands_with_a_bot_name_are_recognised(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send("/new@fawn_bot x", chat=-100)
     await telegram.wait(-100, "New conversation")
@@ -175,7 +175,7 @@ async def test_commands_are_answered_without_a_run(telegram: FakeTelegram, model
     assert not model.requests()
 
 
-async def test_new_begins_a_conversation_and_retry_asks_again(
+async def test_new_begins_a_conversation_and_retry_repeats_the_request(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -218,7 +218,7 @@ async def test_a_reply_to_the_bots_answer_continues_its_conversation(
 
 
 # Case 24 of docs/cases.md
-async def test_forum_topics_are_kept(telegram: FakeTelegram, start: Start) -> None:
+async def test_answers_stay_in_their_forum_topic(telegram: FakeTelegram, start: Start) -> None:
     """And case 69: two topics at once, every call carries its own."""
     service = await start()
     forum = -1005
@@ -236,7 +236,7 @@ async def test_forum_topics_are_kept(telegram: FakeTelegram, start: Start) -> No
 
 
 # Case 4 of docs/cases.md
-async def test_pairing(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_a_paired_person_gets_access(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(channels={"telegram": {"access": {"open": False, "operators": ["99"]}}})
     telegram.send("hello?", chat=BOB)
     shown = await telegram.wait(BOB, "fawn pair accept")
@@ -259,7 +259,7 @@ async def test_pairing(telegram: FakeTelegram, model: FakeModel, start: Start) -
     assert len(model.requests()) == count
 
 
-async def test_strangers_in_groups_hear_nothing(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_unknown_people_in_groups_get_no_answer(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     """Case 44's other half: no run, no code where others could read it."""
     service = await start(channels={"telegram": {"access": {"open": False}}})
     telegram.send("@fawn_bot hello", chat=-100, user=BOB)
@@ -270,7 +270,7 @@ async def test_strangers_in_groups_hear_nothing(telegram: FakeTelegram, model: F
 
 
 # Case 80 of docs/cases.md
-async def test_an_edit_before_the_turn_counts(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_an_edit_before_the_turn_starts_counts(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(limits={"live_turns": 1})
     telegram.send(ask(text="holds the only place", delay_ms=2500), chat=500)
     await until(lambda: model.requests(), what="the first turn")
@@ -283,7 +283,7 @@ async def test_an_edit_before_the_turn_counts(telegram: FakeTelegram, model: Fak
 
 
 # Case 49 of docs/cases.md
-async def test_those_who_wait_for_a_place_see_it(telegram: FakeTelegram, start: Start) -> None:
+async def test_queued_users_are_told_their_position(telegram: FakeTelegram, start: Start) -> None:
     service = await start(limits={"live_turns": 1})
     telegram.send(ask(text="slow one", delay_ms=5000), chat=500)
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 10)
@@ -309,7 +309,7 @@ async def test_a_long_paste_is_one_turn(telegram: FakeTelegram, model: FakeModel
 
 
 # Case 86 of docs/cases.md
-async def test_unsupported_kinds_are_answered_in_a_sentence(
+async def test_unsupported_messages_are_answered_with_one_sentence(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
@@ -325,7 +325,9 @@ async def test_unsupported_kinds_are_answered_in_a_sentence(
 
 
 # Case 88 of docs/cases.md
-async def test_a_flood_is_limited_with_one_notice(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+async def test_too_many_messages_are_delayed_with_one_notice(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
     service = await start(limits={"flood_messages": 10, "flood_seconds": 5.0})
     for number in range(30):
         telegram.send(f"flood {number}.")

@@ -20,7 +20,7 @@ async def town(tmp_path: Path) -> AsyncIterator[Town]:
         yield made
 
 
-async def test_one_service_answers_in_every_chat(town: Town) -> None:
+async def test_one_service_answers_on_every_platform(town: Town) -> None:
     """A direct chat, a thread by mention, a follow-up without one, a file, a ping."""
 
     async def visit(name: str) -> None:
@@ -45,7 +45,7 @@ async def test_one_service_answers_in_every_chat(town: Town) -> None:
     assert town.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
 
 
-async def test_killed_at_random_in_every_chat(town: Town) -> None:
+async def test_killed_at_random_every_platform_is_answered_once(town: Town) -> None:
     """A direct chat and topics on four platforms, kill -9 again and again; `python -m bench.kills` does it for long."""
     figures = await Havoc(town, Plan(kills=3, life=(1.0, 3.0), unborn=0, gateway=1)).run()
     assert not figures.faults, f"{figures}\n" + "\n".join(figures.faults)
@@ -53,7 +53,7 @@ async def test_killed_at_random_in_every_chat(town: Town) -> None:
 
 
 # Case 60 of docs/cases.md
-async def test_what_was_missed_is_answered_once(town: Town) -> None:
+async def test_missed_messages_are_answered_once(town: Town) -> None:
     away = ("slack", "discord")
     for name in away:
         town.rigs[name].mutter(ask(text=f"before {name}", id=f"b-{name}"), 7, mention=True)
@@ -78,7 +78,7 @@ async def test_what_was_missed_is_answered_once(town: Town) -> None:
 
 
 # Case 33 of docs/cases.md
-async def test_two_messages_at_once_in_a_topic_are_both_heard(town: Town) -> None:
+async def test_two_simultaneous_messages_in_a_topic_share_one_run(town: Town) -> None:
     """The second is no second run: it is taken into account before the answer. Another topic is not held up."""
     rig = town.rigs["feishu"]
     step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
@@ -96,7 +96,7 @@ async def test_two_messages_at_once_in_a_topic_are_both_heard(town: Town) -> Non
 
 
 # Cases 34 and 87 of docs/cases.md
-async def test_loose_files_are_one_turn_also_through_a_kill(town: Town) -> None:
+async def test_separately_sent_files_are_one_turn_despite_a_kill(town: Town) -> None:
     """Feishu sends files one by one. What comes after a second is a turn of its own."""
     rig = town.rigs["feishu"]
     rig.mutter("hello")
@@ -125,7 +125,7 @@ async def test_loose_files_are_one_turn_also_through_a_kill(town: Town) -> None:
 
 
 # Case 61 of docs/cases.md
-async def test_trouble_on_one_platform_is_nobody_elses(town: Town) -> None:
+async def test_a_failing_platform_does_not_affect_the_others(town: Town) -> None:
     town.rigs["slack"].wire.fault("flood", "any", seconds=60, times=-1)
     town.rigs["discord"].wire.deafen()
     town.rigs["slack"].mutter(ask(text="later", id="s"))
@@ -135,7 +135,7 @@ async def test_trouble_on_one_platform_is_nobody_elses(town: Town) -> None:
 
 
 # Case 82 of docs/cases.md
-async def test_earlier_messages_are_context(town: Town) -> None:
+async def test_earlier_messages_are_passed_as_context(town: Town) -> None:
     for name in ("slack", "discord", "feishu"):
         rig = town.rigs[name]
         rig.mutter(f"the secret word on {name} is heron", 7)

@@ -163,7 +163,7 @@ async def test_a_session_is_resumed() -> None:
         assert (server.identifies, server.resumes) == (1, 1)
 
 
-async def test_limits_are_told_by_headers() -> None:
+async def test_rate_limits_are_reported_in_headers() -> None:
     async with FakeDiscord(rates=Rates(limit=3, window=0.5)) as server, connected(server) as (bot, _):
         await asyncio.gather(*(bot.rest.create_message(int(CHANNEL), f"{number}") for number in range(7)))
         posts = [call.at for call in server.calls_of("createMessage") if call.status == 200]
@@ -171,7 +171,7 @@ async def test_limits_are_told_by_headers() -> None:
         assert posts[-1] - posts[0] >= 0.9  # the third bucket
 
 
-async def test_wrong_tokens_and_forms_are_refused() -> None:
+async def test_invalid_messages_permissions_and_tokens_are_refused() -> None:
     async with FakeDiscord() as server, connected(server) as (bot, _):
         with pytest.raises(hikari.BadRequestError, match="content"):
             await bot.rest.create_message(int(CHANNEL), "x" * 2001)

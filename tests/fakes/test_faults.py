@@ -54,7 +54,7 @@ def client(telegram: FakeTelegram, session: aiohttp.ClientSession) -> Client:
     return Client(session, telegram.base_url)
 
 
-async def test_a_fault_hits_its_method_its_chat_and_its_number_of_times(telegram: FakeTelegram, client: Client) -> None:
+async def test_a_fault_applies_to_its_method_chat_and_count(telegram: FakeTelegram, client: Client) -> None:
     telegram.chat(7)
     telegram.fault("flood", "sendMessage", chat=7, times=2, seconds=5)
     assert (await client("sendMessage", chat_id=JANE, text="a"))[0] == 200
@@ -94,7 +94,7 @@ async def test_a_connection_drops_before_or_after_the_effect(telegram: FakeTeleg
     assert telegram.texts(JANE) == ["kept"]
 
 
-async def test_answers_are_slow_or_never_come(telegram: FakeTelegram, client: Client) -> None:
+async def test_answers_are_slow_or_never_sent(telegram: FakeTelegram, client: Client) -> None:
     telegram.fault("slow", "getMe", seconds=0.2)
     begin = time.monotonic()
     await client("getMe")
@@ -126,7 +126,7 @@ async def test_updates_stay_until_the_offset_confirms_them(telegram: FakeTelegra
     assert [u["message"]["text"] for u in await client.poll(-1)] == ["four"]
 
 
-async def test_a_lost_answer_to_a_poll_loses_no_update(telegram: FakeTelegram, client: Client) -> None:
+async def test_a_lost_answer_to_a_poll_does_not_lose_updates(telegram: FakeTelegram, client: Client) -> None:
     telegram.send("one")
     telegram.fault("drop", "getUpdates", after=True)
     with pytest.raises(aiohttp.ClientConnectionError):
@@ -149,7 +149,7 @@ async def test_a_long_poll_waits_and_a_second_poller_ends_it(telegram: FakeTeleg
     assert (await newer)[0] == 200
 
 
-async def test_kinds_that_were_not_asked_for_do_not_come(telegram: FakeTelegram, client: Client) -> None:
+async def test_only_the_requested_kinds_of_updates_are_sent(telegram: FakeTelegram, client: Client) -> None:
     telegram.membership(JANE, "member")
     telegram.send("hi")
     _, body = await client("getUpdates", allowed_updates=["message"])
@@ -167,7 +167,7 @@ async def test_calls_that_are_too_fast_are_refused(telegram: FakeTelegram, clien
     assert {status for status, _ in others} == {200}
 
 
-async def test_a_group_takes_twenty_a_minute_and_the_bot_thirty_a_second(
+async def test_a_group_allows_twenty_calls_a_minute_and_the_bot_thirty_a_second(
     telegram: FakeTelegram, client: Client
 ) -> None:
     telegram.enforce_rates()
@@ -182,7 +182,7 @@ async def test_a_group_takes_twenty_a_minute_and_the_bot_thirty_a_second(
     assert [status for status, _ in overall].count(429) > 40
 
 
-async def test_a_call_may_come_as_json_form_multipart_or_query(
+async def test_a_call_may_be_json_form_multipart_or_query(
     telegram: FakeTelegram, session: aiohttp.ClientSession
 ) -> None:
     url = f"{telegram.base_url}/bot{TOKEN}/sendMessage"
@@ -204,7 +204,7 @@ async def test_chance_is_seeded(telegram: FakeTelegram, client: Client) -> None:
     assert 8 < statuses.count(500) < 32
 
 
-async def test_waiting_for_a_text_sees_edits(telegram: FakeTelegram, client: Client) -> None:
+async def test_wait_sees_edited_texts(telegram: FakeTelegram, client: Client) -> None:
     waiting = asyncio.create_task(telegram.wait(JANE, "done"))
     _, sent = await client("sendMessage", chat_id=JANE, text="working")
     await client("editMessageText", chat_id=JANE, message_id=sent["result"]["message_id"], text="all done")
@@ -213,7 +213,7 @@ async def test_waiting_for_a_text_sees_edits(telegram: FakeTelegram, client: Cli
         await telegram.wait(JANE, "never", seconds=0.05)
 
 
-async def test_a_thread_of_its_own(session: aiohttp.ClientSession) -> None:
+async def test_a_fake_runs_in_its_own_thread(session: aiohttp.ClientSession) -> None:
     with FakeTelegram().in_thread() as telegram:
         client = Client(session, telegram.base_url)
         poll = asyncio.create_task(client.poll(timeout=5))
@@ -226,7 +226,7 @@ async def test_a_thread_of_its_own(session: aiohttp.ClientSession) -> None:
         assert (await waiting).by_bot
 
 
-async def test_a_process_of_its_own(session: aiohttp.ClientSession) -> None:
+async def test_a_fake_runs_in_its_own_process(session: aiohttp.ClientSession) -> None:
     async with process("tests.fakes.telegram") as remote:
         client = Client(session, remote.base_url)
         await remote("send_document", name="a.csv", data=base64.b64encode(b"1,2").decode())

@@ -76,7 +76,7 @@ async def test_tool_calls_come_in_steps_then_the_answer(model: FakeModel, client
     assert last.usage.prompt_tokens_details.cached_tokens
 
 
-async def test_a_streamed_tool_call_names_itself_before_its_arguments(client: openai.AsyncOpenAI) -> None:
+async def test_a_streamed_tool_call_sends_its_name_before_its_arguments(client: openai.AsyncOpenAI) -> None:
     asked = [user('::{"seq": 1, "tool": "ls", "args": {"path": "/tmp"}}')]
     stream = await client.chat.completions.create(
         model="m", messages=asked, tools=[LS], stream=True, stream_options={"include_usage": True}
@@ -90,7 +90,7 @@ async def test_a_streamed_tool_call_names_itself_before_its_arguments(client: op
     assert chunks[-1].usage
 
 
-async def test_errors_come_first_then_the_answer(model: FakeModel, client: openai.AsyncOpenAI) -> None:
+async def test_scripted_errors_come_before_the_answer(model: FakeModel, client: openai.AsyncOpenAI) -> None:
     text = '::{"errors": [500, 429], "retry_after": 2, "text": "at last"}'
     with pytest.raises(openai.InternalServerError):
         await streamed(client, text)
@@ -101,7 +101,7 @@ async def test_errors_come_first_then_the_answer(model: FakeModel, client: opena
     assert [request.status for request in model.requests()] == [500, 429, 200]
 
 
-async def test_cuts_hurt_once(client: openai.AsyncOpenAI) -> None:
+async def test_a_scripted_cut_applies_once(client: openai.AsyncOpenAI) -> None:
     aborted = '::{"tokens": 5, "abort_at": 2}'
     with pytest.raises((openai.APIConnectionError, Exception), match=r"(?i)connection|peer|incomplete|closed"):
         await streamed(client, aborted)
@@ -127,7 +127,7 @@ async def test_summaries_keep_names_and_carry_no_directive(client: openai.AsyncO
     assert "::" not in text
 
 
-async def test_a_test_may_script_by_function_and_demand_a_key() -> None:
+async def test_a_test_can_script_with_a_function_and_require_a_key() -> None:
     def script(body: Json) -> Answer | None:
         return Answer(calls=(ToolCall("ls", "{}"),)) if body["messages"][-1]["content"] == "list" else None
 

@@ -56,7 +56,7 @@ async def test_a_second_client_gets_files_commands_and_presses() -> None:
         assert await js.says() == {"type": "message_action", "about": "Which?"}
 
 
-async def test_a_second_client_comes_back_when_it_is_asked_to() -> None:
+async def test_a_second_client_reconnects_when_asked() -> None:
     async with FakeSlack() as server, client(server) as js:
         opens = server.opens
         server.refresh()

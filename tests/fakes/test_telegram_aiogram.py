@@ -105,7 +105,7 @@ async def test_every_kind_of_message_is_parsed(telegram: FakeTelegram, bot: Bot)
     assert len(sizes) == 3
 
 
-async def test_reactions_come_to_who_asks_and_mentions_name_people(telegram: FakeTelegram, bot: Bot) -> None:
+async def test_reactions_are_sent_on_request_and_mentions_name_people(telegram: FakeTelegram, bot: Bot) -> None:
     telegram.person(77, "Kim")
     telegram.chat(GROUP).admin = True
     link = MessageEntity(type="text_link", offset=6, length=2, url="tg://user?id=77")
@@ -158,7 +158,7 @@ async def test_albums_topics_replies_quotes_and_forwards(telegram: FakeTelegram,
     assert edited.edited_message.text == "the last word"
 
 
-async def test_replies_outside_forums_carry_a_thread_id_that_is_no_topic(telegram: FakeTelegram, bot: Bot) -> None:
+async def test_replies_outside_forums_carry_a_thread_id_that_is_not_a_topic(telegram: FakeTelegram, bot: Bot) -> None:
     first = telegram.send("one", chat=GROUP)
     telegram.send("two", chat=GROUP, reply_to=first["message_id"])
     _, update = await Reader(bot).read(2)
@@ -212,7 +212,7 @@ async def test_a_reply_is_posted_edited_and_deleted(telegram: FakeTelegram, bot:
     assert clicked.callback_query.data == "yes"
 
 
-async def test_files_come_down_and_go_up(telegram: FakeTelegram, bot: Bot) -> None:
+async def test_files_are_downloaded_and_uploaded(telegram: FakeTelegram, bot: Bot) -> None:
     telegram.send_document("a.csv", b"1,2\n")
     telegram.send_document("big.iso", b"", size=21_000_000)
     small, big = await Reader(bot).read(2)
@@ -266,7 +266,7 @@ async def test_topics_keep_their_messages_apart(telegram: FakeTelegram, bot: Bot
     assert (await bot.get_chat(GROUP)).is_forum
 
 
-async def test_drafts_reactions_and_commands(telegram: FakeTelegram, bot: Bot) -> None:
+async def test_drafts_reactions_and_commands_work(telegram: FakeTelegram, bot: Bot) -> None:
     asked = telegram.send("hi")
     assert (await bot.get_me()).username == "fawn_bot"
     assert await bot.send_message_draft(JANE, DRAFT, text="half")
@@ -345,7 +345,7 @@ async def test_edits_are_refused_in_telegrams_words(telegram: FakeTelegram, bot:
         await bot.send_message(999, "x")
 
 
-async def test_tokens_webhooks_and_floods(telegram: FakeTelegram, bot: Bot) -> None:
+async def test_tokens_webhooks_and_floods_are_checked(telegram: FakeTelegram, bot: Bot) -> None:
     session = AiohttpSession(api=TelegramAPIServer.from_base(telegram.base_url))
     async with Bot("1:WRONG", session=session).context() as stranger:
         with pytest.raises(TelegramUnauthorizedError):

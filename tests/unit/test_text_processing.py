@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 
-def test_no_work_on_a_text_is_quadratic() -> None:
+def test_text_processing_is_not_quadratic() -> None:
     """The limit is one of processor time in a process of its own: a busy machine does not come nearer to it."""
     run = subprocess.run(
         [sys.executable, "-m", "tests.support.adversarial_texts"],

@@ -62,7 +62,7 @@ WRITES: Sequence[tuple[str, Sequence[tuple[str, Any]], str]] = [
 ]
 
 
-async def test_a_tuple_is_what_the_memory_saver_gives(saver: LatestCheckpointer) -> None:
+async def test_tuples_equal_those_of_the_memory_saver(saver: LatestCheckpointer) -> None:
     found = []
     for each in (saver, InMemorySaver()):
         config = await put(each, 1, messages=[HumanMessage("hi", id="m1")], n=3, none=None)
@@ -82,7 +82,7 @@ async def test_a_tuple_is_what_the_memory_saver_gives(saver: LatestCheckpointer)
     ]
 
 
-async def test_only_the_latest_is_kept_and_its_writes_with_it(
+async def test_only_the_latest_checkpoint_and_its_writes_are_kept(
     saver: LatestCheckpointer, database: SqliteDatabase
 ) -> None:
     first = await put(saver, 1, n=1)
@@ -99,7 +99,7 @@ async def test_only_the_latest_is_kept_and_its_writes_with_it(
     assert (await rows(database, "checkpoints"), await rows(database, "checkpoint_writes")) == (1, 1)
 
 
-async def test_namespaces_of_tasks_go_when_the_root_moves_on(
+async def test_task_namespaces_are_deleted_when_the_root_advances(
     saver: LatestCheckpointer, database: SqliteDatabase
 ) -> None:
     await put(saver, 1, n=1)
@@ -115,7 +115,7 @@ async def test_namespaces_of_tasks_go_when_the_root_moves_on(
     assert [tuple(row) for row in kept] == [("t", ""), ("t", "tools"), ("t2", "tools:1234")]
 
 
-async def test_forgetting_a_thread_leaves_the_others(saver: LatestCheckpointer, database: SqliteDatabase) -> None:
+async def test_deleting_a_thread_keeps_the_others(saver: LatestCheckpointer, database: SqliteDatabase) -> None:
     for thread in ("t1", "t2"):
         await saver.aput_writes(await put(saver, 1, thread, n=1), [("n", 2)], "task")
     await saver.adelete_thread("t1")
@@ -124,7 +124,7 @@ async def test_forgetting_a_thread_leaves_the_others(saver: LatestCheckpointer, 
     assert (await rows(database, "checkpoints"), await rows(database, "checkpoint_writes")) == (1, 1)
 
 
-async def test_a_failed_put_leaves_what_was_there(saver: LatestCheckpointer, database: SqliteDatabase) -> None:
+async def test_a_failed_put_keeps_the_previous_checkpoint(saver: LatestCheckpointer, database: SqliteDatabase) -> None:
     config = await put(saver, 1, n=1)
     await database.run(lambda execute: execute("ALTER TABLE checkpoint_writes RENAME TO away", {}))
     with pytest.raises(Exception, match="checkpoint_writes"):
@@ -135,7 +135,7 @@ async def test_a_failed_put_leaves_what_was_there(saver: LatestCheckpointer, dat
     assert got.config == config
 
 
-async def test_storage_is_the_state_not_the_history(bench: Bench, database: SqliteDatabase) -> None:
+async def test_storage_grows_with_the_state_not_with_the_history(bench: Bench, database: SqliteDatabase) -> None:
     script = ' ::{"steps": [{"calls": [{"name": "look", "args": {"text": "x"}}]}], "tokens": 3}'
     for number in range(12):
         await bench.run(say(f"{number}{script}", f"m{number}"))
@@ -143,7 +143,7 @@ async def test_storage_is_the_state_not_the_history(bench: Bench, database: Sqli
     assert (await rows(database, "checkpoints"), await rows(database, "checkpoint_writes")) == (1, 0)
 
 
-async def test_a_thousand_messages_later_the_state_is_bounded(make: Workshop, tmp_path: Path) -> None:
+async def test_the_state_is_bounded_after_a_thousand_messages(make: Workshop, tmp_path: Path) -> None:
     bench = await make(trigger_messages=20, keep_messages=8)
     for number in range(40):
         await bench.run(say(f'turn {number} ::{{"tokens": 3}}', f"m{number}-{uuid.uuid4().hex}", name="J"))

@@ -40,7 +40,7 @@ def states(blocks: list[Block]) -> list[str]:
     return [block.state for block in blocks if isinstance(block, Step) and not block.detail]
 
 
-async def test_without_a_model_it_says_what_it_is(database: SqliteDatabase, desk: TurnContext) -> None:
+async def test_the_demo_model_introduces_itself(database: SqliteDatabase, desk: TurnContext) -> None:
     agent = await build_agent((), AgentSettings(), database, commands=True)
     blocks = await play(agent, desk, say("hi there"))
     text = view(blocks).final().text
@@ -49,7 +49,7 @@ async def test_without_a_model_it_says_what_it_is(database: SqliteDatabase, desk
     assert len([block for block in blocks if isinstance(block, Text)]) > 50  # word by word
 
 
-async def test_plot_leaves_a_picture_and_a_table(agent: Agent, desk: TurnContext, tmp_path: Path) -> None:
+async def test_plot_creates_a_picture_and_a_table(agent: Agent, desk: TurnContext, tmp_path: Path) -> None:
     text = view(await play(agent, desk, say("make me a plot"))).final().text
     assert "visits.png" in text
     png = (tmp_path / "files/outputs/visits.png").read_bytes()
@@ -83,7 +83,7 @@ async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: TurnContext) 
     await agent.repair("c", "")
 
 
-async def test_what_is_written_meanwhile_is_heard(agent: Agent, desk: TurnContext) -> None:
+async def test_messages_sent_meanwhile_are_taken_into_account(agent: Agent, desk: TurnContext) -> None:
     blocks: list[Block] = []
     waiting = Waiting()
     desk.steering = waiting
@@ -96,7 +96,7 @@ async def test_what_is_written_meanwhile_is_heard(agent: Agent, desk: TurnContex
 
 
 @pytest.mark.parametrize("words", ["plot", "slow", "fail", "ask", "hello"])
-async def test_without_commands_it_completes_and_says_what_is_missing(
+async def test_without_commands_the_demo_completes_and_names_what_is_missing(
     database: SqliteDatabase, tmp_path: Path, words: str
 ) -> None:
     agent = await build_agent((FAST,), AgentSettings(), database, commands=False)

@@ -39,7 +39,7 @@ class Bare(FakeListChatModel):
 HERE = "tests.unit.agent.test_factory"
 
 
-def test_any_class_gets_our_settings_under_its_own_names() -> None:
+def test_any_model_class_gets_the_settings_under_its_own_names() -> None:
     settings = ModelSettings(
         "k", f"{HERE}:Keyed", "m-1", "http://h/v1", Secret("s3cret"), read_seconds=9, options={"responses": ["x"]}
     )
@@ -65,7 +65,7 @@ def test_any_class_gets_our_settings_under_its_own_names() -> None:
         (ModelSettings("a", ca_file="/no/such/file.pem"), "refused its settings"),
     ],
 )
-def test_what_cannot_work_is_a_fault_that_names_it_and_no_secret(settings: ModelSettings, words: str) -> None:
+def test_an_unusable_model_setting_is_reported_without_secrets(settings: ModelSettings, words: str) -> None:
     with pytest.raises(AgentConfigError) as caught:
         load_model(settings)
     assert words in str(caught.value)
@@ -74,7 +74,7 @@ def test_what_cannot_work_is_a_fault_that_names_it_and_no_secret(settings: Model
     assert "hot" not in str(caught.value)
 
 
-async def test_a_role_without_its_model_is_a_fault(database: SqliteDatabase) -> None:
+async def test_a_role_with_an_unknown_model_is_an_error(database: SqliteDatabase) -> None:
     for role, plan in (
         ("lead", AgentSettings(lead="x")),
         ("title", AgentSettings(title="x")),

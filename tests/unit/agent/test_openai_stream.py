@@ -104,7 +104,7 @@ def whole(chunks: list[AIMessageChunk]) -> AIMessageChunk:
 
 
 # Case 39 of docs/cases.md
-async def test_cjk_cut_anywhere_is_whole_and_not_doubled() -> None:
+async def test_cjk_text_split_anywhere_is_complete_and_not_doubled() -> None:
     data = sse(*(delta(content=c) for c in "谢谢你，世界🌏")) + STOP
     for size in (1, 2, 3, 7):
         pieces = [data[i : i + size] for i in range(0, len(data), size)]
@@ -112,14 +112,14 @@ async def test_cjk_cut_anywhere_is_whole_and_not_doubled() -> None:
             assert whole(await stream(wire, window=0.05)).text == "谢谢你，世界🌏"
 
 
-async def test_comments_crlf_blank_lines_and_a_missing_last_newline_are_fine() -> None:
+async def test_comments_crlf_blank_lines_and_a_missing_last_newline_are_accepted() -> None:
     data = b": keep-alive\r\n\r\n" + sse(delta(content="a"), delta(content="b"), end=b"\r\n\r\n")
     data += b"event: x\n\n" + b"data: " + orjson.dumps(delta("stop", content="c"))
     async with serving(data) as wire:
         assert whole(await stream(wire)).text == "abc"
 
 
-async def test_the_first_delta_goes_out_at_once_and_later_ones_together() -> None:
+async def test_the_first_delta_is_sent_at_once_and_later_ones_are_merged() -> None:
     words: list[Piece] = [sse(delta(content="w0 "))]
     for number in range(1, 40):
         words += [0.005, sse(delta(content=f"w{number} "))]
@@ -163,7 +163,7 @@ async def test_tool_calls_without_index_or_id_are_completed() -> None:
     assert len({call["id"] for call in total.tool_calls}) == 2
 
 
-async def test_thoughts_are_merged_like_text_and_are_no_text() -> None:
+async def test_reasoning_is_merged_like_text_but_kept_separate() -> None:
     """As DeepSeek streams: one kind of delta at a time, the other null."""
     chunks = [delta(role="assistant", content=None, reasoning_content="")]
     chunks += [delta(content=None, reasoning_content=f"t{number} ") for number in range(200)]
@@ -177,7 +177,7 @@ async def test_thoughts_are_merged_like_text_and_are_no_text() -> None:
     assert thoughts == {"reasoning_content": "".join(f"t{number} " for number in range(200))}
 
 
-async def test_done_alone_ends_an_answer_that_said_something() -> None:
+async def test_done_without_a_finish_reason_ends_an_answer_with_text() -> None:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
     done = sse(b"[DONE]")
     async with serving(sse(delta(content="all of it")), done) as wire:
@@ -190,25 +190,25 @@ async def test_done_alone_ends_an_answer_that_said_something() -> None:
                 await stream(wire)
 
 
-async def test_half_a_surrogate_pair_is_json_all_the_same() -> None:
+async def test_half_a_surrogate_pair_is_parsed() -> None:
     data = sse(b'{"choices": [{"index": 0, "delta": {"content": "a\\ud83d"}}]}', delta(content="b")) + STOP
     async with serving(data) as wire:
         assert whole(await stream(wire)).text == "a\ud83db"  # as it came: the agent's policy cleans it
 
 
-async def test_a_line_that_comes_in_many_pieces_is_joined_once() -> None:
+async def test_a_line_in_many_chunks_is_joined_once() -> None:
     data = sse(delta(content="x" * 300_000)) + STOP
     async with serving(*[data[at : at + 1000] for at in range(0, len(data), 1000)]) as wire:
         assert len(whole(await stream(wire)).text) == 300_000
 
 
-async def test_every_answer_has_an_id_of_its_own() -> None:
+async def test_every_answer_has_a_unique_id() -> None:
     data = sse(delta(content="x", id="constant")) + STOP
     async with serving(data) as wire:
         assert whole(await stream(wire)).id != whole(await stream(wire)).id
 
 
-async def test_usage_is_asked_for_and_read() -> None:
+async def test_usage_is_requested_and_read() -> None:
     usage = {
         "prompt_tokens": 9,
         "completion_tokens": 2,
@@ -234,9 +234,7 @@ async def test_usage_is_asked_for_and_read() -> None:
         ([sse(delta(content="half")), *[b": ping\n\n", 0.1] * 40], False, openai.APITimeoutError),  # …kept alive
     ],
 )
-async def test_a_stream_that_breaks_raises_the_sdk_s_error(
-    pieces: list[Piece], cut: bool, kind: type[Exception]
-) -> None:
+async def test_a_broken_stream_raises_the_sdk_error(pieces: list[Piece], cut: bool, kind: type[Exception]) -> None:
     async with serving(*pieces, cut=cut) as wire:
         with pytest.raises(kind):
             await stream(wire, read_seconds=0.3)
@@ -266,7 +264,7 @@ async def test_cancelling_closes_the_connection_at_once() -> None:
     assert not [t for t in asyncio.all_tasks() if t.get_name() == "model stream"]
 
 
-async def test_the_key_is_sent_and_nothing_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_is_sent_and_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     async with serving(sse(delta(content="a")), STOP) as wire:

@@ -43,7 +43,7 @@ def failed(blocks: list[Block]) -> Failed:
     return found
 
 
-async def test_72_three_errors_are_waited_out_in_sight(bench: Bench, model: FakeModel) -> None:
+async def test_72_three_errors_are_retried_with_visible_notices(bench: Bench, model: FakeModel) -> None:
     blocks = await bench.run(say('::{"errors": [500, 503, 429], "tokens": 4}'))
     assert view(blocks).final().text == words(4)
     assert notices(blocks) == [
@@ -54,7 +54,7 @@ async def test_72_three_errors_are_waited_out_in_sight(bench: Bench, model: Fake
     assert len(model.requests()) == 4
 
 
-async def test_72_no_retries_are_stacked_and_the_end_is_clear(make: Workshop, model: FakeModel) -> None:
+async def test_72_retries_are_not_stacked_and_the_failure_is_clear(make: Workshop, model: FakeModel) -> None:
     bench = await make(retries=2)
     blocks = await bench.run(say(f'::{{"errors": {[500] * 50}}}'))
     assert len(model.requests()) == 3
@@ -63,7 +63,7 @@ async def test_72_no_retries_are_stacked_and_the_end_is_clear(make: Workshop, mo
 
 
 @pytest.mark.parametrize("fault", ["abort_at", "cut_at", "garbage_at"])
-async def test_72_a_broken_stream_is_taken_back_and_told_anew(bench: Bench, model: FakeModel, fault: str) -> None:
+async def test_72_a_broken_stream_is_retracted_and_retried(bench: Bench, model: FakeModel, fault: str) -> None:
     blocks = await bench.run(say(f'::{{"{fault}": 3, "tokens": 6, "tok_ms": 2}}'))
     shown = texts(blocks)
     parts = list(dict.fromkeys(text.part for text in shown))
@@ -74,7 +74,7 @@ async def test_72_a_broken_stream_is_taken_back_and_told_anew(bench: Bench, mode
     assert [m.text for m in await bench.state() if m.type == "ai"] == [words(6)]
 
 
-async def test_72_a_model_that_hangs_is_asked_again(make: Workshop, model: FakeModel) -> None:
+async def test_72_a_hanging_model_call_is_retried(make: Workshop, model: FakeModel) -> None:
     url = f"{model.base_url}/v1"
     bench = await make(settings=(ModelSettings("m", base_url=url, read_seconds=0.2),))
     blocks = await bench.run(say('::{"hang_at": 2, "tokens": 4}'))
@@ -82,7 +82,7 @@ async def test_72_a_model_that_hangs_is_asked_again(make: Workshop, model: FakeM
     assert notices(blocks)[0].startswith("The model did not answer in time; trying again")
 
 
-async def test_72_a_server_that_is_down_is_named_so(make: Workshop, unused_tcp_port: int) -> None:
+async def test_72_an_unreachable_server_is_reported_as_such(make: Workshop, unused_tcp_port: int) -> None:
     settings = ModelSettings("m", base_url=f"http://127.0.0.1:{unused_tcp_port}/v1", retries=1)
     blocks = await (await make(settings=(settings,))).run(say("hello"))
     assert failed(blocks).what == "The model's server cannot be reached. I tried 2 times."
@@ -97,7 +97,7 @@ async def test_72_a_server_that_is_down_is_named_so(make: Workshop, unused_tcp_p
         (400, "refused the request (400)"),
     ],
 )
-async def test_what_will_not_pass_is_not_tried_again(bench: Bench, model: FakeModel, status: int, what: str) -> None:
+async def test_permanent_errors_are_not_retried(bench: Bench, model: FakeModel, status: int, what: str) -> None:
     blocks = await bench.run(say(f'::{{"errors": [{status}]}}'))
     assert len(model.requests()) == 1
     assert what in failed(blocks).what
@@ -111,7 +111,7 @@ def refusal(status: int, headers: dict[str, str] | None = None, **error: Any) ->
     return kind(str(error.get("message", "")), response=response, body=error)
 
 
-def test_retry_after_is_read_in_all_its_forms_and_bounded() -> None:
+def test_retry_after_is_parsed_in_all_forms_and_limited() -> None:
     forms: list[tuple[dict[str, str], float | None]] = [
         ({"retry-after": "7"}, 7.0),
         ({"retry-after-ms": "1500"}, 1.5),
@@ -131,7 +131,7 @@ def test_retry_after_is_read_in_all_its_forms_and_bounded() -> None:
     assert all(retry._wait_seconds(20, None) <= 30 for _ in range(50))
 
 
-def test_used_up_credit_and_long_conversations_are_told_apart_from_being_busy() -> None:
+def test_exhausted_credit_and_long_conversations_are_not_treated_as_rate_limits() -> None:
     assert (verdict := classify_error(refusal(429, code="insufficient_quota"))) is not None
     assert verdict.act == "fail"
     for message in (
@@ -147,7 +147,7 @@ def test_used_up_credit_and_long_conversations_are_told_apart_from_being_busy() 
 
 
 @pytest.mark.parametrize("text", ["", " \\n "])
-async def test_71_an_empty_answer_is_asked_for_once_more(bench: Bench, model: FakeModel, text: str) -> None:
+async def test_71_an_empty_answer_is_retried_once(bench: Bench, model: FakeModel, text: str) -> None:
     blocks = await bench.run(say(f'::{{"text": "{text}", "id": "x"}}'))
     assert len(model.requests()) == 2
     assert model.requests()[-1].messages[-1]["content"].startswith("(Your last message was empty")
@@ -155,7 +155,7 @@ async def test_71_an_empty_answer_is_asked_for_once_more(bench: Bench, model: Fa
     assert [m.type for m in await bench.state()] == ["human", "ai"]
 
 
-async def test_71_silence_ends_in_a_clear_sentence(make: Workshop, model: FakeModel) -> None:
+async def test_71_repeated_empty_answers_end_in_a_clear_sentence(make: Workshop, model: FakeModel) -> None:
     model.script = lambda body: Answer("  ")
     blocks = await (await make()).run(say("hello"))
     assert failed(blocks).what == "The model gave an empty answer, twice."
@@ -163,7 +163,7 @@ async def test_71_silence_ends_in_a_clear_sentence(make: Workshop, model: FakeMo
     assert len(model.requests()) == 2
 
 
-async def test_71_unreadable_arguments_are_not_the_end(bench: Bench, model: FakeModel) -> None:
+async def test_71_invalid_arguments_do_not_end_the_turn(bench: Bench, model: FakeModel) -> None:
     broken = '::{"steps": [{"calls": [{"name": "look", "args": "{\\"text\\": "}]}], "tokens": 3}'
     blocks = await bench.run(say(broken))
     assert end(blocks) == "done"
@@ -174,7 +174,7 @@ async def test_71_unreadable_arguments_are_not_the_end(bench: Bench, model: Fake
 
 
 # Case 81 of docs/cases.md
-async def test_the_same_call_is_warned_about_and_then_stopped(bench: Bench, model: FakeModel) -> None:
+async def test_a_repeated_call_gets_a_warning_and_is_then_stopped(bench: Bench, model: FakeModel) -> None:
     blocks = await bench.run(say(script(*[[call("look", text="a")]] * 20)))
     final = view(blocks).final().text
     assert final.startswith("I stopped because I was going in circles: I called `look` 5 times")
@@ -187,7 +187,7 @@ async def test_the_same_call_is_warned_about_and_then_stopped(bench: Bench, mode
 
 
 # Case 81 of docs/cases.md
-async def test_parallel_and_differing_calls_go_on(bench: Bench) -> None:
+async def test_parallel_and_different_calls_are_not_a_loop(bench: Bench) -> None:
     blocks = await bench.run(say(script(*[[call("look", text=f"{n}")] for n in range(8)], tokens=3)))
     assert view(blocks).final().text == words(3)
     blocks = await bench.run(say(script([call("look", text="a")] * 5, tokens=3), "m2"))
@@ -195,14 +195,14 @@ async def test_parallel_and_differing_calls_go_on(bench: Bench) -> None:
 
 
 # Case 81 of docs/cases.md
-async def test_reading_on_in_a_file_is_no_loop(bench: Bench) -> None:
+async def test_reading_further_in_a_file_is_not_a_loop(bench: Bench) -> None:
     windows = [[call("read_file", path="/f", offset=200 * n)] for n in range(8)]
     assert view(await bench.run(say(script(*windows, tokens=3)))).final().text == words(3)
     within = [[call("read_file", path="/f", offset=n)] for n in range(8)]
     assert "in circles" in view(await bench.run(say(script(*within), "m2"))).final().text
 
 
-def test_a_fingerprint_is_of_tool_arguments_and_output() -> None:
+def test_a_fingerprint_covers_tool_arguments_and_output() -> None:
     assert call_fingerprint("bash", {"a": 1, "b": 2}, "x") == call_fingerprint("bash", {"b": 2, "a": 1}, "x")
     different = {
         call_fingerprint("bash", {"a": 1}, "x"),
@@ -218,7 +218,7 @@ def test_a_fingerprint_is_of_tool_arguments_and_output() -> None:
     )
 
 
-async def test_a_turn_has_a_most_number_of_model_calls(make: Workshop, model: FakeModel) -> None:
+async def test_a_turn_has_a_maximum_number_of_model_calls(make: Workshop, model: FakeModel) -> None:
     bench = await make(calls=4)
     blocks = await bench.run(say(script(*[[call("look", text=f"{n}")] for n in range(20)])))
     assert view(blocks).final().text.startswith("I stopped after 4 steps")
@@ -229,7 +229,7 @@ async def test_a_turn_has_a_most_number_of_model_calls(make: Workshop, model: Fa
 # ---------------------------------------------------------------- effects
 
 
-async def test_57_what_the_ledger_knows_is_not_done_again(bench: Bench) -> None:
+async def test_57_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
     text = script([call("effect", text="once")], tokens=2)
     await bench.run(say(text))
     rows = await bench.database.run(lambda execute: execute("SELECT call, result FROM ledger", {}))
@@ -242,7 +242,7 @@ async def test_57_what_the_ledger_knows_is_not_done_again(bench: Bench) -> None:
 # ---------------------------------------------------------------- usage
 
 
-async def test_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
+async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
     """They are nobody's events: what counts them is the turn's own meter."""
     settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
     policies = Policies(model=(UsageAccounting("inner"), Cleaning()), tool=())
@@ -279,7 +279,7 @@ async def test_65_a_message_during_the_work_is_taken_into_account(bench: Bench, 
     assert len(model.requests()) == 2
 
 
-async def test_65_what_was_injected_is_not_injected_twice(bench: Bench, model: FakeModel) -> None:
+async def test_65_a_steering_message_is_not_injected_twice(bench: Bench, model: FakeModel) -> None:
     extra: list[UserInput] = [say("also B", "m2"), say("also B", "m2")]
     bench.waiting.inputs = extra[:1]
     await bench.run(say(script([call("look", text="a")], tokens=3)))
@@ -295,7 +295,7 @@ async def test_65_steering_survives_a_retry_and_an_empty_answer(bench: Bench, mo
     assert all(any("also B" in str(m["content"]) for m in request.messages) for request in model.requests())
 
 
-async def test_66_what_came_after_the_last_call_is_left_to_the_next_turn(bench: Bench) -> None:
+async def test_66_a_message_after_the_last_model_call_is_left_to_the_next_turn(bench: Bench) -> None:
     """Also when the record of the first turn was lost and it is entered again: each has its own answer."""
     await bench.run(say("first"))
     bench.waiting.inputs = [say("second", "m2")]
@@ -364,7 +364,7 @@ async def test_a_conversation_that_is_too_long_is_shortened_once(make: Workshop,
     assert failed(await bench.run(say("and now", "m9"))).what == "The conversation is too long for the model."
 
 
-async def test_without_a_summary_the_work_goes_on(make: Workshop, model: FakeModel) -> None:
+async def test_the_turn_continues_when_the_summary_fails(make: Workshop, model: FakeModel) -> None:
     bench = await make(trigger_messages=4, keep_messages=2)
     model.script = lambda body: None if body.get("tools") else Answer(status=500)
     for number in range(4):

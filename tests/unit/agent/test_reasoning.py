@@ -17,7 +17,7 @@ def thoughts(messages: list[Json]) -> list[str | None]:
     return [message.get("reasoning_content") for message in messages if message["role"] == "assistant"]
 
 
-async def test_thoughts_go_back_in_the_turn_and_in_later_ones(bench: Bench, model: FakeModel) -> None:
+async def test_reasoning_is_sent_back_in_this_turn_and_in_later_ones(bench: Bench, model: FakeModel) -> None:
     model.thinks = True
     blocks = await bench.run(say(LOOK))
     assert view(blocks).final().text == "seen"
@@ -32,7 +32,7 @@ async def test_thoughts_go_back_in_the_turn_and_in_later_ones(bench: Bench, mode
     assert not any(request.rejected for request in model.requests())
 
 
-async def test_thoughts_survive_a_restart(bench: Bench, model: FakeModel, make: Workshop) -> None:
+async def test_reasoning_survives_a_restart(bench: Bench, model: FakeModel, make: Workshop) -> None:
     model.thinks = True
     [ask] = asks(await bench.run(say(ASKING)))
     restarted = await make()
@@ -43,7 +43,7 @@ async def test_thoughts_survive_a_restart(bench: Bench, model: FakeModel, make: 
     assert kept.startswith("thought 1, ")
 
 
-async def test_thoughts_are_nobody_else_s(make: Workshop, model: FakeModel) -> None:
+async def test_reasoning_is_sent_only_to_the_model_that_produced_it(make: Workshop, model: FakeModel) -> None:
     """Another model in the same conversation gets none of them; back at the first it gets its own, and an empty one
     with the calls of the other."""
     url = f"{model.base_url}/v1"
@@ -60,7 +60,7 @@ async def test_thoughts_are_nobody_else_s(make: Workshop, model: FakeModel) -> N
     assert [text and text[:9] for text in sent] == ["thought 1", "thought 2", None, "", "", None]
 
 
-async def test_a_model_that_does_not_stream_thinks_as_well(make: Workshop, model: FakeModel) -> None:
+async def test_reasoning_works_without_streaming(make: Workshop, model: FakeModel) -> None:
     settings = ModelSettings("m", base_url=f"{model.base_url}/v1", options={"disable_streaming": True})
     bench = await make(settings=(settings,))
     model.thinks = True

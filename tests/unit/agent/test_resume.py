@@ -54,7 +54,7 @@ async def cancelled(bench: Bench, model: FakeModel, text: str, ready: Any) -> li
     return shown
 
 
-async def test_the_same_turn_again_gives_the_stored_answer(bench: Bench, model: FakeModel) -> None:
+async def test_entering_a_finished_turn_again_returns_the_stored_answer(bench: Bench, model: FakeModel) -> None:
     first = await bench.run(say("hello"))
     again = await bench.run(say("hello"))
     assert view(first).final() == view(again).final()
@@ -62,7 +62,7 @@ async def test_the_same_turn_again_gives_the_stored_answer(bench: Bench, model: 
     assert len(await bench.state()) == 2
 
 
-async def test_a_fresh_turn_does_not_look_at_the_state(bench: Bench) -> None:
+async def test_a_fresh_turn_does_not_read_the_state(bench: Bench) -> None:
     await bench.run(say("a", "m1"), fresh=True)
     before = bench.database.commits
     await bench.run(say("b", "m2"), fresh=True)
@@ -73,7 +73,9 @@ async def test_a_fresh_turn_does_not_look_at_the_state(bench: Bench) -> None:
     assert [m.type for m in await bench.state()] == ["human", "ai"] * 3
 
 
-async def test_35_a_question_waits_and_its_answer_goes_on(bench: Bench, model: FakeModel, make: Workshop) -> None:
+async def test_35_a_question_waits_and_its_answer_resumes_the_turn(
+    bench: Bench, model: FakeModel, make: Workshop
+) -> None:
     blocks = await bench.run(say(ASKING))
     [ask] = asks(blocks)
     assert (ask.question, ask.options, end(blocks)) == ("Which?", ("x", "y"), "waiting")
@@ -94,7 +96,7 @@ async def test_free_text_answers_the_open_question_with_its_files(bench: Bench, 
     assert model.requests()[-1].messages[-1]["content"] == "the second one, please"
 
 
-async def test_an_answer_entered_twice_is_one_answer(bench: Bench, model: FakeModel) -> None:
+async def test_an_answer_entered_twice_counts_once(bench: Bench, model: FakeModel) -> None:
     [ask] = asks(await bench.run(say(ASKING)))
     first = await bench.run(say("x", "m2"), answers=(Answer(ask.id, "x", "m2"),))
     again = await bench.run(say("x", "m2"), answers=(Answer(ask.id, "x", "m2"),))
@@ -123,7 +125,7 @@ async def test_a_late_click_does_not_answer_another_question(bench: Bench) -> No
     assert end(blocks) == "waiting"
 
 
-async def test_an_answer_to_nothing_is_a_message(bench: Bench, model: FakeModel) -> None:
+async def test_an_answer_without_an_open_question_is_a_message(bench: Bench, model: FakeModel) -> None:
     await bench.run(say("hello"))
     blocks = await bench.run(say("yes", "m2"), answers=(Answer("0" * 32, "yes", "m2"),))
     assert end(blocks) == "done"
@@ -132,7 +134,7 @@ async def test_an_answer_to_nothing_is_a_message(bench: Bench, model: FakeModel)
     assert model.requests()[-1].messages[-1]["content"] == "no"
 
 
-async def test_48_stopped_in_the_middle_of_a_tool(bench: Bench, model: FakeModel) -> None:
+async def test_48_stopped_during_a_tool_call(bench: Bench, model: FakeModel) -> None:
     text = script([call("look", text="a"), call("slow", seconds=60)], tokens=3)
     shown = await cancelled(bench, model, text, lambda blocks: ("look: a", "done") in steps(blocks))
     await bench.agent.repair("c", "")
@@ -146,7 +148,7 @@ async def test_48_stopped_in_the_middle_of_a_tool(bench: Bench, model: FakeModel
     assert tools == ["seen a", "This call was interrupted; its outcome is unknown."]
 
 
-async def test_48_stopped_in_the_middle_of_an_answer(bench: Bench, model: FakeModel) -> None:
+async def test_48_stopped_during_an_answer(bench: Bench, model: FakeModel) -> None:
     shown = await cancelled(
         bench, model, '::{"tokens": 500, "tok_ms": 10}', lambda blocks: sum(isinstance(b, Text) for b in blocks) > 5
     )
@@ -159,7 +161,7 @@ async def test_48_stopped_in_the_middle_of_an_answer(bench: Bench, model: FakeMo
     assert end(await bench.run(say("go on", "m2"), fresh=True)) == "done"
 
 
-async def test_repair_of_a_whole_conversation_changes_nothing(bench: Bench) -> None:
+async def test_repair_of_an_intact_conversation_changes_nothing(bench: Bench) -> None:
     await bench.agent.repair("nobody")
     await bench.run(say("hello"))
     before = await bench.state()
@@ -176,7 +178,7 @@ async def test_a_new_message_after_an_interrupted_turn_repairs_it(bench: Bench, 
     assert request.messages[-1]["content"].endswith("something else")
 
 
-async def test_the_same_message_after_an_interrupted_turn_goes_on(bench: Bench, model: FakeModel) -> None:
+async def test_the_same_message_resumes_an_interrupted_turn(bench: Bench, model: FakeModel) -> None:
     text = script([call("look", text="a"), call("slow", seconds=0.4)], tokens=3)
     await cancelled(bench, model, text, lambda blocks: ("look: a", "done") in steps(blocks))
     asked = len(model.requests())
@@ -206,7 +208,7 @@ async def test_after_a_failure_the_next_message_is_answered(make: Workshop, mode
     assert not model.requests()[-1].rejected
 
 
-async def test_the_failed_turn_itself_again_is_a_new_try(make: Workshop, model: FakeModel) -> None:
+async def test_entering_a_failed_turn_again_retries_it(make: Workshop, model: FakeModel) -> None:
     bench = await make(retries=0)
     text = '::{"errors": [500], "text": "now it works"}'
     assert end(await bench.run(say(text))) == "failed"
@@ -215,7 +217,7 @@ async def test_the_failed_turn_itself_again_is_a_new_try(make: Workshop, model: 
     assert [m.type for m in await bench.state()] == ["human", "ai"]
 
 
-async def test_an_answer_brings_its_quotes_and_files_and_what_came_with_it(bench: Bench, model: FakeModel) -> None:
+async def test_an_answer_includes_its_quotes_files_and_accompanying_messages(bench: Bench, model: FakeModel) -> None:
     [ask] = asks(await bench.run(say(ASKING)))
     quoted = say(
         "this one", "m2", quotes=(Quote("Ann", "use the blue one"),), uploads=[UploadedFile("a.csv", "/mnt/a.csv")]
@@ -235,7 +237,7 @@ async def test_two_questions_are_answered_at_once(bench: Bench, model: FakeModel
     assert [m["content"] for m in model.requests()[-1].messages[-2:]] == ["a", "b"]
 
 
-async def test_the_reply_tells_what_was_answered_and_what_is_open(bench: Bench) -> None:
+async def test_the_reply_names_answered_and_open_questions(bench: Bench) -> None:
     both = [call("ask_clarification", question=f"q{n}?") for n in (1, 2)]
     blocks = await bench.run(say(script(both, tokens=3)))
     one, two = asks(blocks)
@@ -248,7 +250,7 @@ async def test_the_reply_tells_what_was_answered_and_what_is_open(bench: Bench) 
     assert final.asks == (one,)
 
 
-async def test_files_keep_order_and_captions_through_a_crash(bench: Bench, model: FakeModel, make: Workshop) -> None:
+async def test_files_keep_order_and_captions_across_a_crash(bench: Bench, model: FakeModel, make: Workshop) -> None:
     files = [File("/o/b", "caption"), File("/o/a", "caption")]
     await bench.run(say(script([call("present_files", paths=["/o/old"])]), "m0"))
     presenting = script([call("present_files", paths=["/o/b", "/o/a"])], [call("slow", seconds=0.5)], tokens=3)
@@ -260,7 +262,7 @@ async def test_files_keep_order_and_captions_through_a_crash(bench: Bench, model
     assert view(again).files == files
 
 
-async def test_files_keep_their_captions_when_a_neighbour_was_interrupted(
+async def test_files_keep_their_captions_when_a_parallel_call_was_interrupted(
     bench: Bench, model: FakeModel, make: Workshop
 ) -> None:
     both = [call("present_files", paths=["/o/b"]), call("slow", seconds=0.5)]

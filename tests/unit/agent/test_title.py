@@ -18,7 +18,7 @@ def test_a_title_is_one_short_line(text: str) -> None:
     assert "\n" not in title
 
 
-def test_first_words_are_whole() -> None:
+def test_a_title_does_not_cut_words() -> None:
     assert first_words("  **Fix** the\n`build`, please ") == "Fix the build , please"
     long = "please look at the quarterly report and tell me what changed since the last one"
     assert first_words(long) == "please look at the quarterly report and tell me what…"
@@ -26,13 +26,13 @@ def test_first_words_are_whole() -> None:
     assert first_words(" \n ") == "Conversation"
 
 
-async def test_a_model_s_title_is_cleaned(make: Workshop, model: FakeModel) -> None:
+async def test_a_model_title_is_cleaned(make: Workshop, model: FakeModel) -> None:
     bench = await make(title="main")
     model.script = lambda body: Answer('**"Report of\n the quarter."**')
     assert await bench.agent.title("tell me about the report", Meter()) == "Report of the quarter"
 
 
-async def test_without_an_answer_the_first_words_do(make: Workshop, model: FakeModel) -> None:
+async def test_without_a_model_answer_the_first_words_are_the_title(make: Workshop, model: FakeModel) -> None:
     bench = await make(title="main")
     for answer in (Answer(status=500), Answer("  ")):
         model.script = lambda body, answer=answer: answer

@@ -111,7 +111,7 @@ def test_bash_is_offered_only_where_commands_run() -> None:
     assert {tool.name for tool in make_tools(True)} - {tool.name for tool in make_tools(False)} == {"bash"}
 
 
-def test_every_tool_and_argument_is_described_and_none_shows_the_runtime() -> None:
+def test_every_tool_and_argument_is_described_without_the_runtime() -> None:
     for tool in make_tools(True):
         assert tool.description
         properties = convert_to_openai_tool(tool)["function"]["parameters"]["properties"]
@@ -119,7 +119,7 @@ def test_every_tool_and_argument_is_described_and_none_shows_the_runtime() -> No
         assert all(value.get("description") for value in properties.values()), tool.name
 
 
-def test_what_may_run_again_is_told_by_name_and_arguments() -> None:
+def test_repeatable_calls_are_recognised_by_name_and_arguments() -> None:
     names = {tool.name for tool in make_tools(True)}
     assert names >= IDEMPOTENT_TOOLS
     assert names - SANDBOX_TOOLS == {"ask_clarification"}
@@ -133,7 +133,7 @@ def test_what_may_run_again_is_told_by_name_and_arguments() -> None:
 # ---------------------------------------------------------------- bash
 
 
-async def test_bash_says_output_and_exit_code_in_words(at: Rig) -> None:
+async def test_bash_reports_output_and_exit_code(at: Rig) -> None:
     assert await at.call("bash", command="echo hello") == "hello"
     assert await at.call("bash", command="true") == "[exit code 0, no output]"
     assert await at.call("bash", command="echo no >&2; exit 3") == "no\n[exit code 3]"
@@ -144,12 +144,12 @@ async def test_bash_keeps_the_working_directory(at: Rig) -> None:
     assert await at.call("bash", command="pwd") == f"{WORKSPACE}/app"
 
 
-async def test_bash_says_that_time_was_up(at: Rig) -> None:
+async def test_bash_reports_a_timeout(at: Rig) -> None:
     told = await at.call("bash", command="echo begun; sleep 60", timeout=1)
     assert told == "begun\n[stopped after 1 s, with everything it started]"
 
 
-async def test_bash_cuts_long_output_in_the_middle(at: Rig) -> None:
+async def test_bash_truncates_long_output_in_the_middle(at: Rig) -> None:
     told = await at.call("bash", command="echo first; seq 100000; echo last; exit 1")
     assert told.startswith("first\n1\n2\n")
     assert told.endswith("100000\nlast\n[exit code 1]")
@@ -171,7 +171,7 @@ async def test_bash_streams_its_output_a_few_times_a_second(at: Rig) -> None:
     assert len(at.events) <= 5 * (loop.time() - began)  # in the time that really passed, however slow the machine is
 
 
-async def test_a_sandbox_that_stops_fails_the_call_and_the_next_gets_a_new_one(at: Rig) -> None:
+async def test_a_stopped_sandbox_fails_the_call_and_the_next_call_gets_a_new_one(at: Rig) -> None:
     await at.call("write_file", path=f"{WORKSPACE}/kept.txt", content="kept")
     running = asyncio.create_task(at.refused("bash", command="sleep 60"))
     await asyncio.sleep(0.3)
@@ -183,7 +183,7 @@ async def test_a_sandbox_that_stops_fails_the_call_and_the_next_gets_a_new_one(a
 # ---------------------------------------------------------------- files
 
 
-async def test_read_file_gives_windows_and_says_where_to_read_on(at: Rig) -> None:
+async def test_read_file_returns_a_range_and_says_where_to_continue(at: Rig) -> None:
     text = "".join(f"line {i}\n" for i in range(1, 501))
     await at.call("write_file", path=f"{WORKSPACE}/a.txt", content=text)
     assert await at.call("read_file", path=f"{WORKSPACE}/a.txt") == text
@@ -193,7 +193,7 @@ async def test_read_file_gives_windows_and_says_where_to_read_on(at: Rig) -> Non
     assert await at.call("read_file", path="a.txt", start_line=600) == "[the file has 500 lines]"
 
 
-async def test_read_file_gives_at_most_80000_characters_and_says_so(at: Rig) -> None:
+async def test_read_file_returns_at_most_80000_characters_and_says_so(at: Rig) -> None:
     await at.call("write_file", path="wide.txt", content=("谢" * 999 + "\n") * 100)
     told = await at.call("read_file", path="wide.txt")
     assert told.endswith("[lines 1 to 80, 80,000 characters are the most at once; read on with start_line=81]")
@@ -208,7 +208,7 @@ async def test_read_file_reads_far_into_a_big_file(at: Rig) -> None:
     assert (await at.call("read_file", path="big.txt", start_line=999_999)) == "999999\n1000000\n"
 
 
-async def test_read_file_refuses_what_is_no_text(at: Rig) -> None:
+async def test_read_file_refuses_binary_files(at: Rig) -> None:
     await at.call("bash", command="printf 'PNG\\0\\1' > a.png; mkfifo pipe; ln -s /nowhere dangling; : > empty")
     assert "binary" in await at.refused("read_file", path="a.png")
     assert "pipe" in await at.refused("read_file", path="pipe")
@@ -224,7 +224,7 @@ async def test_write_file_writes_appends_and_refuses_other_places(at: Rig) -> No
     assert "/etc/passwd" in await at.refused("write_file", path="/etc/passwd", content="x")
 
 
-async def test_str_replace_wants_exactly_one_place(at: Rig) -> None:
+async def test_str_replace_requires_exactly_one_match(at: Rig) -> None:
     await at.call("write_file", path="a.py", content="x = 1\ny = 1\n")
     assert "1 place" in await at.call("str_replace", path="a.py", old="x = 1", new="x = 2")
     assert "2 times" in await at.refused("str_replace", path="a.py", old=" = ", new=" := ")
@@ -233,7 +233,7 @@ async def test_str_replace_wants_exactly_one_place(at: Rig) -> None:
     assert await at.call("read_file", path="a.py") == "x := 2\ny := 1\n"
 
 
-async def test_str_replace_side_by_side_loses_nothing(at: Rig) -> None:
+async def test_concurrent_str_replace_calls_lose_no_edit(at: Rig) -> None:
     names = [f"name{i}" for i in range(12)]
     await at.call("write_file", path="a.txt", content="\n".join(f"<{name}>" for name in names))
     edits = [("str_replace", {"path": "a.txt", "old": f"<{name}>", "new": name.upper()}) for name in names]
@@ -261,7 +261,7 @@ async def test_files_work_without_commands(files_only: Rig) -> None:
     assert [*presented(results)] == [File(f"{OUTPUTS}/a.csv")]
 
 
-async def test_bad_arguments_come_back_to_the_model(at: Rig) -> None:
+async def test_invalid_arguments_are_reported_to_the_model(at: Rig) -> None:
     assert "command" in await at.refused("bash")
     assert "path" in await at.refused("read_file", path=["a"])
     assert "file" in await at.refused("read_file", path="a", file="b")
@@ -270,7 +270,7 @@ async def test_bad_arguments_come_back_to_the_model(at: Rig) -> None:
 # ---------------------------------------------------------------- people
 
 
-async def test_40_present_files_takes_what_is_in_outputs_and_names_the_rest(at: Rig) -> None:
+async def test_40_present_files_accepts_files_in_outputs_and_names_the_rest(at: Rig) -> None:
     made = "cd ../outputs; echo 1 > b.png; echo 2 > a.png; ln -s /etc/passwd link; ln a.png hard; mkfifo pipe; mkdir d"
     await at.call("bash", command=made)
     paths = ["b.png", "/etc/passwd", "../workspace/x", "link", "hard", "pipe", "d", "none", f"{OUTPUTS}/b.png"]
@@ -289,7 +289,7 @@ async def test_40_present_files_takes_what_is_in_outputs_and_names_the_rest(at: 
     assert "pipe" in refused[f"{OUTPUTS}/pipe"]
 
 
-async def test_ask_clarification_waits_and_gives_the_answer(at: Rig) -> None:
+async def test_ask_clarification_waits_and_returns_the_answer(at: Rig) -> None:
     ask = {"name": "ask_clarification", "args": {"question": "Which?", "options": ["a", "b"]}, "id": "q"}
     values = await at.ask({"messages": [AIMessage("", tool_calls=[ask])]})
     (waiting,) = (await at.graph.aget_state(CONFIG)).interrupts

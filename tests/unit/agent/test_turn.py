@@ -28,7 +28,7 @@ async def test_an_answer_streams_and_ends(bench: Bench, model: FakeModel) -> Non
     assert request.messages[-1]["content"].startswith("[Sun 2026-11-22 14:05 Europe/Berlin · Jane]\ngo")
 
 
-async def test_a_tool_call_is_a_step_and_its_result_stays_inside(bench: Bench) -> None:
+async def test_a_tool_call_is_shown_as_a_step_without_its_result(bench: Bench) -> None:
     script = '::{"steps": [{"text": "let me see", "calls": [{"name": "look", "args": {"text": "a  b"}}]}], "tokens": 3}'
     blocks = await bench.run(say(script))
     assert steps(blocks) == [("look: a b", "running"), ("look: a b", "done")]
@@ -37,7 +37,7 @@ async def test_a_tool_call_is_a_step_and_its_result_stays_inside(bench: Bench) -
     assert list(view(blocks).texts.values()) == ["let me see", words(3)]
 
 
-async def test_files_are_handed_over_in_order(bench: Bench) -> None:
+async def test_files_are_presented_in_order(bench: Bench) -> None:
     script = '::{"steps": [{"calls": [{"name": "present_files", "args": {"paths": ["/o/b", "/o/a"]}}]}], "tokens": 2}'
     blocks = await bench.run(say(script))
     assert view(blocks).files == [File("/o/b", "caption"), File("/o/a", "caption")]
@@ -61,7 +61,7 @@ async def test_live_output_is_counted_not_shown(bench: Bench) -> None:
     ]
 
 
-async def test_47_a_broken_tool_is_told_to_the_model_without_the_host(bench: Bench, model: FakeModel) -> None:
+async def test_47_a_tool_error_is_reported_to_the_model_without_host_paths(bench: Bench, model: FakeModel) -> None:
     calls = [{"name": "broken", "args": {"kind": kind}} for kind in ("sandbox", "tool", "other")]
     calls += [{"name": "look", "args": {"nonsense": 1}}, {"name": "unknown", "args": {}}]
     blocks = await bench.run(say(f'::{{"steps": [{{"calls": {json.dumps(calls)}}}], "text": "sorry"}}'))
@@ -88,7 +88,7 @@ async def test_long_outputs_go_to_a_file_and_read_file_does_not(make: Workshop, 
     assert kept.decode() == "".join(f"line {n}\n" for n in range(2000))
 
 
-async def test_models_are_chosen_by_name_and_a_missing_one_is_said(make: Workshop, model: FakeModel) -> None:
+async def test_models_are_chosen_by_name_and_a_missing_one_is_reported(make: Workshop, model: FakeModel) -> None:
     url = f"{model.base_url}/v1"
     one = ModelSettings("one", model="first", base_url=url, display_name="The First")
     bench = await make(settings=(one, ModelSettings("two", model="second", base_url=url)))
@@ -110,7 +110,7 @@ async def test_forgetting_a_conversation(bench: Bench) -> None:
 
 
 # Case 38 of docs/cases.md
-async def test_nothing_but_the_assistant_s_words_leaves(make: Workshop) -> None:
+async def test_only_the_text_of_the_assistant_is_shown(make: Workshop) -> None:
     bench = await make(trigger_messages=6, keep_messages=2)
     script = ' ::{"steps": [{"calls": [{"name": "look", "args": {"text": "TOOLWORD"}}]}], "text": "fine"}'
     shown: list[str] = []

@@ -42,7 +42,7 @@ def names(collected: Artifacts) -> Sequence[str]:
     return [file.name for file in collected.files]
 
 
-async def test_thousands_of_strange_entries_make_three_lines_once(conversation: Conversation) -> None:
+async def test_thousands_of_irregular_entries_are_reported_once_in_three_lines(conversation: Conversation) -> None:
     for number in range(2_000):
         (conversation.outputs / f"{number:04}").symlink_to("/etc/passwd")
     (conversation.outputs / "fine").touch()
@@ -57,7 +57,7 @@ async def test_thousands_of_strange_entries_make_three_lines_once(conversation: 
     assert (await conversation.turn()).notes == ("Not sent: `one more` (is a link, not a regular file).",)
 
 
-async def test_a_path_that_is_too_long_is_told_and_keeps_no_row(conversation: Conversation) -> None:
+async def test_a_too_long_path_is_reported_and_not_stored(conversation: Conversation) -> None:
     here = conversation.outputs
     for _ in range(5):
         here = here / ("d" * 240)
@@ -73,7 +73,7 @@ async def test_a_path_that_is_too_long_is_told_and_keeps_no_row(conversation: Co
     assert (second.files, second.notes) == ((), ())
 
 
-async def test_a_turn_sends_a_hundred_megabytes_and_the_rest_when_it_is_asked_for(conversation: Conversation) -> None:
+async def test_a_turn_sends_100_mb_and_the_rest_on_request(conversation: Conversation) -> None:
     for number in range(5):
         with open(conversation.outputs / f"{number}", "wb") as file:
             file.truncate(40 << 20)
@@ -86,7 +86,7 @@ async def test_a_turn_sends_a_hundred_megabytes_and_the_rest_when_it_is_asked_fo
     assert names(await conversation.turn("4")) == []
 
 
-async def test_more_than_twenty_files_wait_until_they_are_asked_for(conversation: Conversation) -> None:
+async def test_more_than_twenty_files_wait_for_a_request(conversation: Conversation) -> None:
     for number in range(30):
         (conversation.outputs / f"{number:02}").write_text("x")
     assert len((await conversation.turn()).files) == 20
@@ -94,13 +94,13 @@ async def test_more_than_twenty_files_wait_until_they_are_asked_for(conversation
     assert names(await conversation.turn("25", "03")) == ["25"]
 
 
-async def test_one_file_may_be_as_large_as_the_chat_takes(conversation: Conversation) -> None:
+async def test_one_file_may_be_as_large_as_the_chat_allows(conversation: Conversation) -> None:
     with open(conversation.outputs / "big", "wb") as file:
         file.truncate(120 << 20)
     assert names(await conversation.turn(limit=200 << 20)) == ["big"]
 
 
-async def test_what_a_walk_did_not_reach_is_not_sent_again(conversation: Conversation) -> None:
+async def test_files_that_the_walk_did_not_reach_are_not_sent_again(conversation: Conversation) -> None:
     for number in range(5):
         (conversation.outputs / f"z{number}").write_text("x")
     assert len((await conversation.turn()).files) == 5
@@ -117,7 +117,7 @@ async def test_what_a_walk_did_not_reach_is_not_sent_again(conversation: Convers
     assert (await conversation.turn()).notes == ()
 
 
-async def test_it_waits_for_nobody_who_fills_the_threads_of_all(conversation: Conversation) -> None:
+async def test_collection_does_not_wait_for_the_shared_threads(conversation: Conversation) -> None:
     """And so nobody waits for it: it has threads of its own."""
     (conversation.outputs / "file").write_text("x")
     ended, loop = threading.Event(), asyncio.get_running_loop()

@@ -54,7 +54,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         yield Desk(tmp_path, store, rig)
 
 
-async def test_a_large_file_is_never_whole_in_memory(desk: Desk) -> None:
+async def test_a_large_file_is_streamed_to_disk(desk: Desk) -> None:
     data = bytes(range(256)) * (40 * MB // 256)
     tracemalloc.start()
     try:
@@ -69,7 +69,7 @@ async def test_a_large_file_is_never_whole_in_memory(desk: Desk) -> None:
     assert await desk.said() == []
 
 
-async def test_a_file_that_is_larger_than_the_limit_is_refused_in_one_note(desk: Desk) -> None:
+async def test_a_file_over_the_limit_is_refused_with_one_note(desk: Desk) -> None:
     upload = await desk.take("huge.bin", bytes(3 * MB), limit=2)
     assert upload.refused == "exceeds the 2 MB upload limit"
     [note] = await desk.said()
@@ -77,7 +77,7 @@ async def test_a_file_that_is_larger_than_the_limit_is_refused_in_one_note(desk:
     assert desk.stored() == []
 
 
-async def test_a_file_that_stops_coming_is_tried_again_and_refused(desk: Desk) -> None:
+async def test_a_stalled_download_is_retried_and_then_refused(desk: Desk) -> None:
     desk.rig.wire.stall(MB)
     upload = await desk.take("slow.bin", bytes(2 * MB), piece=0.1)
     assert upload.refused == "could not be fetched from the chat; please send it again"
@@ -86,7 +86,7 @@ async def test_a_file_that_stops_coming_is_tried_again_and_refused(desk: Desk) -
     assert "I could not take slow.bin: could not be fetched from the chat" in note
 
 
-async def test_all_tries_together_have_an_end(desk: Desk) -> None:
+async def test_all_download_attempts_together_are_limited(desk: Desk) -> None:
     desk.rig.wire.stall(MB)
     upload = await desk.take("slow.bin", bytes(2 * MB), whole=0.5)
     assert upload.refused == "did not arrive within 0 minutes; please send it again"

@@ -11,7 +11,7 @@ from bot.storage.database import StorageError
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), OSError("the disk's"), StorageError("locked")])
-async def test_a_step_that_fails_is_tried_again(error: Exception) -> None:
+async def test_a_failing_step_is_retried(error: Exception) -> None:
     steps = 0
     again = asyncio.Event()
 
@@ -31,7 +31,7 @@ async def test_a_step_that_fails_is_tried_again(error: Exception) -> None:
     assert running.cancelled()
 
 
-async def test_a_task_that_fails_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_task_is_logged_and_the_others_continue(caplog: pytest.LogCaptureFixture) -> None:
     tasks = BackgroundTasks()
     ended = asyncio.Event()
 

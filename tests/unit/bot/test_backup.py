@@ -55,7 +55,7 @@ def restored(tmp_path: Path) -> Path:
     return tmp_path / "restored"
 
 
-async def test_everything_comes_back_as_it_was(backup: Backup, work: Path, tmp_path: Path) -> None:
+async def test_a_restored_backup_equals_the_original(backup: Backup, work: Path, tmp_path: Path) -> None:
     (work / "a").write_text("one content")
     os.link(work / "a", work / "b")
     os.link(work / "a", work.parent / "outputs" / "c")
@@ -81,7 +81,7 @@ async def test_everything_comes_back_as_it_was(backup: Backup, work: Path, tmp_p
     assert (back.parents[1] / "other" / "workspace" / "file").read_text() == "theirs"
 
 
-async def test_a_turn_that_ends_between_the_databases_is_done_again_not_forgotten(
+async def test_a_turn_that_ends_between_the_database_copies_is_entered_again(
     backup: Backup, data: Path, tmp_path: Path
 ) -> None:
     """What the agent remembers may be newer than what the service knows to be done, not older."""
@@ -104,7 +104,7 @@ async def test_only_the_service_can_read_it(backup: Backup, data: Path, tmp_path
 
 
 @pytest.mark.usefixtures("deep_tree_removed")
-async def test_a_folder_of_thousands_of_levels_is_named_and_the_rest_is_there(
+async def test_a_too_deep_folder_is_reported_and_the_rest_is_archived(
     backup: Backup, work: Path, tmp_path: Path
 ) -> None:
     (work / "a").touch()
@@ -119,7 +119,7 @@ async def test_a_folder_of_thousands_of_levels_is_named_and_the_rest_is_there(
     assert (back / "threads" / "other" / "workspace" / "file").exists()
 
 
-async def test_pipes_and_sockets_are_named_in_few_lines(
+async def test_pipes_and_sockets_are_reported_in_a_few_lines(
     backup: Backup, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(30):
@@ -134,7 +134,7 @@ async def test_pipes_and_sockets_are_named_in_few_lines(
     ]
 
 
-async def test_a_file_under_a_lease_holds_nothing_up(backup: Backup, work: Path, tmp_path: Path) -> None:
+async def test_a_file_under_a_lease_does_not_block_the_backup(backup: Backup, work: Path, tmp_path: Path) -> None:
     """The kernel lets who opens such a file wait 45 seconds for its holder."""
     for number in range(20):
         (work / f"{number}").write_text("x")
@@ -158,7 +158,7 @@ async def test_a_file_under_a_lease_holds_nothing_up(backup: Backup, work: Path,
     assert (restored(tmp_path) / "threads" / "other" / "workspace" / "file").exists()
 
 
-async def test_files_that_are_mostly_holes_do_not_fill_the_archive(backup: Backup, work: Path, tmp_path: Path) -> None:
+async def test_sparse_files_do_not_fill_the_archive(backup: Backup, work: Path, tmp_path: Path) -> None:
     with open(work / "sparse", "wb") as file:
         file.truncate(1 << 40)
     (work / "small").write_text("x")
@@ -167,7 +167,7 @@ async def test_files_that_are_mostly_holes_do_not_fill_the_archive(backup: Backu
     assert answer["bytes"] < 1 << 20
 
 
-async def test_a_failed_backup_leaves_nothing_and_the_last_one_stays(
+async def test_a_failed_backup_leaves_no_file_and_keeps_the_previous_one(
     backup: Backup, data: Path, tmp_path: Path
 ) -> None:
     await backup()
@@ -180,7 +180,7 @@ async def test_a_failed_backup_leaves_nothing_and_the_last_one_stays(
     assert not [path for path in data.iterdir() if path.is_dir()]
 
 
-async def test_what_another_user_put_in_its_place_is_not_written_to(backup: Backup, data: Path, tmp_path: Path) -> None:
+async def test_a_target_planted_by_another_user_is_not_written_to(backup: Backup, data: Path, tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("untouched")
     for name in ("saved.tar.gz", "saved.tar.gz.partial"):
         (tmp_path / name).symlink_to("victim")

@@ -69,7 +69,7 @@ async def said(store: Database) -> list[str]:
     return [Final.load(row["payload"]).text for row in rows]
 
 
-async def test_a_damaged_command_blocks_no_other(store: Database) -> None:
+async def test_a_damaged_command_does_not_block_others(store: Database) -> None:
     async with answering(store, 2):
         await receive(store, HELP, replace(HELP, key="k2"))
         await store.run(lambda execute: execute("UPDATE inbox SET payload='' WHERE id=1", {}))
@@ -78,7 +78,7 @@ async def test_a_damaged_command_blocks_no_other(store: Database) -> None:
     assert "/stop" in answered
 
 
-async def test_a_command_that_fails_in_the_database_is_undone_and_blocks_no_other(store: Database) -> None:
+async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: Database) -> None:
     refuse = "CREATE TRIGGER refuse BEFORE UPDATE OF model ON conversations BEGIN SELECT RAISE(ABORT, '!'); END"
     async with answering(store, 3):
         await receive(store, replace(HELP, text="model demo"), replace(HELP, key="k2"), replace(HELP, key="k3"))

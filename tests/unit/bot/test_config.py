@@ -58,7 +58,7 @@ def faults(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
 # ---------------------------------------------------------------- what is meant
 
 
-def test_the_file_of_the_manual_works_as_it_stands(tmp_path: Path) -> None:
+def test_the_documented_config_works(tmp_path: Path) -> None:
     config = load_config(write(ISSUE), KEYS)
     assert config.data_dir == tmp_path / "data"
     (model,) = config.models
@@ -73,12 +73,12 @@ def test_the_file_of_the_manual_works_as_it_stands(tmp_path: Path) -> None:
     assert config.source == "config.yaml"
 
 
-def test_a_secret_copied_with_its_newline_works(tmp_path: Path) -> None:
+def test_a_secret_copied_with_a_newline_works(tmp_path: Path) -> None:
     config = load_config(write(ISSUE), {**KEYS, "OPENAI_API_KEY": "sk-1\n"})
     assert config.models[0].api_key == Secret("sk-1")
 
 
-def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
+def test_without_a_file_the_defaults_apply(tmp_path: Path) -> None:
     config = load_config(None, {})
     assert config.models == ()
     assert config.channels == ()
@@ -93,7 +93,7 @@ def test_a_config_in_the_working_directory_is_found_and_a_given_one_wins() -> No
     assert load_config(Path("etc/other.yaml"), {}).keep_days == 8
 
 
-def test_relative_paths_belong_to_the_folder_of_the_file(tmp_path: Path) -> None:
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     write("", "etc/page.md")
     config = load_config(
         write("config_version: 1\nprompt: {file: page.md}\nchannels: {console: {downloads: in}}", "etc/c.yaml"), {}
@@ -127,7 +127,7 @@ channels: {console: {access: {allow: [12, "u7"], operators: [34], pairing: $NO}}
     assert config.channels[0].access == AccessConfig(allow=("12", "u7"), operators=("34",), pairing=False)
 
 
-def test_anchors_and_merges_work_and_one_that_contains_itself_is_a_fault() -> None:
+def test_anchors_and_merges_work_and_recursive_ones_are_an_error() -> None:
     config = read("models:\n  - &m {name: a, api_key: k}\n  - {<<: *m, name: b}\n")
     assert [(m.name, m.api_key) for m in config.models] == [("a", Secret("k")), ("b", Secret("k"))]
     assert "contains itself" in faults("config_version: 1\nmodels: [{name: a, api_key: k, options: &o {o: *o}}]")[0]
@@ -136,7 +136,7 @@ def test_anchors_and_merges_work_and_one_that_contains_itself_is_a_fault() -> No
 # ---------------------------------------------------------------- the environment's shortcuts
 
 
-def test_a_key_in_the_environment_is_a_model() -> None:
+def test_a_key_in_the_environment_configures_a_model() -> None:
     assert load_config(None, {"OPENAI_API_KEY": "k"}).models == (
         ModelSettings("main", model="gpt-5-mini", api_key=Secret("k")),
     )
@@ -150,7 +150,7 @@ def test_a_local_server_needs_only_its_url() -> None:
     assert model.api_key  # a placeholder: SDKs insist on one
 
 
-def test_models_of_the_file_win_over_the_environment() -> None:
+def test_models_of_the_file_override_the_environment() -> None:
     config = read("models: [{name: mine, base_url: 'http://h/v1'}]", KEYS)
     assert [m.name for m in config.models] == ["mine"]
     assert config.models[0].api_key == Secret("none")  # OpenAI's key is not shown to another server
@@ -158,7 +158,7 @@ def test_models_of_the_file_win_over_the_environment() -> None:
     assert [m.name for m in read("keep_days: 3", KEYS).models] == ["main"]
 
 
-def test_a_token_in_the_environment_is_a_telegram_that_admits_nobody_yet() -> None:
+def test_a_token_in_the_environment_configures_telegram_without_access() -> None:
     for config in (load_config(None, KEYS), read("channels: {console: {}}", KEYS)):
         channel = config.channels[-1]
         assert channel.name == "telegram"
@@ -167,12 +167,12 @@ def test_a_token_in_the_environment_is_a_telegram_that_admits_nobody_yet() -> No
     assert read("channels: {telegram: false}", KEYS).channels == ()
 
 
-def test_the_console_is_open_unless_somebody_says_otherwise() -> None:
+def test_the_console_is_open_unless_configured_otherwise() -> None:
     assert read("channels: {console: {}}").channels[0].access == AccessConfig(open=True)
     assert read("channels: {console: {access: {allow: [me]}}}").channels[0].access == AccessConfig(allow=("me",))
 
 
-def test_dotenv_is_read_beside_the_config_and_here_and_the_real_environment_wins() -> None:
+def test_dotenv_is_read_and_the_real_environment_overrides_it() -> None:
     write("A=from-here\nB='from here too'\n#C=no\nEMPTY=\n", ".env")
     write("A=beside\nD=x${A}y\n", "etc/.env")
     text = "config_version: 1\nmodels: [{name: m, model: $A, display_name: $B, base_url: 'http://h', api_key: $D}]"
@@ -205,7 +205,7 @@ print([name for name in sdks if name in sys.modules])
 
 
 # Case 78 of docs/cases.md
-def test_every_fault_at_once_with_line_and_fix() -> None:
+def test_every_error_is_reported_at_once_with_line_and_fix() -> None:
     found = faults(
         """\
 config_version: 1
@@ -286,11 +286,11 @@ log: {level: loud}
         ("config_version: 1\nkeep_days: " + "[" * 5000, "nested too deeply"),
     ],
 )
-def test_each_fault_has_its_words(text: str, fault: str) -> None:
+def test_each_error_has_its_message(text: str, fault: str) -> None:
     assert any(fault in line for line in faults(text))
 
 
-def test_a_file_that_cannot_be_read_is_a_fault() -> None:
+def test_an_unreadable_file_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read: No such file"):
         load_config(Path("nowhere.yaml"), {})
     Path("latin.yaml").write_bytes(b"config_version: 1 # gr\xfc\xdfe")
@@ -301,7 +301,7 @@ def test_a_file_that_cannot_be_read_is_a_fault() -> None:
 # ---------------------------------------------------------------- secrets
 
 
-def test_secrets_do_not_show() -> None:
+def test_secrets_are_not_shown() -> None:
     config = load_config(write(ISSUE + "prompt: {extend: $HUSH}\n"), {**KEYS, "HUSH": "not-for-eyes"})
     for secret in (*KEYS.values(), "not-for-eyes"):
         assert secret not in repr(config)
@@ -327,7 +327,7 @@ def test_secrets_do_not_show() -> None:
         "time_zone: '%s",
     ],
 )
-def test_a_misplaced_secret_is_not_repeated_in_the_fault(text: str) -> None:
+def test_a_misplaced_secret_is_not_repeated_in_the_error(text: str) -> None:
     found = "\n".join(faults("config_version: 1\n" + text.replace("%s", TOKEN), {"S": TOKEN}))
     assert TOKEN not in found
     assert TOKEN.partition(":")[2] not in found
@@ -362,7 +362,7 @@ _values = st.recursive(
 
 @given(st.dictionaries(_names, _values, max_size=6))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_is_written_is_a_config_or_a_list_of_faults(document: dict[str, object]) -> None:
+def test_any_yaml_gives_a_config_or_a_list_of_errors(document: dict[str, object]) -> None:
     text = yaml.safe_dump({"config_version": 1, **document}, allow_unicode=True)
     try:
         config = load_config(write(text), {"S": _SECRET})
@@ -376,7 +376,7 @@ def test_whatever_is_written_is_a_config_or_a_list_of_faults(document: dict[str,
 
 @given(st.text(max_size=200))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_text_the_file_has_it_is_refused_politely(text: str) -> None:
+def test_any_text_in_the_file_is_refused_with_an_error(text: str) -> None:
     Path("wild.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ConfigError):
         load_config(Path("wild.yaml"), {})

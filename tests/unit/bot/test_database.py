@@ -29,7 +29,7 @@ def put(execute: Execute, word: str | None) -> None:
     execute("INSERT INTO kept VALUES (:word)", {"word": word})
 
 
-async def test_a_connection_that_broke_is_replaced(store: Database) -> None:
+async def test_a_broken_connection_is_replaced(store: Database) -> None:
     connection = store._connection
     await asyncio.get_running_loop().run_in_executor(None, connection.close)
     async with asyncio.timeout(5):
@@ -40,7 +40,7 @@ async def test_a_connection_that_broke_is_replaced(store: Database) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(), KeyboardInterrupt(), MemoryError(), ValueError("mine")])
-async def test_nobody_waits_for_ever_whatever_a_unit_of_work_raises(store: Database, error: BaseException) -> None:
+async def test_any_exception_of_a_unit_of_work_reaches_its_caller(store: Database, error: BaseException) -> None:
     def work(execute: Execute) -> None:
         put(execute, "undone")
         raise error
@@ -52,7 +52,7 @@ async def test_nobody_waits_for_ever_whatever_a_unit_of_work_raises(store: Datab
         assert await kept(store) == ["after"]
 
 
-async def test_nothing_is_written_outside_of_a_transaction_that_was_rolled_back(store: Database) -> None:
+async def test_nothing_is_written_after_sqlite_rolled_the_transaction_back(store: Database) -> None:
     """SQLite undoes the whole transaction at some errors; whoever swallows one writes nothing more."""
 
     def work(execute: Execute) -> None:
@@ -67,7 +67,7 @@ async def test_nothing_is_written_outside_of_a_transaction_that_was_rolled_back(
     assert await kept(store) == []
 
 
-async def test_a_statement_that_can_never_succeed_is_its_callers_own_error(store: Database) -> None:
+async def test_an_invalid_statement_raises_statement_error_to_its_caller_only(store: Database) -> None:
     """So that nobody retries it; those who share the transaction are kept."""
     outcomes = await asyncio.gather(
         store.run(lambda execute: put(execute, "first")),
@@ -80,7 +80,7 @@ async def test_a_statement_that_can_never_succeed_is_its_callers_own_error(store
     assert await kept(store) == ["first", "last"]
 
 
-async def test_a_locked_database_is_an_error_that_passes(store: Database, tmp_path: Path) -> None:
+async def test_a_locked_database_raises_a_temporary_error(store: Database, tmp_path: Path) -> None:
     holder = sqlite3.connect(tmp_path / "some.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageError):

@@ -34,7 +34,7 @@ def fill(place: Path) -> None:
     assert disk.f_bavail == 0
 
 
-async def test_a_full_disk_takes_every_write(small: Path) -> None:
+async def test_every_write_succeeds_on_a_full_disk(small: Path) -> None:
     async with Database(small / "a.db") as store:
         await store.run(lambda execute: execute("CREATE TABLE t(x)", {}))
         await set_aside({small / "a.db": store})

@@ -35,7 +35,7 @@ async def finding(config: Config, subject: str) -> Finding:
     return next(found for found in await run_checks(config) if found.subject == subject)
 
 
-async def test_all_is_well(tmp_path: Path) -> None:
+async def test_a_working_setup_passes_every_check(tmp_path: Path) -> None:
     async with FakeModel(api_key=KEY) as server, FakeTelegram() as chat:
         config = Config(
             tmp_path / "new" / "data",
@@ -60,7 +60,7 @@ async def test_all_is_well(tmp_path: Path) -> None:
         assert list((tmp_path / "new" / "data").iterdir()) == []
 
 
-async def test_a_wrong_key_a_wrong_model_and_no_server_have_their_own_fixes(tmp_path: Path) -> None:
+async def test_a_wrong_key_a_wrong_model_and_no_server_have_different_fixes(tmp_path: Path) -> None:
     async with FakeModel(api_key=KEY) as server:
         url = f"{server.base_url}/v1"
         wrong = await finding(Config(tmp_path, (model(url, "sk-wrong-0123456789"),), sandbox=FILES_ONLY), "model main")
@@ -76,7 +76,7 @@ async def test_a_wrong_key_a_wrong_model_and_no_server_have_their_own_fixes(tmp_
     assert (absent.state, "no chat model of that name" in absent.text) == ("fault", True)
 
 
-async def test_a_wrong_token_and_no_server_are_faults_of_that_channel_only(tmp_path: Path) -> None:
+async def test_a_wrong_token_and_no_server_fail_only_their_channel(tmp_path: Path) -> None:
     other = "987654321:" + "x" * 35
     async with FakeTelegram() as chat:
         refused = await run_checks(Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY))
@@ -87,7 +87,7 @@ async def test_a_wrong_token_and_no_server_are_faults_of_that_channel_only(tmp_p
         assert fix in render_findings(found)
 
 
-async def test_who_may_talk_is_said(tmp_path: Path) -> None:
+async def test_access_rules_are_reported(tmp_path: Path) -> None:
     async with FakeTelegram() as chat:
 
         async def says(access: AccessConfig) -> Finding:
@@ -99,13 +99,13 @@ async def test_who_may_talk_is_said(tmp_path: Path) -> None:
         assert (await says(AccessConfig())).state == "ok"
 
 
-async def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
+async def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     found = await finding(Config(tmp_path / "file" / "data", sandbox=FILES_ONLY), "data_dir")
     assert (found.state, "Not a directory" in found.text) == ("fault", True)
 
 
-async def test_a_folder_that_others_may_look_into_is_noted(tmp_path: Path) -> None:
+async def test_a_folder_that_others_can_read_is_noted(tmp_path: Path) -> None:
     found = await finding(Config(tmp_path / "new", sandbox=FILES_ONLY), "data_dir")
     assert found.state == "ok"
     (tmp_path / "new").chmod(0o750)
@@ -113,7 +113,7 @@ async def test_a_folder_that_others_may_look_into_is_noted(tmp_path: Path) -> No
     assert (found.state, "chmod 700" in found.fix) == ("note", True)
 
 
-async def test_the_sandbox_is_really_tried(tmp_path: Path) -> None:
+async def test_the_check_starts_a_real_sandbox(tmp_path: Path) -> None:
     found = await finding(Config(tmp_path, sandbox=SandboxConfig(provider="local")), "sandbox")
     assert found.ok is (not bubblewrap_problem())
 
@@ -129,7 +129,7 @@ async def test_a_server_is_asked_for_its_model_when_none_is_named() -> None:
 
 
 @pytest.mark.parametrize(("text", "code"), [("config_version: 1\n", 0), ("config_version: 1\nkeep_days: 0\n", 2)])
-def test_the_command_says_it_in_lines_and_by_its_exit_code(tmp_path: Path, text: str, code: int) -> None:
+def test_the_command_prints_findings_and_sets_the_exit_code(tmp_path: Path, text: str, code: int) -> None:
     (tmp_path / "config.yaml").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "bot", "check"],

@@ -44,7 +44,7 @@ async def said(store: Database) -> list[str]:
     return [Final.load(row["payload"]).text for row in rows]
 
 
-async def test_an_event_that_cannot_be_kept_blocks_nobody(store: Database) -> None:
+async def test_an_event_that_cannot_be_stored_does_not_block_others(store: Database) -> None:
     broken = replace(HELLO, key="k2", text="half a pair \ud83d")
     receipts = await inbox(store).receive([HELLO, broken, replace(HELLO, key="k3")])
     assert receipts == [Receipt.ACCEPTED, Receipt.IGNORED, Receipt.ACCEPTED]
@@ -53,12 +53,12 @@ async def test_an_event_that_cannot_be_kept_blocks_nobody(store: Database) -> No
     assert await inbox(store).receive([broken]) == [Receipt.DUPLICATE]
 
 
-async def test_an_unreadable_event_is_a_dead_letter_once(store: Database) -> None:
+async def test_an_unreadable_event_becomes_one_dead_letter(store: Database) -> None:
     event = Unreadable("telegram", "u1", b"{}", "no date")
     assert await inbox(store).receive([event, event]) == [Receipt.IGNORED, Receipt.DUPLICATE]
 
 
-async def test_strangers_get_one_code_and_groups_none(store: Database) -> None:
+async def test_unknown_people_get_one_code_and_groups_none(store: Database) -> None:
     closed = inbox(store, AccessConfig(operators=("1",)))
     assert await closed.receive([HELLO, replace(HELLO, key="k2")]) == [Receipt.IGNORED] * 2
     assert await closed.receive([replace(HELLO, key="k3", private=False)]) == [Receipt.IGNORED]
@@ -85,7 +85,7 @@ GROUP = replace(HELLO, thread=Thread("telegram", "1", "-7"), private=False)
         ("-7", Author("9", "Robot", bot=True), False),
     ],
 )
-async def test_access_names_people_chats_and_workspaces(
+async def test_access_lists_people_chats_and_workspaces(
     store: Database, allow: str, author: Author, accepted: bool
 ) -> None:
     some = inbox(store, AccessConfig(allow=(allow,), pairing=False))
@@ -108,7 +108,7 @@ async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("author", [Author("9", "Robot", bot=True), Author("5", "Bob", guest=True)])
-async def test_an_open_door_is_for_the_team(store: Database, author: Author) -> None:
+async def test_open_access_is_limited_to_the_team(store: Database, author: Author) -> None:
     assert await inbox(store).receive([replace(GROUP, author=author)]) == [Receipt.IGNORED]
 
 
@@ -144,7 +144,7 @@ async def test_an_event_that_names_only_a_message_of_the_bot_finds_its_thread(st
     assert [Message.load(row["payload"]).thread for row in rows] == [thread, thread]
 
 
-async def test_what_was_passed_stays_passed_when_a_history_is_read_again(store: Database) -> None:
+async def test_ignored_messages_stay_ignored_when_a_history_is_read_again(store: Database) -> None:
     """People talk, then one asks the bot: their talk is no question to it, however often it is read."""
     entrance = inbox(store)
     asked = replace(HELLO, thread=Thread("telegram", "1", "C1", "17.5"), private=False)
@@ -153,13 +153,13 @@ async def test_what_was_passed_stays_passed_when_a_history_is_read_again(store: 
     assert await entrance.receive([replace(aside, addressed=True)]) == [Receipt.ACCEPTED]  # a mention came into it
 
 
-async def test_what_a_stranger_wrote_is_not_answered_later(store: Database) -> None:
+async def test_messages_before_pairing_are_not_answered_later(store: Database) -> None:
     closed = inbox(store, AccessConfig())
     assert await closed.receive([HELLO]) == [Receipt.IGNORED]
     assert await inbox(store).receive([HELLO, replace(HELLO, key="k2")]) == [Receipt.IGNORED, Receipt.ACCEPTED]
 
 
-async def test_what_was_heard_is_known_after_a_restart(store: Database) -> None:
+async def test_watermarks_survive_a_restart(store: Database) -> None:
     past = StoredCatchUp(store, CatchUpConfig())
     assert await past.open_gap("telegram", "1") == Gap()
     now = time.time()
@@ -174,7 +174,7 @@ async def test_what_was_heard_is_known_after_a_restart(store: Database) -> None:
     assert heard == {("C1", ""): now - OVERLAP_SECONDS, ("C1", "17.5"): now - OVERLAP_SECONDS}
 
 
-async def test_a_gap_stays_open_until_it_is_read(tmp_path: Path) -> None:
+async def test_a_gap_stays_open_until_it_is_closed(tmp_path: Path) -> None:
     """A process ends in the middle of a catch-up; live events had gone on meanwhile."""
     migrate_database(tmp_path / "fawn.db")
     now = time.time()
@@ -206,7 +206,7 @@ async def test_a_gap_stays_open_until_it_is_read(tmp_path: Path) -> None:
 
 
 # Case 84 of docs/cases.md
-async def test_posts_of_a_group_go_along_when_it_moves(store: Database) -> None:
+async def test_sent_messages_follow_a_group_to_its_new_id(store: Database) -> None:
     group, supergroup = Thread("telegram", "1", "-200"), Thread("telegram", "1", "-1000200")
     entrance = inbox(store)
     await entrance.receive([replace(HELLO, thread=group)])
@@ -220,7 +220,7 @@ async def test_posts_of_a_group_go_along_when_it_moves(store: Database) -> None:
 
 
 # Case 88 of docs/cases.md
-async def test_over_the_limit_waits_and_is_told_once(store: Database) -> None:
+async def test_messages_over_the_limit_wait_with_one_notice(store: Database) -> None:
     flooded = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle())
     before = time.time()
     for number in range(6):
@@ -231,7 +231,7 @@ async def test_over_the_limit_waits_and_is_told_once(store: Database) -> None:
     assert len(await said(store)) == 1
 
 
-async def test_a_command_of_somebody_elses_brings_nobody_into_a_thread(store: Database) -> None:
+async def test_a_foreign_command_does_not_make_the_bot_join_a_thread(store: Database) -> None:
     """ "!important" among people is no invitation; a command of ours is, also without a mention."""
     entrance = inbox(store)
     thread = Thread("telegram", "1", "C1", "17.5")
@@ -242,7 +242,7 @@ async def test_a_command_of_somebody_elses_brings_nobody_into_a_thread(store: Da
     assert await entrance.receive([ours]) == [Receipt.ACCEPTED]
 
 
-async def test_a_caller_who_gives_up_leaves_nothing_half_done(store: Database) -> None:
+async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> None:
     """What is committed, and perhaps claimed, is gone on with, whoever waited for it."""
     seen: list[str] = []
 
@@ -260,7 +260,7 @@ async def test_a_caller_who_gives_up_leaves_nothing_half_done(store: Database) -
     assert seen == ["k1"]
 
 
-async def test_only_who_was_let_in_can_be_put_out(store: Database) -> None:
+async def test_only_paired_users_can_be_revoked(store: Database) -> None:
     await inbox(store, AccessConfig()).receive([HELLO])
     people = await store.run(lambda execute: rights.list_paired(execute, time.time()))
     assert await store.run(lambda execute: rights.accept_pairing(execute, people[0]["code"], time.time()))
@@ -275,7 +275,7 @@ async def test_only_who_was_let_in_can_be_put_out(store: Database) -> None:
 
 
 # Case 60 of docs/cases.md
-async def test_what_an_absence_gathered_is_no_flood(store: Database) -> None:
+async def test_messages_collected_during_downtime_are_not_a_flood(store: Database) -> None:
     """It was written over hours, and comes at once."""
     entrance = Inbox(
         store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle()
@@ -287,7 +287,7 @@ async def test_what_an_absence_gathered_is_no_flood(store: Database) -> None:
     assert await said(store) == []
 
 
-async def test_what_was_not_meant_for_the_bot_is_not_kept(store: Database) -> None:
+async def test_messages_not_meant_for_the_bot_are_not_stored(store: Database) -> None:
     overheard = replace(HELLO, addressed=False, private=False)
     assert await inbox(store).receive([overheard]) == [Receipt.IGNORED]
     rows = await store.run(lambda execute: execute("SELECT 1 FROM inbox", {}))
@@ -295,7 +295,7 @@ async def test_what_was_not_meant_for_the_bot_is_not_kept(store: Database) -> No
 
 
 # Case 86 of docs/cases.md
-async def test_an_unsupported_kind_is_answered_without_a_turn(store: Database) -> None:
+async def test_an_unsupported_message_is_answered_without_a_turn(store: Database) -> None:
     sticker = replace(HELLO, kind=Kind.UNSUPPORTED, text="stickers")
     assert await inbox(store).receive([sticker]) == [Receipt.ACCEPTED]
     assert "stickers" in (await said(store))[0]

@@ -47,7 +47,7 @@ def test_a_line_has_time_level_place_event_thread_and_run(
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_what_is_given_as_extra_is_in_the_line(
+def test_extra_fields_are_in_the_line(
     logger: logging.Logger, capsys: pytest.CaptureFixture[str], format: Literal["text", "json"]
 ) -> None:
     set_up_logging(LogConfig(format=format), [TOKEN])
@@ -77,7 +77,7 @@ async def test_each_task_has_its_own_thread_and_run(logger: logging.Logger, caps
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_an_exception_is_one_line_with_its_causes_and_its_place(
+def test_an_exception_is_one_line_with_causes_and_location(
     form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_up_logging(LogConfig(format=form))  # type: ignore[arg-type]  # one of the two words
@@ -100,9 +100,7 @@ def test_an_exception_is_one_line_with_its_causes_and_its_place(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_secrets_are_taken_out_of_everything(
-    form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_secrets_are_redacted_everywhere(form: str, logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     odd = 'p/ss "w\\rd+'
     redact = set_up_logging(LogConfig(format=form), ["opensesame", odd])  # type: ignore[arg-type]  # one of the two words
     redact.hide(["learned-later"])
@@ -133,7 +131,7 @@ def test_secrets_are_taken_out_of_everything(
     assert "http://***@proxy:3128" in out
 
 
-def test_short_words_are_not_taken_for_secrets() -> None:
+def test_short_words_are_not_redacted() -> None:
     redact = Redactor(["a", "on"])
     assert redact("a turn goes on") == "a turn goes on"
 
@@ -146,7 +144,7 @@ def test_libraries_are_quiet_and_warnings_are_lines(logger: logging.Logger, caps
     assert [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()] == ["trouble"] * 4
 
 
-def test_setting_up_again_replaces_and_stderr_is_looked_up_anew(
+def test_repeated_setup_replaces_the_handler_and_uses_the_current_stderr(
     logger: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_up_logging(LogConfig())
@@ -161,7 +159,7 @@ def test_setting_up_again_replaces_and_stderr_is_looked_up_anew(
     assert "moved" in capsys.readouterr().out
 
 
-def test_a_file_takes_the_lines_instead(
+def test_log_lines_go_to_a_file_if_configured(
     logger: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_up_logging(LogConfig(), file=tmp_path / "logs" / "fawn.log")

@@ -20,7 +20,7 @@ def schema(path: Path) -> dict[str, str]:
     return {name: " ".join(sql.split()).replace(" ,", ",") for name, sql in rows}
 
 
-def test_the_new_database_is_what_the_migrations_build(tmp_path: Path) -> None:
+def test_a_new_database_equals_a_migrated_one(tmp_path: Path) -> None:
     migrate.migrate_database(tmp_path / "new.db")
     migrate.upgrade_schema(tmp_path / "migrated.db")
     assert schema(tmp_path / "new.db") == schema(tmp_path / "migrated.db")
@@ -35,7 +35,7 @@ def test_head_is_the_last_revision() -> None:
     assert ScriptDirectory(str(migrate.VERSIONS_DIR.parent)).get_current_head() == migrate.HEAD_REVISION
 
 
-def test_a_current_database_is_left_alone(tmp_path: Path) -> None:
+def test_a_current_database_is_not_changed(tmp_path: Path) -> None:
     migrate.migrate_database(tmp_path / "fawn.db")
     assert migrate.migrate_database(tmp_path / "fawn.db") is None
     assert not (tmp_path / "backups").exists()
@@ -53,7 +53,7 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
 
 
 # Case 89 of docs/cases.md
-def test_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> None:
+def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
     """The next version's view: its migrations are ours and one more."""
     path = tmp_path / "fawn.db"
     migrate.migrate_database(path)
@@ -75,7 +75,7 @@ def test_an_older_database_is_saved_and_brought_on(tmp_path: Path) -> None:
 
 
 # Case 89 of docs/cases.md
-def test_a_migration_that_is_killed_anywhere_is_done_by_the_next_start(tmp_path: Path) -> None:
+def test_a_migration_killed_at_any_step_is_completed_by_the_next_start(tmp_path: Path) -> None:
     """Before every statement and every change of a file, in a process that really dies."""
     program = [sys.executable, "-m", "tests.support.killed_migration", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
@@ -84,7 +84,7 @@ def test_a_migration_that_is_killed_anywhere_is_done_by_the_next_start(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["fawn.db", "checkpoints.db"])
-def test_a_newer_or_damaged_database_is_told_in_a_sentence(tmp_path: Path, name: str) -> None:
+def test_a_newer_or_damaged_database_is_reported_in_a_sentence(tmp_path: Path, name: str) -> None:
     migrate.prepare(tmp_path)
     assert migrate.prepare(tmp_path) is None
     (tmp_path / name).write_bytes(b"this is no database" * 1000)

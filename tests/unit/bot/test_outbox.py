@@ -142,7 +142,7 @@ async def states(store: Database) -> list[int]:
     return [row["state"] for row in rows]
 
 
-async def test_in_order_within_a_chat_and_once(store: Database) -> None:
+async def test_rows_of_a_chat_are_delivered_once_and_in_order(store: Database) -> None:
     wall = Wall()
     for number in range(5):
         await say(store, HERE, str(number))
@@ -154,7 +154,7 @@ async def test_in_order_within_a_chat_and_once(store: Database) -> None:
 
 
 # Case 61 of docs/cases.md
-async def test_one_chat_that_waits_holds_nobody_else(store: Database) -> None:
+async def test_a_waiting_chat_does_not_delay_others(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [TryLater("flood", 60)]
     await say(store, HERE, "later")
@@ -166,7 +166,7 @@ async def test_one_chat_that_waits_holds_nobody_else(store: Database) -> None:
 
 
 # Case 62 of docs/cases.md
-async def test_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store: Database) -> None:
+async def test_a_refused_row_becomes_a_dead_letter_with_a_notice_and_the_lane_continues(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [Refused("no")]
     await say(store, HERE, "refused")
@@ -179,7 +179,7 @@ async def test_a_refusal_ends_the_row_says_so_and_the_lane_goes_on(store: Databa
 
 
 # Case 84 of docs/cases.md
-async def test_a_chat_that_is_gone_is_left_alone(store: Database) -> None:
+async def test_a_deleted_chat_gets_no_notice(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [ChatGone("blocked")]
     await say(store, HERE, "nobody reads this")
@@ -189,7 +189,7 @@ async def test_a_chat_that_is_gone_is_left_alone(store: Database) -> None:
 
 
 # Case 63 of docs/cases.md
-async def test_an_unknown_outcome_is_tried_again_knowing_it(store: Database) -> None:
+async def test_an_unknown_outcome_is_retried_as_a_possible_repeat(store: Database) -> None:
     wall = Wall()
     wall.faults["here"] = [OutcomeUnknown("cut")]
     await say(store, HERE, "hello")
@@ -198,7 +198,7 @@ async def test_an_unknown_outcome_is_tried_again_knowing_it(store: Database) -> 
     assert wall.shown == [("here", "again: hello")]
 
 
-async def test_a_late_reply_says_that_it_is_late(store: Database) -> None:
+async def test_a_late_reply_mentions_its_age(store: Database) -> None:
     wall = Wall()
     await say(store, HERE, "old news", age=15 * 3600)
     async with serving(store, wall) as outbox:
@@ -207,7 +207,7 @@ async def test_a_late_reply_says_that_it_is_late(store: Database) -> None:
     assert wall.shown[0][1].endswith("old news")
 
 
-async def test_a_channel_that_is_away_loses_nothing(store: Database) -> None:
+async def test_a_disconnected_channel_loses_no_row(store: Database) -> None:
     await say(store, HERE, "kept")
     async with serving(store, None):
         await asyncio.sleep(0.1)
@@ -227,7 +227,9 @@ async def write(store: Database, kind: str, thread: str, payload: bytes) -> None
 
 @pytest.mark.parametrize("kind", ["say", "reply", "file", "ping"])
 @pytest.mark.parametrize("payload", [b"", b"{}", b"[]", b"\xff"])
-async def test_a_damaged_row_is_a_dead_letter_and_the_lane_goes_on(store: Database, kind: str, payload: bytes) -> None:
+async def test_a_damaged_row_becomes_a_dead_letter_and_the_lane_continues(
+    store: Database, kind: str, payload: bytes
+) -> None:
     wall = Wall()
     await write(store, kind, str(HERE), payload)
     await say(store, HERE, "next")
@@ -238,7 +240,7 @@ async def test_a_damaged_row_is_a_dead_letter_and_the_lane_goes_on(store: Databa
     assert (await states(store))[:3] == [3, 2, 2]
 
 
-async def test_a_row_without_an_address_blocks_no_other(store: Database) -> None:
+async def test_a_row_without_an_address_does_not_block_others(store: Database) -> None:
     wall = Wall()
     await write(store, "say", "nowhere", b"{}")
     await say(store, HERE, "next")
@@ -248,7 +250,7 @@ async def test_a_row_without_an_address_blocks_no_other(store: Database) -> None
     assert await states(store) == [3, 2]
 
 
-async def test_a_copy_that_cannot_be_removed_ends_nothing(store: Database, tmp_path: Path) -> None:
+async def test_a_spool_copy_that_cannot_be_removed_does_not_stop_the_outbox(store: Database, tmp_path: Path) -> None:
     wall = Wall()
     await write(store, "file", str(HERE), file_payload(OutgoingFile(tmp_path, "report.txt", 1, "")))  # a folder
     await say(store, HERE, "next")
@@ -258,7 +260,7 @@ async def test_a_copy_that_cannot_be_removed_ends_nothing(store: Database, tmp_p
     assert await states(store) == [2, 2]
 
 
-async def test_a_row_that_always_fails_is_overtaken_and_still_tried(store: Database) -> None:
+async def test_a_failing_row_is_overtaken_and_still_retried(store: Database) -> None:
     wall = Wall()
     wall.always["never"] = TryLater("the server answered 502", 0.1)
     for text in ("never", "one", "two"):
@@ -273,7 +275,7 @@ async def test_a_row_that_always_fails_is_overtaken_and_still_tried(store: Datab
     assert [text for _, text in wall.shown] == ["one", "two", "three", "never"]
 
 
-async def test_after_an_outage_answers_come_in_their_order(store: Database) -> None:
+async def test_after_an_outage_replies_are_delivered_in_order(store: Database) -> None:
     wall = Wall()
     texts = ("first", "second", "third")
     for text in texts:
@@ -286,7 +288,7 @@ async def test_after_an_outage_answers_come_in_their_order(store: Database) -> N
     assert [text for _, text in wall.shown] == [*texts]
 
 
-async def test_a_row_is_given_up_after_so_many_tries_and_a_day(store: Database) -> None:
+async def test_a_row_becomes_a_dead_letter_after_the_retry_limit_and_a_day(store: Database) -> None:
     wall = Wall()
     for age, attempts in ((2 * 86400.0, RETRY_LIMIT - 2), (2 * 86400.0, 0), (0.0, RETRY_LIMIT)):
         await say(store, Thread("wall", "1", f"{age} {attempts}"), "hello", age)
@@ -306,7 +308,7 @@ def _late(text: str, hours: int) -> str:
     return f"_(I could not deliver this for {hours} hours.)_\n\n{text}"
 
 
-async def test_a_channel_that_is_away_uses_up_no_try(store: Database) -> None:
+async def test_a_disconnected_channel_does_not_count_as_an_attempt(store: Database) -> None:
     await say(store, HERE, "kept")
     async with serving(store, None):
         await asyncio.sleep(0.1)
@@ -347,7 +349,9 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Da
     assert await states(store) == [2, 2]
 
 
-async def test_so_is_a_file_and_a_restart_forgets_no_post(store: Database, rig: TelegramRig, tmp_path: Path) -> None:
+async def test_an_unconfirmed_file_is_posted_twice_also_across_a_restart(
+    store: Database, rig: TelegramRig, tmp_path: Path
+) -> None:
     (tmp_path / "copy").write_bytes(b"a,b\n")
     file = OutgoingFile(tmp_path / "copy", "a.csv", 4, "Here")
     await enqueued(store, rig.thread(), "file", file_payload(file))

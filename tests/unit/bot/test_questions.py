@@ -48,7 +48,7 @@ def clicked(ask: Ask, option: str, key: str = "click") -> Message:
         ([Ask("e", "How many?", ("5", "10"))], ["2"], [("e", "2")]),
     ],
 )
-def test_a_text_answers_the_question_it_belongs_to(
+def test_a_text_answers_the_matching_question(
     asks: list[Ask], texts: list[str], answers: list[tuple[str, str]]
 ) -> None:
     bound = bind(asks, said(*texts))
@@ -59,7 +59,7 @@ def test_a_text_answers_the_question_it_belongs_to(
 @pytest.mark.parametrize(
     ("asks", "text"), [([APPROVE], "rather not"), ([FORMAT, APPROVE], "2: rather not"), ([APPROVE], "3")]
 )
-def test_a_question_without_free_text_refuses_it_and_stays_open(asks: list[Ask], text: str) -> None:
+def test_a_question_without_free_text_rejects_text_and_stays_open(asks: list[Ask], text: str) -> None:
     bound = bind(asks, said(text))
     [(message, _)] = bound.refused
     assert message.text == text
@@ -71,7 +71,7 @@ def test_the_refusal_names_the_choices_of_its_question() -> None:
     assert "**Approve**, **Deny**" in words
 
 
-def test_each_question_is_answered_once_by_whoever_comes_first() -> None:
+def test_each_question_is_answered_once_by_the_first_answer() -> None:
     texts = said("csv", "by the way")
     bound = bind([FORMAT, DELETE], [clicked(DELETE, "Yes"), texts[0], clicked(DELETE, "No", "late"), texts[1]])
     assert [(answer.id, answer.text) for answer in bound.answers] == [("b", "Yes"), ("a", "csv")]

@@ -24,7 +24,7 @@ from sandbox.disk.folders import PlainFolders
 from tests.support.idle_listener import Idle
 
 
-async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> None:
+async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
     forgotten: list[str] = []
 
@@ -66,7 +66,7 @@ async def test_finished_conversations_go_and_open_ones_stay(tmp_path: Path) -> N
         assert len(jobs) == 2
 
 
-async def test_a_conversation_that_cannot_be_forgotten_keeps_no_other(tmp_path: Path) -> None:
+async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
 
     async def forget(conversation: str) -> None:
@@ -88,7 +88,7 @@ def _put(key: str, execute: Execute) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
-async def test_what_cannot_be_deleted_stays_known_and_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_deleted_stays_recorded_and_does_not_block_others(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
     keys = [f"conversation {number:02}" for number in range(50)]
 

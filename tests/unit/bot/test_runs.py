@@ -55,7 +55,7 @@ async def test_a_conversation_has_one_worker(store: Database, inbox: Inbox) -> N
     assert await claim(store, "other") == []
 
 
-async def test_the_oldest_goes_first_and_the_limit_holds(store: Database, inbox: Inbox) -> None:
+async def test_the_oldest_conversation_is_claimed_first_within_the_limit(store: Database, inbox: Inbox) -> None:
     for number in range(5):
         await inbox.receive([message(f"m{number}", number, Thread("telegram", "1", str(number)))])
     jobs = await claim(store, free=3)
@@ -77,7 +77,7 @@ async def test_a_lost_lease_records_nothing(store: Database, inbox: Inbox) -> No
 
 
 @pytest.mark.parametrize("step", [40.0, 1e6, -600.0])
-async def test_a_clock_step_gives_a_running_conversation_to_nobody(store: Database, inbox: Inbox, step: float) -> None:
+async def test_a_clock_step_does_not_release_a_running_conversation(store: Database, inbox: Inbox, step: float) -> None:
     """The machine slept, or its clock was set: the turn that works there still does."""
     await inbox.receive([message("one")])
     await claim(store)
@@ -86,7 +86,7 @@ async def test_a_clock_step_gives_a_running_conversation_to_nobody(store: Databa
     assert await claim(store, "other", later=step) == []
 
 
-async def test_a_clock_set_back_keeps_nobody_waiting(store: Database, inbox: Inbox) -> None:
+async def test_a_clock_set_back_does_not_delay_messages(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("two", 2)])
     (job,) = await claim(store, later=-600.0)
     assert [made.text for made in job.messages] == ["one", "two"]
@@ -95,7 +95,7 @@ async def test_a_clock_set_back_keeps_nobody_waiting(store: Database, inbox: Inb
     assert [made.text for made in steered] == ["three"]
 
 
-async def test_a_clean_stop_is_no_attempt(store: Database, inbox: Inbox) -> None:
+async def test_a_graceful_shutdown_does_not_count_as_an_attempt(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     for _ in range(3):
         (job,) = await claim(store)
@@ -106,7 +106,7 @@ async def test_a_clean_stop_is_no_attempt(store: Database, inbox: Inbox) -> None
     assert not job.fresh
 
 
-async def test_pieces_wait_for_each_other_and_are_one_message(store: Database, inbox: Inbox) -> None:
+async def test_messages_of_a_bundle_wait_for_each_other(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("caption", 1, group="g")])
     await inbox.receive([message("", 2, group="g", addressed=False)])
     await inbox.receive([message("after it", 3)])
@@ -116,7 +116,7 @@ async def test_pieces_wait_for_each_other_and_are_one_message(store: Database, i
 
 
 # Case 80 of docs/cases.md
-async def test_edits_and_deletions_count_until_a_turn_began(store: Database, inbox: Inbox) -> None:
+async def test_edits_and_deletions_count_until_the_turn_starts(store: Database, inbox: Inbox) -> None:
     first, second = message("old", 1), message("unwanted", 2)
     await inbox.receive([first, second])
     await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
@@ -129,7 +129,7 @@ async def test_edits_and_deletions_count_until_a_turn_began(store: Database, inb
 
 
 # Case 80 of docs/cases.md
-async def test_also_of_one_who_waits_for_a_place(store: Database, inbox: Inbox) -> None:
+async def test_edits_and_deletions_count_while_queued(store: Database, inbox: Inbox) -> None:
     """They were told that they are in line; that is no turn yet."""
     first, second = message("old", 1), message("unwanted", 2, Thread("telegram", "1", "43"))
     await inbox.receive([first, second])
@@ -149,7 +149,7 @@ async def test_also_of_one_who_waits_for_a_place(store: Database, inbox: Inbox) 
 
 
 # Case 7 of docs/cases.md
-async def test_two_workspaces_with_equal_ids_are_two_conversations(store: Database, inbox: Inbox) -> None:
+async def test_equal_ids_in_two_workspaces_are_two_conversations(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("a", 1, Thread("telegram", "1", "5")), message("b", 1, Thread("telegram", "2", "5"))])
     assert len(await claim(store)) == 2
 
@@ -178,7 +178,7 @@ async def notices(store: Database) -> list[str]:
     return [Final.load(row["payload"]).text for row in rows]
 
 
-async def test_a_message_of_a_newer_version_is_read(store: Database, inbox: Inbox) -> None:
+async def test_a_message_stored_by_a_newer_version_is_read(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     sql = "UPDATE inbox SET payload=json_set(payload, '$.mood', 'good', '$.author.age', 7, '$.thread.planet', 'x')"
     await damage(store, sql)
@@ -187,7 +187,7 @@ async def test_a_message_of_a_newer_version_is_read(store: Database, inbox: Inbo
 
 
 @pytest.mark.parametrize("payload", ["", "no JSON", "[]", "{}", '{"thread": null}'])
-async def test_a_damaged_message_is_a_dead_letter_and_blocks_nobody(
+async def test_a_damaged_message_becomes_a_dead_letter_and_does_not_block_others(
     store: Database, inbox: Inbox, payload: str
 ) -> None:
     elsewhere = message("elsewhere", 1, Thread("telegram", "1", "43"))
@@ -200,7 +200,7 @@ async def test_a_damaged_message_is_a_dead_letter_and_blocks_nobody(
     assert [row["state"] for row in rows] == [3, 3, 0, 0]
 
 
-async def test_a_conversation_with_nothing_but_a_damaged_message_is_let_go(store: Database, inbox: Inbox) -> None:
+async def test_a_conversation_with_only_a_damaged_message_is_released(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
     assert await claim(store) == []
@@ -220,7 +220,7 @@ async def test_a_conversation_with_nothing_but_a_damaged_message_is_let_go(store
         "UPDATE inbox SET payload=json_set(payload, '$.author.id', NULL) WHERE id=1",
     ],
 )
-async def test_a_conversation_that_cannot_be_read_blocks_no_other(store: Database, inbox: Inbox, sql: str) -> None:
+async def test_an_unreadable_conversation_does_not_block_others(store: Database, inbox: Inbox, sql: str) -> None:
     await inbox.receive([message("one", kind=Kind.CHAT), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await damage(store, sql)
     jobs = await claim(store)
@@ -228,7 +228,7 @@ async def test_a_conversation_that_cannot_be_read_blocks_no_other(store: Databas
     assert await claim(store) == []
 
 
-async def test_a_damaged_question_is_forgotten(store: Database, inbox: Inbox) -> None:
+async def test_a_damaged_question_is_dropped(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("yes")])
     await damage(store, "UPDATE inbox SET kind='click'")
     await damage(store, "UPDATE conversations SET state='waiting', asks='[{}]'")
@@ -239,7 +239,7 @@ async def test_a_damaged_question_is_forgotten(store: Database, inbox: Inbox) ->
     assert [made.text for made in job.messages] == ["on we go"]
 
 
-async def test_a_damaged_run_blocks_no_other(store: Database, inbox: Inbox) -> None:
+async def test_a_damaged_run_does_not_block_others(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await claim(store)
     await store.run(runs.release_all)
@@ -249,7 +249,7 @@ async def test_a_damaged_run_blocks_no_other(store: Database, inbox: Inbox) -> N
     assert "elsewhere" in [made.text for job in await claim(store) for made in job.messages]
 
 
-async def test_a_run_whose_message_is_damaged_later_still_has_an_end(store: Database, inbox: Inbox) -> None:
+async def test_a_run_whose_message_is_damaged_later_still_ends(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     await claim(store)
     await store.run(runs.release_all)
@@ -260,7 +260,7 @@ async def test_a_run_whose_message_is_damaged_later_still_has_an_end(store: Data
     assert await claim(store) == []
 
 
-async def test_a_damaged_steering_message_is_left_out(store: Database, inbox: Inbox) -> None:
+async def test_a_damaged_steering_message_is_skipped(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     (job,) = await claim(store)
     await inbox.receive([message("two", 2), message("three", 3)])
@@ -273,7 +273,7 @@ async def line_up(store: Database, later: float) -> list[ClaimedRun]:
     return await store.run(lambda execute: runs.wait_in_line(execute, time.time() + later, LONGEST, 1.5))
 
 
-async def test_cases_85_and_87_a_paste_and_an_album_in_line_are_one_run_each(store: Database, inbox: Inbox) -> None:
+async def test_cases_85_and_87_a_queued_paste_and_album_are_one_run_each(store: Database, inbox: Inbox) -> None:
     there = Thread("telegram", "1", "43")
     await inbox.receive([message("part 1", 1, long=True), message("part 2", 2, long=True), message("part 3", 3)])
     await inbox.receive([message("caption", n, there, group="g", addressed=n == 4) for n in (4, 5, 6)])
@@ -288,7 +288,7 @@ async def test_cases_85_and_87_a_paste_and_an_album_in_line_are_one_run_each(sto
     assert jobs[0].resumed
 
 
-async def test_one_who_cannot_be_read_in_line_blocks_no_other(store: Database, inbox: Inbox) -> None:
+async def test_an_unreadable_queued_conversation_does_not_block_others(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await damage(store, "UPDATE conversations SET thread='nowhere' WHERE thread LIKE '%/42/'")
     (job,) = await line_up(store, 3.0)
@@ -310,7 +310,7 @@ def given(job: ClaimedRun) -> list[tuple[str, str]]:
     return [(answer.id, answer.text) for answer in job.answers]
 
 
-async def test_what_was_written_with_an_answer_is_read_while_it_works(store: Database, inbox: Inbox) -> None:
+async def test_messages_sent_with_an_answer_are_read_as_steering(store: Database, inbox: Inbox) -> None:
     """The bot was away: "this one:" and a long paste in two pieces wait together."""
     await asked(store, inbox, COLOUR)
     await inbox.receive([message("this one:", 2), message("x" * 4096, 3, long=True), message("end", 4)])
@@ -324,7 +324,7 @@ async def test_what_was_written_with_an_answer_is_read_while_it_works(store: Dat
     assert await claim(store) == []
 
 
-async def test_all_questions_that_are_answered_are_answered_at_once(store: Database, inbox: Inbox) -> None:
+async def test_all_answered_questions_resume_one_run(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, COLOUR, SIZE)
     await inbox.receive([message("L", 2, kind=Kind.CLICK, target="ask-2"), message("green", 3)])
     (job,) = await claim(store)
@@ -334,7 +334,7 @@ async def test_all_questions_that_are_answered_are_answered_at_once(store: Datab
     assert given(again) == given(job)
 
 
-async def test_a_click_is_kept_while_the_answer_to_another_question_is_worked_on(store: Database, inbox: Inbox) -> None:
+async def test_a_click_is_kept_while_another_answer_is_processed(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, COLOUR, SIZE)
     await inbox.receive([message("red", 2, kind=Kind.CLICK, target="ask-1")])
     (job,) = await claim(store)
@@ -346,7 +346,7 @@ async def test_a_click_is_kept_while_the_answer_to_another_question_is_worked_on
     assert given(next_job) == [("ask-2", "L")]
 
 
-async def test_a_question_without_free_text_says_so_and_stays_open(store: Database, inbox: Inbox) -> None:
+async def test_a_question_without_free_text_explains_that_and_stays_open(store: Database, inbox: Inbox) -> None:
     await asked(store, inbox, RUN)
     await inbox.receive([message("what would it do?", 2)])
     assert await claim(store) == []

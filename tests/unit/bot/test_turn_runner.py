@@ -128,7 +128,7 @@ async def house(closed_house: House) -> AsyncIterator[House]:
         yield closed_house
 
 
-async def test_a_turn_that_is_stopped_before_its_first_step_has_an_end(house: House) -> None:
+async def test_a_turn_stopped_before_its_first_step_is_recorded(house: House) -> None:
     house.at_once = True
     await house.inbox.receive([HELLO])
     async with asyncio.timeout(5):
@@ -136,7 +136,7 @@ async def test_a_turn_that_is_stopped_before_its_first_step_has_an_end(house: Ho
     assert await house.states() == ["stopped"]
 
 
-async def test_a_stop_does_not_interrupt_the_recording_of_an_end(house: House, tmp_path: Path) -> None:
+async def test_a_stop_does_not_interrupt_the_commit_of_the_end(house: House, tmp_path: Path) -> None:
     """The disk is busy while the turn ends: until that is recorded, the turn is there, and then comes what was written
     meanwhile."""
     holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None, check_same_thread=False)
@@ -156,7 +156,7 @@ async def test_a_stop_does_not_interrupt_the_recording_of_an_end(house: House, t
     assert await house.states() == ["done"]
 
 
-async def test_a_turn_that_began_while_the_one_before_still_ends_stays_known(house: House) -> None:
+async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(house: House) -> None:
     """It can be stopped and steered, it has its place in the limit, and nobody begins it once more."""
     house.provider.lingering = True
     await house.inbox.receive([replace(HELLO, text="plot")])
@@ -178,7 +178,7 @@ async def test_a_turn_that_began_while_the_one_before_still_ends_stays_known(hou
 
 
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
-async def test_a_name_that_is_no_text_is_named_once(closed_house: House, name: bytes) -> None:
+async def test_a_name_that_is_not_utf8_is_reported_once(closed_house: House, name: bytes) -> None:
     house = closed_house
     await Inbox(house.store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), Idle()).receive([HELLO])
     await house.store.run(lambda execute: runs.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
@@ -212,7 +212,7 @@ async def test_an_end_that_cannot_be_recorded_ends_without_files(house: House) -
     assert [row["kind"] for row in rows] == ["reply"]
 
 
-async def test_at_last_as_little_as_possible_is_recorded(house: House) -> None:
+async def test_the_last_fallback_records_one_plain_sentence(house: House) -> None:
     await house.refuse("runs", "new.input>0 OR new.calls>0 OR new.state='done'", "UPDATE")
     await house.refuse("outbox", "instr(new.payload, 'stored this answer')")
     await house.inbox.receive([HELLO])
@@ -221,7 +221,7 @@ async def test_at_last_as_little_as_possible_is_recorded(house: House) -> None:
     assert await house.replies() == [f"⚠️ {FAULT}"]
 
 
-async def test_an_end_that_cannot_be_recorded_at_all_ends_nothing_else(house: House) -> None:
+async def test_an_end_that_cannot_be_recorded_at_all_does_not_affect_other_turns(house: House) -> None:
     await house.refuse("outbox", "new.run=1")
     elsewhere = replace(HELLO, key="k2", thread=Thread("wall", "1", "43"))
     await house.inbox.receive([HELLO])
@@ -233,7 +233,7 @@ async def test_an_end_that_cannot_be_recorded_at_all_ends_nothing_else(house: Ho
 
 # Case 85 of docs/cases.md
 @pytest.mark.parametrize("limits", [ServiceLimits(live_turns=1)])
-async def test_a_paste_that_waits_for_a_place_is_one_run(house: House) -> None:
+async def test_a_queued_paste_is_one_run(house: House) -> None:
     house.provider.lingering = True
     await house.inbox.receive([replace(HELLO, text="plot")])
     await until_async(house.states, ["done"])

@@ -133,7 +133,7 @@ def call_of(name: str, **args: Any) -> tuple[ToolCall, ...]:
 # ---------------------------------------------------------------- a question beside an effect
 
 
-async def test_an_effect_beside_a_question_happens_once_also_after_a_restart(enter: Open, tmp_path: Path) -> None:
+async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(enter: Open, tmp_path: Path) -> None:
     effects = tmp_path / "effects"
 
     def asked() -> bool:
@@ -175,7 +175,7 @@ async def written_into(room: Room, model: FakeModel) -> None:
 
 
 # Case 65 of docs/cases.md
-async def test_what_was_steered_into_a_call_that_fails_is_not_forgotten(enter: Open, model: FakeModel) -> None:
+async def test_steering_in_a_failing_model_call_is_remembered(enter: Open, model: FakeModel) -> None:
     answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer(status=400)])
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as room:
@@ -189,7 +189,9 @@ async def test_what_was_steered_into_a_call_that_fails_is_not_forgotten(enter: O
 
 # Case 65 of docs/cases.md
 @pytest.mark.parametrize("fate", ["attempt=9", "stop_by='42'"])
-async def test_nor_when_the_turn_is_given_up_or_stopped(enter: Open, model: FakeModel, fate: str) -> None:
+async def test_steering_is_remembered_when_the_turn_is_given_up_or_stopped(
+    enter: Open, model: FakeModel, fate: str
+) -> None:
     """The service stops in the second call; after it the turn has had its attempts, or somebody stopped it."""
     answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer("never", delay=60)])
     model.script = lambda body: next(answers, Answer("fine"))
@@ -212,7 +214,7 @@ def titled(body: dict[str, Any]) -> bool:
     return bool(body["model"] == "small")
 
 
-async def test_a_title_slower_than_its_turn_comes_all_the_same(enter: Open, model: FakeModel) -> None:
+async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model: FakeModel) -> None:
     """The reply does not wait for it, later turns ask for no second one, and its tokens are counted."""
     model.script = lambda body: Answer("A fine title", delay=1.0) if titled(body) else Answer("hello")
     wall = Reader()
@@ -228,7 +230,7 @@ async def test_a_title_slower_than_its_turn_comes_all_the_same(enter: Open, mode
     assert [bool(count) for count in wall.earlier] == [True, False, False], "earlier messages are asked for once"
 
 
-async def test_a_title_that_a_stop_cut_off_is_made_by_the_next_turn(enter: Open, model: FakeModel) -> None:
+async def test_a_title_cancelled_by_a_shutdown_is_made_by_the_next_turn(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
     async with enter(title="small") as room:
         await room.say("what is this about?", "k1")
@@ -260,7 +262,7 @@ async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, 
         assert room.rows("SELECT input, output FROM runs") > before
 
 
-async def test_a_stopped_turn_has_used_what_it_used(enter: Open, model: FakeModel) -> None:
+async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeModel) -> None:
     answers = iter([Answer(calls=call_of("look", text="a")), Answer("never", delay=60)])
     model.script = lambda body: next(answers)
     async with enter() as room:
@@ -287,7 +289,9 @@ async def test_a_stopped_turn_has_used_what_it_used(enter: Open, model: FakeMode
         ("look", '{"text": 1' + "0" * 5000 + "}"),
     ],
 )
-async def test_no_argument_of_a_model_breaks_a_turn(enter: Open, model: FakeModel, name: str, arguments: str) -> None:
+async def test_invalid_tool_arguments_of_a_model_do_not_break_a_turn(
+    enter: Open, model: FakeModel, name: str, arguments: str
+) -> None:
     answers = iter([Answer(calls=(ToolCall(name, arguments),))])
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as room:
@@ -300,7 +304,7 @@ async def test_no_argument_of_a_model_breaks_a_turn(enter: Open, model: FakeMode
 
 
 # Case 71 of docs/cases.md
-async def test_nor_does_its_text_or_its_title(enter: Open, model: FakeModel) -> None:
+async def test_invalid_text_and_titles_of_a_model_do_not_break_a_turn(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("half \ud83d and whole \ud83d\ude00")
     async with enter(title="small") as room:
         await room.say("say it", "k1")

@@ -76,7 +76,7 @@ def test_lines_that_arrive_apart_are_two_messages(log: Path) -> None:
     assert [text for _, text, _ in offered(log)] == ["first", "second"]
 
 
-async def test_a_stop_in_the_moment_of_a_line_is_a_stop() -> None:
+async def test_a_cancellation_while_a_line_arrives_is_not_swallowed() -> None:
     source, keys = os.pipe()
     async with PlainView(source, None) as pipe:
         reading = asyncio.create_task(pipe.read())
@@ -92,7 +92,7 @@ async def test_a_stop_in_the_moment_of_a_line_is_a_stop() -> None:
 
 
 # Case 45 of docs/cases.md
-def test_command_lines_are_messages_of_their_own(log: Path) -> None:
+def test_command_lines_are_separate_messages(log: Path) -> None:
     piped(log, "a\nb\n/help me\n /new\n//new\n/\n!status\n/etc/hosts\nc\n\n   \n!\n")
     assert offered(log) == [
         (Kind.CHAT, "a\nb", ""),
@@ -105,12 +105,12 @@ def test_command_lines_are_messages_of_their_own(log: Path) -> None:
     ]
 
 
-def test_nothing_in_nothing_out(log: Path) -> None:
+def test_empty_input_gives_no_output(log: Path) -> None:
     assert piped(log, "\n  \n") == ""
     assert offered(log) == []
 
 
-def test_progress_is_told_once_and_the_answer_once(log: Path) -> None:
+def test_progress_and_answer_are_printed_once(log: Path) -> None:
     out = piped(log, "work\n")
     assert out.splitlines() == [
         "· bash: make all",
@@ -124,11 +124,11 @@ def test_progress_is_told_once_and_the_answer_once(log: Path) -> None:
     ]
 
 
-def test_a_failure_is_an_answer(log: Path) -> None:
+def test_a_failure_is_printed_as_the_answer(log: Path) -> None:
     assert piped(log, "fail") == "⚠️ The model cannot be reached. Check base_url.\n"
 
 
-def test_a_number_or_the_words_of_an_option_answer_the_question(log: Path) -> None:
+def test_a_number_or_the_text_of_an_option_answers_the_question(log: Path) -> None:
     with subprocess.Popen([sys.executable, DRIVER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
@@ -172,7 +172,7 @@ async def test_a_number_still_answers_what_was_printed_before_a_crash(tmp_path: 
 
 
 @pytest.mark.parametrize("answer", ["2", "neither"])
-async def test_a_number_after_the_answer_is_no_second_answer(tmp_path: Path, answer: str) -> None:
+async def test_a_number_after_the_answer_is_a_message(tmp_path: Path, answer: str) -> None:
     async with ConsoleRig.start(tmp_path) as rig:
         await rig.channel.reply(rig.thread(), Memory()).finish(Final("?", (Ask("q1", "?", ("Red", "Blue")),)))
         await rig.say(answer)
@@ -180,7 +180,7 @@ async def test_a_number_after_the_answer_is_no_second_answer(tmp_path: Path, ans
         assert (more.kind, more.text) == (Kind.CHAT, "1")
 
 
-def test_files_are_kept_under_free_names_and_shown_with_their_path(log: Path) -> None:
+def test_files_are_saved_under_free_names_and_shown_with_their_path(log: Path) -> None:
     out = piped(log, "file\n")
     assert out.splitlines()[1:] == [
         "File: ../chart.png (12 KB) → downloads/chart.png — a chart",
@@ -204,13 +204,13 @@ def test_control_characters_never_reach_the_terminal(log: Path) -> None:
 
 
 # Case 77 of docs/cases.md
-def test_what_could_not_be_stored_is_offered_again_and_said_once(log: Path) -> None:
+def test_a_message_that_could_not_be_stored_is_redelivered_with_one_notice(log: Path) -> None:
     out = piped(log, "full\n")
     assert out == "Not stored yet (disk full); I keep trying.\nheard chat 'full', **really**\n"
     assert offered(log) == [(Kind.CHAT, "full", "")]
 
 
-def test_a_reader_that_goes_away_ends_the_console(log: Path) -> None:
+def test_a_closed_output_ends_the_console(log: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, DRIVER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -226,7 +226,7 @@ def test_a_reader_that_goes_away_ends_the_console(log: Path) -> None:
     process.stderr.close()
 
 
-def test_regular_files_and_no_input_at_all_are_read_too(log: Path) -> None:
+def test_regular_files_and_missing_input_work(log: Path) -> None:
     source = log.parent / "in.txt"
     source.write_text("from a file\n")
     with source.open("rb") as stdin:
@@ -245,7 +245,7 @@ def test_regular_files_and_no_input_at_all_are_read_too(log: Path) -> None:
 
 @example("\u0301 a你", 2)
 @given(st.text(st.sampled_from("ab 你\u0301é🙂"), max_size=60), st.integers(2, 20))
-def test_rows_are_never_wider_than_the_screen_and_lose_no_word(line: str, columns: int) -> None:
+def test_rows_fit_the_screen_and_keep_every_word(line: str, columns: int) -> None:
     rows = list(wrap_line(line, columns))
     assert all(get_cwidth(row) <= columns for row in rows)
     assert "".join(rows).replace(" ", "") == line.replace(" ", "")
@@ -323,7 +323,7 @@ def terminal(log: Path) -> Iterator[Terminal]:
         window.close()
 
 
-def test_a_reply_grows_in_place_and_its_end_is_printed_once(terminal: Terminal, log: Path) -> None:
+def test_a_reply_streams_in_place_and_its_final_text_is_printed_once(terminal: Terminal, log: Path) -> None:
     terminal.type("hello there\r")
     terminal.shows("heard chat 'hello there', really")  # rendered: no asterisks
     terminal.prompt()
@@ -332,7 +332,7 @@ def test_a_reply_grows_in_place_and_its_end_is_printed_once(terminal: Terminal, 
     assert offered(log) == [(Kind.CHAT, "hello there", "")]
 
 
-def test_work_is_seen_live_and_folded_away_after_ctrl_c(terminal: Terminal, log: Path) -> None:
+def test_progress_is_live_and_collapsed_after_ctrl_c(terminal: Terminal, log: Path) -> None:
     terminal.type("work\r")
     terminal.shows("until stopped")
     for part in ("✓ bash: make all", "✗ bash: make all — exit code 2", "• build", "○ ship"):
@@ -365,14 +365,14 @@ def test_ctrl_c_empties_the_line_first_and_ctrl_d_leaves(terminal: Terminal, log
 
 
 @pytest.mark.parametrize("word", ["/quit", "/exit"])
-def test_a_word_leaves(terminal: Terminal, log: Path, word: str) -> None:
+def test_a_quit_command_leaves(terminal: Terminal, log: Path, word: str) -> None:
     terminal.type(f"{word}\r")
     terminal.until(terminal.left)
     assert terminal.process.returncode == 0
     assert offered(log) == []
 
 
-def test_a_reply_taller_than_the_screen_shows_its_last_lines_and_then_all_of_it(terminal: Terminal) -> None:
+def test_a_reply_taller_than_the_screen_shows_its_last_lines_and_finally_everything(terminal: Terminal) -> None:
     terminal.type("poem\r")
     terminal.shows("line 60 of a long poem")
     terminal.prompt()

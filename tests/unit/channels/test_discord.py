@@ -47,7 +47,7 @@ async def answer(rig: DiscordRig, message: Message, words: str, key: str = "r1")
 
 
 # Case 26 of docs/cases.md
-async def test_a_mention_opens_a_thread_and_goes_on_there_without_one(rig: DiscordRig) -> None:
+async def test_a_mention_opens_a_thread_that_continues_without_mentions(rig: DiscordRig) -> None:
     first = await asked(rig, "Restart the *staging* servers, please")
     assert first.thread == Thread("discord", GUILD, CHANNEL, first.id)
     await answer(rig, first, "Restarted.")
@@ -61,7 +61,7 @@ async def test_a_mention_opens_a_thread_and_goes_on_there_without_one(rig: Disco
 
 
 # Case 27 of docs/cases.md
-async def test_the_first_thread_goes_on_beside_a_second(rig: DiscordRig) -> None:
+async def test_the_first_thread_continues_after_a_second_mention(rig: DiscordRig) -> None:
     first, second = await asked(rig, "one thing"), await asked(rig, "another thing")
     for number, message in enumerate((first, second)):
         await answer(rig, message, f"Answer {number}.", f"r{number}")
@@ -72,7 +72,7 @@ async def test_the_first_thread_goes_on_beside_a_second(rig: DiscordRig) -> None
     assert [shown.text for shown in rig.server.visible(second.id)] == ["Answer 1."]
 
 
-async def test_a_thread_has_a_short_name_and_is_made_once(rig: DiscordRig) -> None:
+async def test_a_thread_has_a_short_name_and_is_created_once(rig: DiscordRig) -> None:
     message = await asked(rig, "word " * 60)
     await asyncio.gather(*(answer(rig, message, f"{number}", f"r{number}") for number in range(3)))
     assert len(rig.server.calls_of("createThread")) == 1
@@ -82,7 +82,7 @@ async def test_a_thread_has_a_short_name_and_is_made_once(rig: DiscordRig) -> No
     assert name.endswith("word…")
 
 
-async def test_what_mentions_others_in_a_thread_is_not_for_the_bot(rig: DiscordRig) -> None:
+async def test_a_message_that_mentions_others_in_a_thread_is_not_for_the_bot(rig: DiscordRig) -> None:
     first = await asked(rig, "begin")
     await answer(rig, first, "Begun.")
     rig.server.say("what do you think?", first.id, names=(MAX,))
@@ -91,12 +91,12 @@ async def test_what_mentions_others_in_a_thread_is_not_for_the_bot(rig: DiscordR
     assert marker.follow_up
 
 
-async def test_the_bots_role_is_a_mention_too(rig: DiscordRig) -> None:
+async def test_the_role_of_the_bot_counts_as_a_mention(rig: DiscordRig) -> None:
     message = await asked(rig, f"<@&{ROLE}> are you there?", mention=False)
     assert (message.text, message.addressed) == ("are you there?", True)
 
 
-async def test_without_the_right_to_open_threads_it_answers_in_the_channel_and_says_why_once(rig: DiscordRig) -> None:
+async def test_without_thread_permission_it_answers_in_the_channel_and_explains_once(rig: DiscordRig) -> None:
     rig.server.channel(CHANNEL, denied=("threads",))
     first, second = await asked(rig, "one"), await asked(rig, "two")
     posts = Memory("r1")
@@ -113,14 +113,14 @@ async def test_without_the_right_to_open_threads_it_answers_in_the_channel_and_s
     assert (reply.to_bot, reply.reply_to, reply.thread.topic) == (True, posts.rows[0], ANYWHERE)
 
 
-async def test_a_channel_without_threads_is_no_matter_of_permissions(rig: DiscordRig) -> None:
+async def test_a_channel_type_without_threads_needs_no_explanation(rig: DiscordRig) -> None:
     words = '{"code": 50024, "message": "Cannot execute action on this channel type"}'
     rig.server.fault("error", "createThread", code=400, body=words)
     await answer(rig, await asked(rig, "in a voice channel"), "Here.")
     assert [shown.text for shown in rig.server.visible(CHANNEL)] == ["Here."]
 
 
-async def test_replies_in_the_channel_where_that_is_wanted(tmp_path: Path) -> None:
+async def test_replies_go_to_the_channel_if_configured(tmp_path: Path) -> None:
     async with DiscordRig.start(tmp_path, threads="reply") as rig:
         message = await asked(rig, "quick one")
         assert message.thread == Thread("discord", GUILD, CHANNEL, "")
@@ -130,7 +130,7 @@ async def test_replies_in_the_channel_where_that_is_wanted(tmp_path: Path) -> No
         assert not rig.server.calls_of("createThread")
 
 
-async def test_an_archived_thread_is_opened_again(rig: DiscordRig) -> None:
+async def test_an_archived_thread_is_reopened(rig: DiscordRig) -> None:
     message = await asked(rig, "begin")
     posts = Memory("r1")
     await rig.channel.reply(message.thread, posts, to=message.id).finish(Final("Begun."))
@@ -156,7 +156,7 @@ async def test_a_restarted_process_knows_archived_threads(rig: DiscordRig) -> No
 # ---------------------------------------------------------------- what a reply looks like
 
 
-async def test_steps_and_plan_are_an_embed_that_is_folded_and_links_have_no_preview(rig: DiscordRig) -> None:
+async def test_steps_and_plan_are_an_embed_until_the_final_reply_and_links_have_no_preview(rig: DiscordRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Plan((PlanItem("look", "done"), PlanItem("write", "running"))))
     reply.show(Step("1", "reading the page"))
@@ -171,7 +171,7 @@ async def test_steps_and_plan_are_an_embed_that_is_folded_and_links_have_no_prev
 
 
 # Case 28 of docs/cases.md
-async def test_typing_shows_as_long_as_it_works(rig: DiscordRig) -> None:
+async def test_typing_is_shown_until_the_reply_is_done(rig: DiscordRig) -> None:
     message = await asked(rig, "a long one")
     reply = rig.channel.reply(message.thread, Memory(), to=message.id)
     reply.show(Text("On it."))
@@ -184,7 +184,7 @@ async def test_typing_shows_as_long_as_it_works(rig: DiscordRig) -> None:
     assert len(rig.server.calls_of("typing")) == count
 
 
-async def test_a_sign_of_life_comes_at_once(rig: DiscordRig) -> None:
+async def test_typing_is_shown_at_once(rig: DiscordRig) -> None:
     began = time.monotonic()
     await asked(rig, "hello")
     await until(lambda: rig.server.rooms[CHANNEL].typing)
@@ -192,7 +192,7 @@ async def test_a_sign_of_life_comes_at_once(rig: DiscordRig) -> None:
 
 
 # Case 30 of docs/cases.md
-async def test_long_answers_are_cut_with_fences_whole(rig: DiscordRig) -> None:
+async def test_long_answers_are_split_without_breaking_fences(rig: DiscordRig) -> None:
     code = "\n".join(f"print({number})  # some words to fill the line" for number in range(130))
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"Here:\n\n```python\n{code}\n```\n\nThat is all."))
     texts = [shown.text for shown in rig.server.visible()]
@@ -203,7 +203,7 @@ async def test_long_answers_are_cut_with_fences_whole(rig: DiscordRig) -> None:
 
 
 # Case 70 of docs/cases.md
-async def test_ten_thousand_characters_through_random_faults(tmp_path: Path) -> None:
+async def test_ten_thousand_characters_are_complete_despite_random_faults(tmp_path: Path) -> None:
     table = "| 名字 | n |\n|---|--:|\n" + "\n".join(f"| 行{number} | {number} |" for number in range(60))
     items = "\n".join(f"{number}. item {number}\n   - inner {number}" for number in range(60))
     code = "```python\n" + "\n".join(f"value_{number} = {number}" for number in range(150)) + "\n```"
@@ -232,7 +232,7 @@ async def test_ten_thousand_characters_through_random_faults(tmp_path: Path) -> 
         assert all(each.text.count("```") % 2 == 0 for each in shown)
 
 
-async def test_edits_keep_to_the_bucket_and_the_final_need_not_wait(tmp_path: Path) -> None:
+async def test_edits_keep_the_rate_limit_and_the_final_reply_does_not_wait(tmp_path: Path) -> None:
     async with DiscordRig.start(tmp_path, per_channel=0.7) as rig:
         rig.server.rates = Rates()
         reply = rig.channel.reply(rig.thread(), Memory())
@@ -251,7 +251,7 @@ async def test_edits_keep_to_the_bucket_and_the_final_need_not_wait(tmp_path: Pa
 
 
 @pytest.mark.parametrize("options", [("x" * 90, "y" * 120), tuple(f"choice {number}" for number in range(40))])
-async def test_many_or_long_options_are_menus(rig: DiscordRig, options: tuple[str, ...]) -> None:
+async def test_many_or_long_options_become_menus(rig: DiscordRig, options: tuple[str, ...]) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", options),)))
     labels = rig.buttons()
     assert len(labels) == len(options)
@@ -261,7 +261,7 @@ async def test_many_or_long_options_are_menus(rig: DiscordRig, options: tuple[st
     await until(lambda: not rig.buttons())
 
 
-async def test_a_press_where_threads_are_not_possible_leaves_the_inbox_to_look(rig: DiscordRig) -> None:
+async def test_a_click_without_threads_lets_the_inbox_find_the_conversation(rig: DiscordRig) -> None:
     rig.server.channel(CHANNEL, denied=("threads",))
     message = await asked(rig, "which one?")
     posts = Memory()
@@ -272,7 +272,7 @@ async def test_a_press_where_threads_are_not_possible_leaves_the_inbox_to_look(r
     assert (click.thread.topic, click.reply_to, click.to_bot) == (ANYWHERE, posts.rows[0], True)
 
 
-async def test_who_may_not_answer_is_told_alone(rig: DiscordRig) -> None:
+async def test_a_person_who_may_not_answer_gets_a_private_notice(rig: DiscordRig) -> None:
     rig.box.refuses = lambda message: message.author.id == MAX
     ask = Ask("ask-1", "Which?", ("a", "b"))
     await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (ask,)))
@@ -282,7 +282,7 @@ async def test_who_may_not_answer_is_told_alone(rig: DiscordRig) -> None:
     assert rig.buttons(3) == ["a", "b"]
 
 
-async def test_only_the_press_that_counts_is_shown(rig: DiscordRig) -> None:
+async def test_only_the_click_that_counts_is_shown(rig: DiscordRig) -> None:
     await rig.channel.reply(rig.thread(3), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     rig.press("a", 3)
     late = rig.server.press("b", rig.room(3), user=MAX)
@@ -292,7 +292,7 @@ async def test_only_the_press_that_counts_is_shown(rig: DiscordRig) -> None:
     assert [part["label"] for part in row["components"]] == ["✓ a"]
 
 
-async def test_a_slow_store_defers_a_press(rig: DiscordRig) -> None:
+async def test_a_click_is_deferred_while_the_store_is_slow(rig: DiscordRig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     await rig.leave()
     rig.box = Slow()
@@ -307,7 +307,7 @@ async def test_a_slow_store_defers_a_press(rig: DiscordRig) -> None:
 # ---------------------------------------------------------------- native commands
 
 
-async def test_a_native_command_is_answered_where_it_waits_and_later_in_a_post(rig: DiscordRig) -> None:
+async def test_a_native_command_is_answered_in_its_response_and_later_in_a_post(rig: DiscordRig) -> None:
     await rig.channel.announce([CommandInfo("status", "What I do", "which"), CommandInfo("stop", "Stop")])
     before = len(rig.server.calls_of("setCommands"))
     await rig.channel.announce([CommandInfo("status", "What I do", "which"), CommandInfo("stop", "Stop")])
@@ -326,7 +326,7 @@ async def test_a_native_command_is_answered_where_it_waits_and_later_in_a_post(r
     assert len(rig.server.calls_of("createMessage")) == 1
 
 
-async def test_an_answer_that_is_ready_before_discord_knows_of_it_waits(rig: DiscordRig) -> None:
+async def test_an_answer_waits_until_discord_has_registered_the_interaction(rig: DiscordRig) -> None:
     rig.server.fault("slow", "callback", seconds=0.3)
     rig.server.slash("status", "", CHANNEL)
     command = await rig.box.next(kind=Kind.COMMAND)
@@ -335,7 +335,7 @@ async def test_an_answer_that_is_ready_before_discord_knows_of_it_waits(rig: Dis
     assert [call.method for call in rig.server.calls if call.text] == ["editOriginal"]
 
 
-async def test_commands_by_mention_and_mark(rig: DiscordRig) -> None:
+async def test_commands_work_by_mention_and_by_exclamation_mark(rig: DiscordRig) -> None:
     await rig.channel.announce([CommandInfo("stop", "Stop")])
     for text, mention in (("/stop now", True), ("!stop now", False), ("!stop now", True)):
         message = await asked(rig, text, mention=mention)
@@ -350,7 +350,7 @@ async def test_commands_by_mention_and_mark(rig: DiscordRig) -> None:
 
 
 # Case 29 of docs/cases.md
-async def test_a_message_of_files_only(rig: DiscordRig) -> None:
+async def test_a_message_with_only_files_starts_a_turn(rig: DiscordRig) -> None:
     rig.server.say("", CHANNEL, mention=True, files=[("a.txt", b"one"), ("b.png", b"two")])
     message = await rig.box.next()
     assert (message.text, message.addressed) == ("", True)
@@ -361,7 +361,7 @@ async def test_a_message_of_files_only(rig: DiscordRig) -> None:
     assert b"".join([chunk async for chunk in rig.channel.fetch(message.attachments[1])]) == b"two"
 
 
-async def test_a_link_that_has_run_out_is_renewed(rig: DiscordRig) -> None:
+async def test_an_expired_file_link_is_renewed(rig: DiscordRig) -> None:
     rig.server.say("look", files=[("a.txt", b"data")])
     message = await rig.box.next()
     rig.server.run_out()
@@ -387,7 +387,7 @@ async def test_a_server_of_a_higher_tier_takes_larger_files(rig: DiscordRig, tmp
 
 
 # Case 82 of docs/cases.md
-async def test_a_mention_in_the_middle_of_a_human_thread(rig: DiscordRig) -> None:
+async def test_a_mention_in_a_human_thread_brings_the_earlier_messages(rig: DiscordRig) -> None:
     starter = rig.server.say("The build is red", CHANNEL, user=MAX)
     rig.server.thread(CHANNEL, "The build", MAX, starter["id"])
     for number in range(5):
@@ -419,7 +419,7 @@ async def test_a_ping_refers_to_the_answer_and_reaches_one_person(rig: DiscordRi
     assert ping.text.startswith(f"<@{JANE}> Done.")
 
 
-async def test_receipts_decide_about_the_first_sign(rig: DiscordRig) -> None:
+async def test_an_ignored_message_shows_no_typing(rig: DiscordRig) -> None:
     rig.box.refuses = lambda message: True
     rig.server.say("hello", CHANNEL, mention=True)
     await until(lambda: rig.box.receipts == [Receipt.IGNORED])

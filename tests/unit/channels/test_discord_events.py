@@ -32,7 +32,7 @@ def read(event: dict[str, Any], thread: Thread = ROOM, me: DiscordAccount = ME) 
     return found
 
 
-def test_ids_carry_their_time() -> None:
+def test_ids_contain_their_time() -> None:
     assert snowflake_time("175928847299117063") == pytest.approx(1462015105.796)
     assert snowflake_time(snowflake_at(1462015105.796)) == pytest.approx(1462015105.796)
 
@@ -48,7 +48,7 @@ def test_ids_carry_their_time() -> None:
         ("<@1000>", ""),
     ],
 )
-def test_the_mention_is_taken_out(content: str, text: str) -> None:
+def test_the_mention_of_the_bot_is_removed(content: str, text: str) -> None:
     message = read(said(content, mentions=[FAWN]))
     assert (message.text, message.addressed) == (text, True)
     assert message.thread.topic == message.id
@@ -60,21 +60,21 @@ def test_other_mentions_are_written_as_people_see_them() -> None:
     assert not message.follow_up
 
 
-def test_names_are_those_of_the_server() -> None:
+def test_authors_have_their_server_names() -> None:
     assert read(said("x", member={"nick": "Janey"})).author.name == "Janey"
     assert read(said("x")).author.name == "Jane"
     assert read(said("x", author={"id": "9", "username": "hook"}, webhook_id="9")).author.bot
     assert read(said("x", member={"flags": 16})).author.guest
 
 
-def test_what_the_bot_and_the_system_say_is_nothing() -> None:
+def test_messages_of_the_bot_and_the_system_are_ignored() -> None:
     assert events.parse_message(said("x", author=FAWN), ROOM, ME) is None
     assert events.parse_message(said("Jane pinned a message", type=6), ROOM, ME) is None
     assert events.parse_message(said(), DIRECT, ME) is None
 
 
 @pytest.mark.parametrize(("field", "what"), [("sticker_items", "a sticker"), ("poll", "a poll")])
-def test_what_cannot_be_read_has_a_name(field: str, what: str) -> None:
+def test_unsupported_content_is_named(field: str, what: str) -> None:
     message = read(said("<@1000>", mentions=[FAWN], **{field: [{"name": "x"}]}))
     assert (message.kind, message.text, message.addressed) == (Kind.UNSUPPORTED, what, True)
     inside = read(said("", **{field: [{"name": "x"}]}), INSIDE)
@@ -98,7 +98,7 @@ def test_replies_to_the_bot_are_for_it_and_others_are_quotes() -> None:
     assert read(gone).quotes == ()
 
 
-def test_forwards_are_somebody_elses_words() -> None:
+def test_forwards_are_quotes() -> None:
     snapshot = {"message": {"content": "/stop everything", "attachments": [FILE]}}
     message = read(said(message_reference={"message_id": "1", "type": 1}, message_snapshots=[snapshot]), DIRECT)
     assert (message.kind, message.text, message.reply_to) == (Kind.CHAT, "", "")
@@ -116,14 +116,14 @@ FILE = {
 }
 
 
-def test_files_keep_the_name_that_people_gave_them() -> None:
+def test_files_keep_their_original_name() -> None:
     [file] = read(said(attachments=[FILE])).attachments
     assert (file.name, file.mime, file.kind, file.size) == ("报告 1.csv", "text/csv", "file", 3)
     [plain] = read(said(attachments=[FILE | {"title": None, "content_type": "image/png"}])).attachments
     assert (plain.name, plain.kind) == ("1.csv", "image")
 
 
-def test_only_known_words_are_commands_where_nobody_asked() -> None:
+def test_only_known_commands_count_without_a_mention() -> None:
     me = DiscordAccount("1000", commands=frozenset({"stop"}))
     assert read(said("!stop now"), INSIDE, me).kind is Kind.COMMAND
     assert read(said("!play"), INSIDE, me).kind is Kind.CHAT
@@ -131,7 +131,7 @@ def test_only_known_words_are_commands_where_nobody_asked() -> None:
     assert read(said("<@1000> /play", mentions=[FAWN]), ROOM, me).kind is Kind.COMMAND
 
 
-def test_edits_count_previews_do_not() -> None:
+def test_edits_count_and_link_previews_do_not() -> None:
     edited = said("<@1000> better", edited_timestamp="2026-11-22T07:00:00.123000+00:00", mentions=[FAWN])
     found = events.parse_edit(edited, ROOM, ME)
     assert found
@@ -141,12 +141,12 @@ def test_edits_count_previews_do_not() -> None:
     assert events.parse_edit(edited | {"author": FAWN}, ROOM, ME) is None
 
 
-def test_every_message_of_a_bulk_is_deleted() -> None:
+def test_a_bulk_deletion_deletes_every_message() -> None:
     found = events.parse_delete({"ids": ["1", "2"], "channel_id": "4000"}, ROOM, 1.0)
     assert [each.target for each in found] == ["discord:4000:1", "discord:4000:2"]
 
 
-def test_a_cross_is_stop_on_our_messages_only() -> None:
+def test_a_cross_stops_only_on_messages_of_the_bot() -> None:
     event = {"user_id": "2000", "channel_id": "4500", "message_id": "7", "emoji": {"name": "❌"}}
     found = events.parse_reaction(event | {"message_author_id": "1000"}, INSIDE, ME, 5.0)
     assert found
@@ -158,7 +158,7 @@ def test_a_cross_is_stop_on_our_messages_only() -> None:
     )
 
 
-def test_tables_are_aligned_code_and_the_rest_is_left_alone() -> None:
+def test_tables_become_aligned_code_and_other_text_is_unchanged() -> None:
     table = "| 名 | n |\n|---|---|\n| 你好 | `x` |\n| [a](https://b.c) | \\| |"
     fence = "```\n| no | table |\n|---|---|\n```"
     assert to_discord_markdown(f"before\n\n{table}\n\n{fence}").split("\n") == [
@@ -178,7 +178,7 @@ def test_tables_are_aligned_code_and_the_rest_is_left_alone() -> None:
     assert to_discord_markdown(wide).split("\n") == ["```", "a | b |   |", "--+---+---+--", "  | 2 | 3 | 4", "```"]
 
 
-def test_links_are_quiet_outside_of_code() -> None:
+def test_links_outside_code_have_no_preview() -> None:
     assert (
         without_previews("https://a.b [x](https://c.d) <https://e.f>")
         == "<https://a.b> [x](<https://c.d>) <https://e.f>"
@@ -192,6 +192,6 @@ def test_links_are_quiet_outside_of_code() -> None:
     ("text", "name"),
     [("fix  the\nbuild", "fix the build"), ("", "Fawn"), ("x" * 200, "x" * 99 + "…"), ("a b " * 50, "…")],
 )
-def test_titles_are_the_first_words(text: str, name: str) -> None:
+def test_thread_titles_are_the_first_words(text: str, name: str) -> None:
     assert len(thread_title(text)) <= 100
     assert thread_title(text) == name or (thread_title(text).endswith("…") and name == "…")

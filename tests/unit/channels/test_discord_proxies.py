@@ -23,7 +23,7 @@ class SecureDiscord(Behind, FakeDiscord):
     """A Discord behind https."""
 
 
-async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(tmp_path: Path) -> None:
+async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path: Path) -> None:
     pem, proxy, box = signed(tmp_path), Proxy(), Box()
     async with SecureDiscord() as server, front(server.port, pem) as https, relay(proxy) as port:
         server.https = https

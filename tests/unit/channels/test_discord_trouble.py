@@ -49,14 +49,14 @@ def state(channel: Channel) -> tuple[Health, str]:
 # ---------------------------------------------------------------- connections
 
 
-async def test_a_wrong_token_is_said_within_seconds(rig: DiscordRig) -> None:
+async def test_a_wrong_token_is_reported_within_seconds(rig: DiscordRig) -> None:
     async with connected(rig.server, Box(), token=Secret("MTAwMA.Gabcde.wrong")) as channel:
         await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
         assert "token" in channel.readiness().detail
         assert "discord.com/developers" in channel.readiness().detail
 
 
-async def test_a_missing_intent_is_said_and_found_again_when_it_is_there(rig: DiscordRig) -> None:
+async def test_a_missing_intent_is_reported_until_it_is_enabled(rig: DiscordRig) -> None:
     await rig.leave()
     rig.server.content_intent = False
     async with connected(rig.server, Box()) as channel:
@@ -66,7 +66,7 @@ async def test_a_missing_intent_is_said_and_found_again_when_it_is_there(rig: Di
         await until(lambda: channel.readiness().health is Health.READY, seconds=20)
 
 
-async def test_a_gateway_that_is_down_at_first_is_tried_again(rig: DiscordRig) -> None:
+async def test_a_gateway_that_is_down_at_start_is_retried(rig: DiscordRig) -> None:
     await rig.leave()
     rig.server.gateway_down = True
     async with connected(rig.server, Box()) as channel:
@@ -76,7 +76,7 @@ async def test_a_gateway_that_is_down_at_first_is_tried_again(rig: DiscordRig) -
         await until(lambda: channel.readiness().health is Health.READY, seconds=20)
 
 
-async def test_a_session_that_discord_ends_is_begun_anew_with_what_was_missed(rig: DiscordRig) -> None:
+async def test_an_ended_session_is_restarted_and_missed_messages_are_read(rig: DiscordRig) -> None:
     await rig.say("before")
     identifies = rig.server.identifies
     rig.server.forget()
@@ -93,7 +93,7 @@ async def test_a_reconnect_that_discord_asks_for_loses_nothing(rig: DiscordRig) 
     assert rig.server.resumes == 1
 
 
-async def test_a_closed_session_makes_a_new_client(rig: DiscordRig) -> None:
+async def test_a_closed_session_creates_a_new_client(rig: DiscordRig) -> None:
     await rig.server.hang_up(4008)
     await until(lambda: rig.server.resumes + rig.server.identifies >= 2, seconds=10)
     await rig.server.hang_up(4013)
@@ -101,7 +101,7 @@ async def test_a_closed_session_makes_a_new_client(rig: DiscordRig) -> None:
     await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20)
 
 
-async def test_an_event_that_cannot_be_parsed_blocks_nobody(rig: DiscordRig) -> None:
+async def test_an_event_that_cannot_be_parsed_does_not_block_others(rig: DiscordRig) -> None:
     rig.server.poison()
     rig.server.poison("GUILD_UPDATE")
     message = await rig.say("still there?")
@@ -112,7 +112,7 @@ async def test_an_event_that_cannot_be_parsed_blocks_nobody(rig: DiscordRig) -> 
     assert rig.server.identifies == 1
 
 
-async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_token_is_not_in_logs_or_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with DiscordRig.start(tmp_path) as rig:
         errors: list[BaseException] = []
@@ -138,7 +138,7 @@ async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytes
 
 
 # Case 60 of docs/cases.md
-async def test_what_was_missed_is_answered_once_and_the_old_is_not(rig: DiscordRig) -> None:
+async def test_missed_messages_are_answered_once_and_old_ones_are_not(rig: DiscordRig) -> None:
     rig.server.channel("4000000000000002", "secret", denied=("history",))
     rig.server.channel("4000000000000003", "quiet")
     first = await rig.say("in the thread", 7)
@@ -173,7 +173,7 @@ async def test_what_was_missed_is_answered_once_and_the_old_is_not(rig: DiscordR
 
 
 # Case 60 of docs/cases.md
-async def test_what_was_missed_in_a_thread_that_is_archived_by_now(rig: DiscordRig) -> None:
+async def test_messages_missed_in_a_now_archived_thread_are_read(rig: DiscordRig) -> None:
     await rig.say("in the thread", 7)
     await rig.leave()
     rig.server.say("missed", rig.room(7), quiet=True)
@@ -182,7 +182,7 @@ async def test_what_was_missed_in_a_thread_that_is_archived_by_now(rig: DiscordR
     assert (await rig.box.next(2)).text == "missed"
 
 
-async def test_what_could_not_be_stored_before_a_restart_is_caught_up(rig: DiscordRig) -> None:
+async def test_messages_that_could_not_be_stored_before_a_restart_are_read_again(rig: DiscordRig) -> None:
     await rig.say("before")
     rig.box.broken = True
     rig.server.say("during")
@@ -193,7 +193,7 @@ async def test_what_could_not_be_stored_before_a_restart_is_caught_up(rig: Disco
     assert (await rig.box.next(2)).text == "during"
 
 
-async def test_a_server_that_is_lost_while_its_past_is_read_is_read_again(rig: DiscordRig) -> None:
+async def test_catch_up_is_repeated_when_the_server_becomes_unavailable(rig: DiscordRig) -> None:
     await rig.say("before", 7)
     await rig.leave()
     rig.server.say("missed", rig.room(7), quiet=True)
@@ -206,7 +206,7 @@ async def test_a_server_that_is_lost_while_its_past_is_read_is_read_again(rig: D
     assert [(await rig.box.next(number)).text for number in (2, 3)] == ["missed", "lost"]
 
 
-async def test_a_history_without_an_answer_is_asked_again(rig: DiscordRig) -> None:
+async def test_a_failed_history_request_is_retried(rig: DiscordRig) -> None:
     await rig.say("before")
     await rig.leave()
     rig.server.say("missed", quiet=True)
@@ -216,7 +216,7 @@ async def test_a_history_without_an_answer_is_asked_again(rig: DiscordRig) -> No
     assert rig.server.identifies == 2
 
 
-async def test_nothing_is_caught_up_where_that_is_switched_off(rig: DiscordRig) -> None:
+async def test_catch_up_can_be_disabled(rig: DiscordRig) -> None:
     await rig.say("before")
     await rig.leave()
     rig.box.hours = 0
@@ -226,7 +226,7 @@ async def test_nothing_is_caught_up_where_that_is_switched_off(rig: DiscordRig) 
     assert [message.text for message in rig.box.messages] == ["before", "now"]
 
 
-async def test_a_native_command_that_cannot_be_stored_says_so(rig: DiscordRig) -> None:
+async def test_a_native_command_that_cannot_be_stored_is_answered_with_a_notice(rig: DiscordRig) -> None:
     rig.box.broken = True
     rig.server.say("first")
     await until(lambda: rig.box.offered)
@@ -238,7 +238,7 @@ async def test_a_native_command_that_cannot_be_stored_says_so(rig: DiscordRig) -
 # ---------------------------------------------------------------- calls
 
 
-async def test_a_channel_that_is_gone_ends_its_replies(rig: DiscordRig) -> None:
+async def test_a_deleted_channel_ends_its_replies(rig: DiscordRig) -> None:
     count = len(rig.box.messages)
     rig.server.say("hello", CHANNEL, mention=True)
     message = await rig.box.next(count + 1)
@@ -250,7 +250,7 @@ async def test_a_channel_that_is_gone_ends_its_replies(rig: DiscordRig) -> None:
         await rig.channel.reply(message.thread, Memory("r2"), to=message.id).finish(Final("Hi."))
 
 
-async def test_a_crash_after_the_placeholder_finds_it_again(rig: DiscordRig) -> None:
+async def test_after_a_crash_the_placeholder_is_found_and_edited(rig: DiscordRig) -> None:
     message = await rig.say("think")
     first = rig.channel.reply(message.thread, Memory(), to=message.id)
     await until(lambda: [shown.text for shown in rig.server.visible()] == ["…"])
@@ -262,7 +262,7 @@ async def test_a_crash_after_the_placeholder_finds_it_again(rig: DiscordRig) -> 
     assert rig.channel.readiness().health is Health.READY
 
 
-async def test_a_used_up_bucket_is_not_asked_again(rig: DiscordRig) -> None:
+async def test_an_exhausted_rate_limit_bucket_is_not_used(rig: DiscordRig) -> None:
     rig.server.rates = Rates(limit=2, window=0.6)
     began = time.monotonic()
     for number in range(5):
@@ -272,7 +272,9 @@ async def test_a_used_up_bucket_is_not_asked_again(rig: DiscordRig) -> None:
 
 
 @pytest.mark.parametrize(("kind", "code"), [("drop", 0), ("error", 500), ("error", 504)])
-async def test_a_post_without_an_answer_shows_once_and_is_no_second_fawn(rig: DiscordRig, kind: str, code: int) -> None:
+async def test_a_post_without_an_answer_is_shown_once_and_is_not_a_second_instance(
+    rig: DiscordRig, kind: str, code: int
+) -> None:
     message = await rig.say("go", 7)
     rig.server.fault(kind, "createMessage", after=True, code=code)  # type: ignore[arg-type] # of the table above
     posts = Memory()
@@ -301,7 +303,7 @@ async def test_an_old_message_that_may_not_be_edited_now_is_edited_later(rig: Di
     assert rig.visible() == ["At it."]
 
 
-async def test_a_press_told_twice_is_no_second_fawn(rig: DiscordRig) -> None:
+async def test_a_redelivered_click_is_not_a_second_instance(rig: DiscordRig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     rig.press("a")
     await until(lambda: not rig.buttons())
@@ -313,7 +315,7 @@ async def test_a_press_told_twice_is_no_second_fawn(rig: DiscordRig) -> None:
 
 
 # Case 59 of docs/cases.md
-async def test_the_same_event_five_times(rig: DiscordRig) -> None:
+async def test_the_same_event_five_times_is_one_message(rig: DiscordRig) -> None:
     await rig.say("once")
     for _ in range(4):
         rig.redeliver()
@@ -350,7 +352,7 @@ async def test_a_second_program_on_the_token_is_detected_at_an_interaction(rig: 
     await until(lambda: state(rig.channel) == (Health.DOWN, DETECTED))
 
 
-async def test_a_message_of_another_tool_with_the_token_is_no_second_program(rig: DiscordRig) -> None:
+async def test_a_message_posted_by_a_script_with_the_token_is_not_a_second_program(rig: DiscordRig) -> None:
     """A script may post with the bot's token: nothing follows from that."""
     message = await rig.say("question", 7)
     rig.server.say("posted by a script", message.thread.topic, user=BOT)
@@ -360,7 +362,7 @@ async def test_a_message_of_another_tool_with_the_token_is_no_second_program(rig
     assert (await rig.say("next", 7)).text == "next"
 
 
-async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: DiscordRig) -> None:
+async def test_a_person_who_opens_the_thread_first_is_not_a_second_instance(rig: DiscordRig) -> None:
     rig.server.say("look at this", CHANNEL, mention=True)
     message = await rig.box.next()
     rig.server.thread(CHANNEL, "by hand", MAX, message.id, quiet=True)
@@ -372,7 +374,7 @@ async def test_a_human_who_opens_the_thread_first_is_no_second_fawn(rig: Discord
 # ---------------------------------------------------------------- fawn check
 
 
-async def test_the_check_says_what_it_found(rig: DiscordRig) -> None:
+async def test_the_probe_reports_what_it_found(rig: DiscordRig) -> None:
     plain = DiscordSettings(token=Secret(TOKEN), base_url=rig.server.api_url, gateway_url=rig.server.gateway_url)
     assert await discord.probe(plain) == "connected as @fawn in Acme 01"
     servers, rig.server.guilds = rig.server.guilds, {}

@@ -62,7 +62,7 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
     assert {call.status for call in rig.server.calls} == {200}
 
 
-async def test_a_process_that_dies_while_it_posts_the_placeholder_loses_nothing(rig: FeishuRig) -> None:
+async def test_a_crash_while_posting_the_placeholder_loses_no_answer(rig: FeishuRig) -> None:
     """The platform took the post, and nobody was told: its uuid gives that message back, which shows another card."""
     posts = Memory()
     message = await rig.say("think")
@@ -76,7 +76,7 @@ async def test_a_process_that_dies_while_it_posts_the_placeholder_loses_nothing(
 
 
 # Case 32 of docs/cases.md
-async def test_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) -> None:
+async def test_a_refused_final_update_becomes_a_new_card(rig: FeishuRig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half"))
@@ -89,7 +89,7 @@ async def test_a_refused_last_change_becomes_a_new_card(rig: FeishuRig) -> None:
 
 
 # Case 32 of docs/cases.md
-async def test_a_refused_change_of_the_stream_does_not_end_it(rig: FeishuRig) -> None:
+async def test_a_refused_stream_update_does_not_end_the_stream(rig: FeishuRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("one "))
     await until(lambda: rig.visible() == ["one"])
@@ -117,7 +117,7 @@ async def test_without_the_permission_for_cards_answers_are_plain_messages(rig: 
     assert len(rig.server.calls_of("message.update")) == 1  # it can be edited twenty times only
 
 
-async def test_a_card_that_somebody_recalled_is_posted_anew(rig: FeishuRig) -> None:
+async def test_a_recalled_card_is_posted_again(rig: FeishuRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("Half"))
     await until(lambda: rig.visible() == ["Half"])
@@ -126,7 +126,7 @@ async def test_a_card_that_somebody_recalled_is_posted_anew(rig: FeishuRig) -> N
     assert rig.visible() == ["The whole."]
 
 
-async def test_the_sequence_of_a_card_rises_through_restarts_and_a_clock_set_back(rig: FeishuRig) -> None:
+async def test_the_sequence_of_a_card_rises_across_restarts_and_clock_changes(rig: FeishuRig) -> None:
     posts = Memory()
     seen: list[int] = []
     for number in range(3):
@@ -148,7 +148,7 @@ async def test_the_sequence_of_a_card_rises_through_restarts_and_a_clock_set_bac
     assert 400 in {call.status for call in rig.server.calls_of("card.replace")}  # 300317, and then it leapt
 
 
-async def test_a_card_that_streams_no_more_goes_on(rig: FeishuRig) -> None:
+async def test_a_card_whose_streaming_expired_is_still_updated(rig: FeishuRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("one "))
     await until(lambda: rig.visible() == ["one"])
@@ -162,7 +162,7 @@ async def test_a_card_that_streams_no_more_goes_on(rig: FeishuRig) -> None:
     assert not card(rig).streaming
 
 
-async def test_a_card_is_never_changed_too_often(rig: FeishuRig) -> None:
+async def test_card_updates_keep_the_rate_limit(rig: FeishuRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     for number in range(400):
         reply.show(Text(f"w{number} "))
@@ -174,7 +174,7 @@ async def test_a_card_is_never_changed_too_often(rig: FeishuRig) -> None:
     assert 429 not in {call.status for call in rig.server.calls}
 
 
-async def test_more_than_five_tables_take_another_card(rig: FeishuRig) -> None:
+async def test_more_than_five_tables_continue_in_another_card(rig: FeishuRig) -> None:
     tables = "\n\n".join(f"Table {n}\n\n| n | v |\n|---|--:|\n| {n} | x{n} |" for n in range(12))
     code = "```\n" + "| a | b |\n|---|---|\n" * 8 + "```"
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"{code}\n\n{tables}"))
@@ -184,7 +184,7 @@ async def test_more_than_five_tables_take_another_card(rig: FeishuRig) -> None:
     assert whole.count("| a | b |") == 8
 
 
-async def test_a_card_never_has_more_than_thirty_kilobytes(rig: FeishuRig) -> None:
+async def test_a_card_has_at_most_thirty_kilobytes(rig: FeishuRig) -> None:
     words = " ".join(f"字{number}\\" for number in range(12_000))
     reply = rig.channel.reply(rig.thread(), Memory())
     for number in range(40):
@@ -197,14 +197,14 @@ async def test_a_card_never_has_more_than_thirty_kilobytes(rig: FeishuRig) -> No
     assert 400 not in {call.status for call in rig.server.calls}
 
 
-async def test_an_image_from_elsewhere_is_a_link_and_code_stays_as_it_is(rig: FeishuRig) -> None:
+async def test_an_external_image_becomes_a_link_and_code_is_unchanged(rig: FeishuRig) -> None:
     text = "![a cat](https://x.org/cat.png) and `![x](y)`\n\n```\n![in](code)\n```"
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(text))
     assert rig.visible() == [text.replace("![a cat]", "[a cat]")]
 
 
 # Case 35 of docs/cases.md
-async def test_a_question_is_answered_in_words_after_a_restart(rig: FeishuRig) -> None:
+async def test_a_question_is_answered_by_text_after_a_restart(rig: FeishuRig) -> None:
     asked = await rig.say("paint it", 7)
     question = Ask("ask-1", "Which colour?", ("red", "blue"))
     await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("Which colour?", (question,)))
@@ -216,7 +216,7 @@ async def test_a_question_is_answered_in_words_after_a_restart(rig: FeishuRig) -
     assert (answer.thread, answer.kind, answer.follow_up) == (asked.thread, Kind.CHAT, True)
 
 
-async def test_a_press_is_answered_at_once_and_the_card_shows_the_choice(rig: FeishuRig) -> None:
+async def test_a_click_is_answered_at_once_and_the_card_shows_the_choice(rig: FeishuRig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     before = time.monotonic()
     rig.press("red")
@@ -242,7 +242,7 @@ async def test_in_a_direct_chat_a_ping_refers_to_its_message(rig: FeishuRig) -> 
     assert rig.pinged() == []
 
 
-async def test_the_message_to_answer_was_recalled(rig: FeishuRig) -> None:
+async def test_a_reply_to_a_recalled_message_is_still_posted(rig: FeishuRig) -> None:
     root = await rig.say("begin", 7)
     further = await rig.say("and this", 7)
     rig.server.messages[further.id].deleted = True
@@ -254,7 +254,7 @@ async def test_the_message_to_answer_was_recalled(rig: FeishuRig) -> None:
 
 
 # Case 61 of docs/cases.md
-async def test_the_platforms_own_wait_is_kept(rig: FeishuRig) -> None:
+async def test_the_wait_requested_by_the_platform_is_kept(rig: FeishuRig) -> None:
     rig.server.fault("flood", "message.send", seconds=7)
     with pytest.raises(TryLater) as told:
         await rig.channel.reply(rig.thread(), Memory()).finish(Final("Later."))
@@ -263,7 +263,7 @@ async def test_the_platforms_own_wait_is_kept(rig: FeishuRig) -> None:
 
 # Case 63 of docs/cases.md
 @pytest.mark.parametrize("cards", [True, False])
-async def test_a_post_of_unknown_outcome_shows_the_latest_words_once(rig: FeishuRig, cards: bool) -> None:
+async def test_a_post_of_unknown_outcome_shows_the_latest_text_once(rig: FeishuRig, cards: bool) -> None:
     rig.server.denied |= set() if cards else {"card.create", "card.find"}
     posts = Memory()
     rig.server.fault("drop", "message.send", after=True)
@@ -282,7 +282,7 @@ async def test_a_post_of_unknown_outcome_shows_the_latest_words_once(rig: Feishu
 
 
 # Case 70 of docs/cases.md
-async def test_wild_markdown_comes_whole_through_a_bad_day(rig: FeishuRig) -> None:
+async def test_complex_markdown_is_complete_despite_random_faults(rig: FeishuRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
     code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))
     items = "\n".join(f"- item {number}\n  - nested {number}" for number in range(300))
@@ -315,7 +315,7 @@ def copy(folder: Path, name: str, data: bytes = b"a,b\n", caption: str = "") -> 
     return OutgoingFile(path, name, len(data), caption)
 
 
-async def test_a_picture_is_sent_as_one_and_what_is_none_as_a_file(rig: FeishuRig, tmp_path: Path) -> None:
+async def test_an_image_is_sent_as_an_image_and_anything_else_as_a_file(rig: FeishuRig, tmp_path: Path) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(50)
     await rig.channel.send_file(rig.thread(), copy(tmp_path, "图.png", png), Memory("f1"))
     await rig.channel.send_file(rig.thread(), copy(tmp_path, "fake.png", b"no picture"), Memory("f2"))
@@ -325,13 +325,13 @@ async def test_a_picture_is_sent_as_one_and_what_is_none_as_a_file(rig: FeishuRi
     assert rig.visible(7) == ["报告.pdf"]
 
 
-async def test_an_empty_file_is_refused_in_words(rig: FeishuRig, tmp_path: Path) -> None:
+async def test_an_empty_file_is_refused_with_a_reason(rig: FeishuRig, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"nothing\.txt is empty"):
         await rig.channel.send_file(rig.thread(), copy(tmp_path, "nothing.txt", b""), Memory())
     assert not rig.server.calls_of("file.")
 
 
-async def test_a_file_that_is_gone_is_said(rig: FeishuRig) -> None:
+async def test_a_missing_file_is_reported(rig: FeishuRig) -> None:
     rig.send_file("a.csv", b"a")
     [file] = (await rig.box.next()).attachments
     rig.server.files.clear()
@@ -358,13 +358,13 @@ async def test_names_come_with_the_message_or_from_the_directory_or_not_at_all(r
 
 
 # Case 80 of docs/cases.md
-async def test_the_text_of_when_the_answer_begins_counts(rig: FeishuRig) -> None:
+async def test_the_text_at_the_start_of_the_answer_counts(rig: FeishuRig) -> None:
     message = await rig.say("what is 2+2?", 7)
     rig.server.edit(message.id, "@_user_1 what is 2+3?\nand 3+3?")
     assert (await rig.channel.enrich(message, 0)).text == "what is 2+3?\nand 3+3?"
 
 
-async def test_a_click_is_of_the_person_who_clicked(rig: FeishuRig) -> None:
+async def test_a_click_names_the_person_who_clicked(rig: FeishuRig) -> None:
     await rig.channel.enrich(await rig.say("hello"), 0)
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     rig.press("red")
@@ -373,7 +373,7 @@ async def test_a_click_is_of_the_person_who_clicked(rig: FeishuRig) -> None:
 
 
 # Case 82 of docs/cases.md
-async def test_what_is_quoted_and_forwarded_comes_as_theirs(rig: FeishuRig) -> None:
+async def test_quoted_and_forwarded_messages_name_their_authors(rig: FeishuRig) -> None:
     theirs = rig.server.upload("plan.pdf", b"x", sender=KIM, silent=True)
     rig.server.send("what is this?", parent=theirs.id, in_thread=False)
     message = await rig.channel.enrich(await rig.box.next(), 10)
@@ -391,12 +391,12 @@ async def test_what_is_quoted_and_forwarded_comes_as_theirs(rig: FeishuRig) -> N
     assert (await rig.channel.enrich(await rig.box.next(3), 10)).quotes == ()
 
 
-async def test_without_the_history_a_message_is_answered_all_the_same(rig: FeishuRig) -> None:
+async def test_a_message_is_answered_without_access_to_the_history(rig: FeishuRig) -> None:
     rig.server.denied.add("message.get")
     message = await rig.say("hello", 7)
     with pytest.raises(Refused, match="scopes is required"):
         await rig.channel.enrich(message, 10)
 
 
-def test_the_limit_leaves_room_for_the_frame() -> None:
+def test_the_size_limit_leaves_space_for_the_card_frame() -> None:
     assert MAX_CARD_BYTES + 3_000 < CARD_BYTES

@@ -45,7 +45,7 @@ async def connected(server: FakeFeishu, box: Box | None = None, **settings: Any)
         yield channel, box
 
 
-async def test_a_stop_in_the_moment_of_an_event_is_a_stop() -> None:
+async def test_a_cancellation_while_an_event_arrives_is_not_swallowed() -> None:
     lines = asyncio.StreamReader()
     link = FeishuConnection(feishu.FeishuSettings(APP, Secret(SECRET)), lambda away: None)
 
@@ -96,20 +96,20 @@ def processes() -> list[int]:
 # ---------------------------------------------------------------- events
 
 
-async def test_an_event_of_a_type_that_nobody_knows_is_acknowledged_once(rig: FeishuRig) -> None:
+async def test_an_event_of_an_unknown_type_is_acknowledged_once(rig: FeishuRig) -> None:
     event = rig.server.deliver(rig.server.event("something.new_v9", {"x": 1}))
     await until(lambda: rig.server.acknowledged(event))
     assert len(rig.server.pushed[event].at) == 1
     assert not rig.box.events
 
 
-async def test_an_event_in_fragments_comes_whole(rig: FeishuRig) -> None:
+async def test_a_fragmented_event_is_joined(rig: FeishuRig) -> None:
     rig.server.fragments = 3
     text = "语" * 5000
     assert (await rig.say(text)).text == text
 
 
-async def test_what_could_not_be_stored_is_read_back_when_it_can(rig: FeishuRig) -> None:
+async def test_an_event_that_could_not_be_stored_is_read_from_the_history_later(rig: FeishuRig) -> None:
     await rig.say("before")
     rig.server.retries = ()  # the platform gives up at once
     rig.box.broken = True
@@ -124,7 +124,7 @@ async def test_what_could_not_be_stored_is_read_back_when_it_can(rig: FeishuRig)
     assert not rig.server.acknowledged(event)
 
 
-async def test_events_wait_for_the_disk_side_by_side_in_the_order_they_came() -> None:
+async def test_concurrent_events_are_committed_together_in_order() -> None:
     box, texts = Held(), [str(number) for number in range(30)]
     async with FakeFeishu() as server, connected(server, box) as (channel, _):
         server.patience = 20.0
@@ -140,7 +140,7 @@ async def test_events_wait_for_the_disk_side_by_side_in_the_order_they_came() ->
 
 
 # Case 59 of docs/cases.md
-async def test_a_store_that_is_slow_keeps_the_event_once() -> None:
+async def test_a_slow_store_keeps_the_event_once() -> None:
     box = Held()
     async with FakeFeishu() as server, connected(server, box):
         server.patience = 3.2
@@ -153,7 +153,7 @@ async def test_a_store_that_is_slow_keeps_the_event_once() -> None:
     assert box.receipts == [Receipt.ACCEPTED, Receipt.DUPLICATE]
 
 
-async def test_a_process_that_dies_under_an_event_is_started_again() -> None:
+async def test_a_process_that_dies_during_an_event_is_restarted() -> None:
     box = Held()
     async with FakeFeishu() as server, connected(server, box) as (channel, _):
         server.send("begun")
@@ -175,7 +175,7 @@ def settings_of(rig: FeishuRig) -> feishu.FeishuSettings:
 # ---------------------------------------------------------------- supervision
 
 
-async def test_the_sdk_is_in_another_process_and_its_modules_never_in_this_one(rig: FeishuRig) -> None:
+async def test_the_sdk_is_loaded_in_another_process_only(rig: FeishuRig) -> None:
     await rig.say("hello")
     assert not [name for name in sys.modules if name.partition(".")[0] == "lark_oapi"]
     [pid] = processes()
@@ -198,7 +198,7 @@ def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> No
 
 
 # Case 64 of docs/cases.md
-async def test_a_process_that_hangs_is_noticed(rig: FeishuRig) -> None:
+async def test_a_hanging_process_is_detected(rig: FeishuRig) -> None:
     [pid] = processes()
     os.kill(pid, signal.SIGSTOP)
     await until(lambda: "silent" in down(rig.channel), seconds=15)
@@ -218,7 +218,7 @@ async def test_an_endpoint_that_refuses_while_reconnecting_does_not_end_it(rig: 
     assert (await rig.say("back")).text == "back"
 
 
-async def test_without_the_permission_the_history_is_passed_over_with_a_word(
+async def test_without_the_permission_the_history_is_skipped_with_a_log_line(
     rig: FeishuRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rig.say("before")
@@ -231,13 +231,13 @@ async def test_without_the_permission_the_history_is_passed_over_with_a_word(
     await until(lambda: "feishu.no_catch_up" in caplog.text)
 
 
-async def test_a_clean_end_takes_the_process_along(rig: FeishuRig) -> None:
+async def test_closing_the_channel_ends_the_process(rig: FeishuRig) -> None:
     assert processes()
     await rig.leave()
     assert not processes()
 
 
-async def test_the_process_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
+async def test_the_process_ends_when_its_parent_has_died(tmp_path: Path) -> None:
     async with FakeFeishu() as server:
         words = {"app_id": APP, "app_secret": SECRET, "domain": server.base_url, "proxy": "", "ca_file": ""}
         process = await asyncio.create_subprocess_exec(
@@ -251,7 +251,7 @@ async def test_the_process_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
         await asyncio.wait_for(process.wait(), 20)
 
 
-async def test_a_wrong_secret_is_said_in_words_and_put_right_later(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_secret_is_reported_until_it_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with FakeFeishu() as server, connected(server, app_secret=Secret("wrongSecretOfTheApp")) as (channel, _):
         await until(lambda: "secret" in down(channel), seconds=5)
@@ -263,7 +263,7 @@ async def test_a_wrong_secret_is_said_in_words_and_put_right_later(caplog: pytes
         assert "wrongSecretOfTheApp" not in f"{caplog.text} {told.value!r} {channel.readiness()}"
 
 
-async def test_a_token_that_is_not_good_any_more_is_replaced(rig: FeishuRig) -> None:
+async def test_an_expired_token_is_replaced(rig: FeishuRig) -> None:
     tokens = rig.server.token_calls
     rig.server.expire()
     replies = [rig.channel.reply(rig.thread(), Memory(f"r{number}")) for number in range(5)]
@@ -272,9 +272,7 @@ async def test_a_token_that_is_not_good_any_more_is_replaced(rig: FeishuRig) -> 
     assert rig.server.token_calls == tokens + 1
 
 
-async def test_neither_secret_nor_token_is_in_a_log_or_an_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_secret_and_token_are_not_in_logs_or_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with FeishuRig.start(tmp_path, proxy="") as rig:
         await ready(rig)
@@ -294,7 +292,7 @@ async def test_neither_secret_nor_token_is_in_a_log_or_an_error(
 # ---------------------------------------------------------------- the way there
 
 
-async def test_everything_goes_through_the_proxy(tmp_path: Path) -> None:
+async def test_all_connections_use_the_proxy(tmp_path: Path) -> None:
     async with FakeFeishu() as server, opened(Door(server.port), proxy=True) as door:
         server.socket_host = "ws://127.0.0.1:1"  # nobody is there: only the proxy knows the way
         way: dict[str, Any] = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{door.port}"}
@@ -314,7 +312,7 @@ async def test_everything_goes_through_the_proxy(tmp_path: Path) -> None:
             assert part in asked
 
 
-async def test_certificates_of_ones_own_are_trusted_everywhere_and_no_others(tmp_path: Path) -> None:
+async def test_only_the_configured_certificates_are_trusted(tmp_path: Path) -> None:
     pem, context = await asyncio.to_thread(certificate, tmp_path)
     async with FakeFeishu() as server, opened(Door(server.port), proxy=False, trust=context) as door:
         server.socket_host = f"wss://127.0.0.1:{door.port}"
@@ -332,7 +330,7 @@ async def test_certificates_of_ones_own_are_trusted_everywhere_and_no_others(tmp
 # ---------------------------------------------------------------- fawn check
 
 
-async def test_the_probe_says_what_is_wrong() -> None:
+async def test_the_probe_reports_what_is_wrong() -> None:
     async with FakeFeishu() as server:
         good = {"app_id": APP, "app_secret": Secret(SECRET), "domain": server.base_url}
 
@@ -359,7 +357,7 @@ async def test_the_probe_says_what_is_wrong() -> None:
         assert "Bot capability" in await probed()
 
 
-def test_both_domains_have_their_addresses() -> None:
+def test_both_domains_have_their_urls() -> None:
     assert feishu.FeishuSettings("cli", Secret("s")).base_url == "https://open.feishu.cn"
     assert feishu.FeishuSettings("cli", Secret("s"), domain="lark").base_url == "https://open.larksuite.com"
     assert feishu.FeishuSettings("cli", Secret("s"), domain="https://open.acme.cn/").base_url == "https://open.acme.cn"

@@ -36,7 +36,7 @@ def one(act: Act) -> Message:
     return message
 
 
-def test_a_direct_text() -> None:
+def test_a_direct_text_is_an_addressed_message() -> None:
     message = one(lambda fs: fs.send("hello 😀"))
     assert (message.text, message.kind, message.private, message.addressed) == ("hello 😀", Kind.CHAT, True, True)
     assert str(message.thread) == f"feishu/{APP}/{DIRECT}/"
@@ -60,20 +60,20 @@ def test_a_direct_text() -> None:
     ],
 )
 # Case 36 of docs/cases.md
-def test_names_stand_for_their_placeholders(said: str, left: str) -> None:
+def test_mention_placeholders_are_replaced_by_names(said: str, left: str) -> None:
     message = one(lambda fs: fs.message({"text": said}, chat=GROUP, mentions=[BOT_MENTION, KIM_MENTION]))
     assert message.text == left
     assert message.addressed
 
 
 # Case 36 of docs/cases.md
-def test_a_command_after_the_mention() -> None:
+def test_a_command_follows_the_mention() -> None:
     message = one(lambda fs: fs.send("/goal ship it", chat=GROUP))
     assert (message.kind, message.text, message.addressed) == (Kind.COMMAND, "goal ship it", True)
     assert one(lambda fs: fs.send("hello", chat=GROUP)).kind is Kind.CHAT
 
 
-def test_a_mention_in_a_group_begins_a_topic_and_what_follows_is_in_it() -> None:
+def test_a_mention_in_a_group_starts_a_topic_with_its_follow_ups() -> None:
     def talk(fs: FakeFeishu) -> None:
         root = fs.send("begin", chat=GROUP)
         fs.send("go on", chat=GROUP, parent=root.id, mention=False)
@@ -90,7 +90,7 @@ def test_a_mention_in_a_group_begins_a_topic_and_what_follows_is_in_it() -> None
     assert not begin.private
 
 
-def test_a_reply_that_quotes_and_a_topic_in_a_direct_chat() -> None:
+def test_a_quoting_reply_and_a_topic_in_a_direct_chat_are_recognised() -> None:
     def talk(fs: FakeFeishu) -> None:
         first = fs.send("first")
         fs.send("about that", parent=first.id, in_thread=False)
@@ -103,7 +103,7 @@ def test_a_reply_that_quotes_and_a_topic_in_a_direct_chat() -> None:
     assert inside.addressed
 
 
-def test_people_of_other_tenants_are_guests_and_the_bot_is_not_heard() -> None:
+def test_people_of_other_tenants_are_guests_and_own_messages_are_ignored() -> None:
     assert one(lambda fs: fs.send("hello", tenant="elsewhere")).author.guest
     assert not received(lambda fs: fs.send("my own", sender=BOT))
 
@@ -141,7 +141,7 @@ def test_a_rich_post_keeps_its_images_in_order(language: bool) -> None:
     ("kind", "name", "attachment"),
     [("file", "报告.csv", "file"), ("image", "", "image"), ("audio", "", "audio"), ("media", "film.mp4", "video")],
 )
-def test_files_come_as_attachments(kind: str, name: str, attachment: str) -> None:
+def test_files_are_attachments(kind: str, name: str, attachment: str) -> None:
     message = one(lambda fs: fs.upload(name, b"x", kind))
     [file] = message.attachments
     assert (message.text, file.kind) == ("", attachment)
@@ -150,7 +150,7 @@ def test_files_come_as_attachments(kind: str, name: str, attachment: str) -> Non
 
 
 # Case 34 of docs/cases.md
-def test_more_may_follow_a_file_and_nothing_a_text() -> None:
+def test_only_a_file_waits_for_further_messages() -> None:
     picture = {"content": [[{"tag": "text", "text": "look"}, {"tag": "img", "image_key": "img_a"}]]}
     told = received(
         lambda fs: fs.upload("a.csv", b"x"), lambda fs: fs.send("hello"), lambda fs: fs.message(picture, "post")
@@ -162,12 +162,12 @@ def test_more_may_follow_a_file_and_nothing_a_text() -> None:
 @pytest.mark.parametrize(
     ("kind", "words"), [("sticker", "stickers"), ("share_user", "contact cards"), ("hologram", "“hologram” messages")]
 )
-def test_what_cannot_be_read_is_named(kind: str, words: str) -> None:
+def test_unsupported_messages_are_named(kind: str, words: str) -> None:
     message = one(lambda fs: fs.message({"file_key": "x"}, kind))
     assert (message.kind, message.text) == (Kind.UNSUPPORTED, words)
 
 
-def test_recalls_and_reactions() -> None:
+def test_recalls_and_reactions_become_messages() -> None:
     def talk(fs: FakeFeishu) -> None:
         said = fs.send("what is 2+2?", chat=GROUP)
         fs.recall(said.id)
@@ -181,7 +181,7 @@ def test_recalls_and_reactions() -> None:
     assert len({message.key for message in (said, gone, stop)}) == 3
 
 
-def test_a_menu_entry_is_a_command_when_its_key_is_one() -> None:
+def test_a_menu_entry_with_a_command_as_key_is_a_command() -> None:
     world = FakeFeishu()
     world.choose("model_demo")
     [pushed] = world.pushed.values()
@@ -198,12 +198,12 @@ def test_a_menu_entry_is_a_command_when_its_key_is_one() -> None:
 
 
 @pytest.mark.parametrize("kind", ["im.chat.updated_v1", "im.message.updated_v1", "something.new_v9"])
-def test_other_events_are_passed_over(kind: str) -> None:
+def test_other_events_are_ignored(kind: str) -> None:
     world = FakeFeishu()
     assert parse_event(orjson.dumps(world.event(kind, {"x": 1})), ME) is None
 
 
-def test_an_event_of_another_shape_is_kept_as_unreadable() -> None:
+def test_an_event_with_another_structure_is_stored_as_unreadable() -> None:
     world = FakeFeishu()
     raw = orjson.dumps(world.event("im.message.receive_v1", {"message": {"message_id": 5}}, "ev-1"))
     event = parse_event(raw, ME)
@@ -227,7 +227,7 @@ FIELDS = ["message_id", "message_type", "content", "chat_id", "chat_type", "crea
     JSON,
     st.sampled_from(["text", "post", "interactive", "file", "image", "sticker"]),
 )
-def test_nothing_makes_the_reader_raise(kind: str, fields: dict[str, Any], content: Any, form: str) -> None:
+def test_the_parser_never_raises(kind: str, fields: dict[str, Any], content: Any, form: str) -> None:
     raw = {"message_id": "om_x", "chat_id": "oc_x", "create_time": "1", "message_type": form}
     raw["content"] = orjson.dumps(content, default=str).decode() if _writable(content) else "{}"
     event = {"message": {**raw, **fields}, "sender": {"sender_id": {"open_id": JANE}}, "action": content}

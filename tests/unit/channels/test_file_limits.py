@@ -12,7 +12,7 @@ from channels.shared.file_limits import limit_chunks
 
 
 @pytest.mark.parametrize("size", [None, 1])
-async def test_a_file_that_is_larger_than_it_says_is_cut_off(size: int | None) -> None:
+async def test_a_file_larger_than_announced_is_refused(size: int | None) -> None:
     given, closed = 0, False
 
     async def endless() -> AsyncGenerator[bytes, None]:

@@ -22,7 +22,7 @@ SETTINGS: list[Any] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: type(settings).__module__)
-async def test_a_ca_file_that_is_none_is_named(settings: Any, tmp_path: Path) -> None:
+async def test_an_invalid_ca_file_is_reported(settings: Any, tmp_path: Path) -> None:
     channel = import_module(type(settings).__module__)
     (tmp_path / "none.pem").write_text("no certificate\n")
     for name in ("none.pem", "nowhere.pem"):

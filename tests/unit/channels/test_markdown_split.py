@@ -41,7 +41,7 @@ def test_utf16_counts_what_telegram_counts() -> None:
 @pytest.mark.parametrize("size", [len, utf16_length])
 @given(text=DOCUMENT, limit=st.integers(40, 400))
 @settings(max_examples=60, deadline=None)
-def test_words_come_once_in_order_and_within_the_limit(size: object, text: str, limit: int) -> None:
+def test_words_appear_once_in_order_and_within_the_limit(size: object, text: str, limit: int) -> None:
     measure = utf16_length if size is utf16_length else len
     chunks = split_markdown(text, limit, measure)
     assert all(measure(chunk) <= limit for chunk in chunks)
@@ -56,19 +56,19 @@ def test_words_come_once_in_order_and_within_the_limit(size: object, text: str, 
 
 @given(text=WILD, limit=st.integers(8, 60))
 @settings(max_examples=300, deadline=None)
-def test_wild_text_is_never_over_the_limit_and_loses_no_letter(text: str, limit: int) -> None:
+def test_any_text_is_split_within_the_limit_without_loss(text: str, limit: int) -> None:
     chunks = split_markdown(text, limit, utf16_length)
     assert all(utf16_length(chunk) <= limit for chunk in chunks)
     kept = [char for char in "".join(chunks) if char in "中😀"]
     assert kept == [char for char in text if char in "中😀"]
 
 
-def test_text_that_fits_is_untouched() -> None:
+def test_text_that_fits_is_unchanged() -> None:
     assert split_markdown("  a\r\nb  \n", 100) == ["  a\r\nb  \n"]
     assert split_markdown(" \n ", 100) == []
 
 
-def test_a_fence_is_closed_and_opened_again_with_its_language() -> None:
+def test_a_fence_is_closed_and_reopened_with_its_language() -> None:
     code = "\n".join(f"line {number:03}" for number in range(30))
     chunks = split_markdown(f"Before.\n\n```python\n{code}\n```\n\nAfter.", 120)
     assert len(chunks) > 2
@@ -78,7 +78,7 @@ def test_a_fence_is_closed_and_opened_again_with_its_language() -> None:
     assert chunks[-1].endswith("After.")
 
 
-def test_a_fence_in_a_list_keeps_its_place_in_the_list() -> None:
+def test_a_fence_in_a_list_keeps_its_indentation() -> None:
     code = "\n".join(f"  line {number:03}" for number in range(30))
     chunks = split_markdown(f"- first\n- ```sh\n{code}\n  ```\n- last", 100)
     assert all(chunk.count("```") % 2 == 0 for chunk in chunks)
@@ -86,12 +86,12 @@ def test_a_fence_in_a_list_keeps_its_place_in_the_list() -> None:
     assert re.findall(r"line (\d+)", "\n".join(chunks)) == [f"{number:03}" for number in range(30)]
 
 
-def test_a_cut_right_after_the_opening_of_a_fence_leaves_no_empty_block() -> None:
+def test_a_split_after_an_opening_fence_leaves_no_empty_block() -> None:
     chunks = split_markdown("> words words words words\n> ```py\n> " + "x" * 40 + "\n> ```", 60)
     assert all("```py\n> ```" not in chunk for chunk in chunks)
 
 
-def test_a_tables_head_is_repeated() -> None:
+def test_the_header_of_a_table_is_repeated() -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(50))
     chunks = split_markdown(f"| n | value |\n|--:|---|\n{rows}", 200, utf16_length)
     assert len(chunks) > 3
@@ -99,6 +99,6 @@ def test_a_tables_head_is_repeated() -> None:
     assert re.findall(r"^\| (\d+) ", "\n".join(chunks), re.M) == [str(number) for number in range(50)]
 
 
-def test_a_line_without_spaces_is_cut_at_the_limit() -> None:
+def test_a_line_without_spaces_is_split_at_the_limit() -> None:
     assert split_markdown("长" * 25, 10) == ["长" * 10, "长" * 10, "长" * 5]
     assert split_markdown("aaaa bbbb cccc", 10) == ["aaaa bbbb ", "cccc"]

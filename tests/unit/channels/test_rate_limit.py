@@ -64,14 +64,14 @@ async def times(
     return done
 
 
-def test_a_chat_takes_a_burst_of_two_and_then_one_a_second(timed: Timed) -> None:
+def test_a_chat_allows_a_burst_of_two_and_then_one_call_a_second(timed: Timed) -> None:
     async def work() -> None:
         assert await times(RateLimiter(RateLimits()), 5, FINAL) == [0, 0, 1, 2, 3]
 
     timed(work())
 
 
-def test_streaming_leaves_a_token_for_the_final(timed: Timed) -> None:
+def test_streaming_leaves_a_token_for_the_final_reply(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())
         assert await times(budget, 3, STREAM) == [0, 1, 2]
@@ -90,7 +90,7 @@ def test_the_first_words_may_use_the_reserve(timed: Timed) -> None:
     timed(work())
 
 
-def test_a_group_sees_at_most_twenty_calls_in_any_minute_and_edits_three_seconds_apart(timed: Timed) -> None:
+def test_a_group_gets_at_most_twenty_calls_a_minute_and_edits_three_seconds_apart(timed: Timed) -> None:
     async def work() -> None:
         finals = await times(RateLimiter(RateLimits()), 60, FINAL, "-1", group=True)
         assert all(len([t for t in finals if start <= t < start + 60]) <= 20 for start in finals)
@@ -100,7 +100,7 @@ def test_a_group_sees_at_most_twenty_calls_in_any_minute_and_edits_three_seconds
     timed(work())
 
 
-def test_all_chats_together_keep_to_thirty_a_second(timed: Timed) -> None:
+def test_all_chats_together_get_at_most_thirty_calls_a_second(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())
         done: list[float] = []
@@ -114,7 +114,7 @@ def test_all_chats_together_keep_to_thirty_a_second(timed: Timed) -> None:
     timed(work())
 
 
-def test_when_calls_are_scarce_finals_go_first_and_streams_last(timed: Timed) -> None:
+def test_when_calls_are_scarce_final_replies_go_first_and_streams_last(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits(overall=4))
         order: list[str] = []
@@ -153,7 +153,7 @@ def test_a_tiny_overall_rate_still_lets_streams_through(timed: Timed) -> None:
 
 
 # Case 61 of docs/cases.md
-def test_a_closed_chat_waits_alone(timed: Timed) -> None:
+def test_a_chat_in_cooldown_does_not_delay_others(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())
         budget.pause_chat("1", 60)
@@ -168,7 +168,7 @@ def test_a_closed_chat_waits_alone(timed: Timed) -> None:
     timed(work())
 
 
-def test_a_final_waits_a_short_closure_out(timed: Timed) -> None:
+def test_a_final_reply_waits_for_a_short_cooldown(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())
         budget.pause_chat("1", 1.5)
@@ -177,7 +177,7 @@ def test_a_final_waits_a_short_closure_out(timed: Timed) -> None:
     timed(work())
 
 
-def test_a_cancelled_wait_costs_nothing(timed: Timed) -> None:
+def test_a_cancelled_wait_takes_no_token(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())
         await times(budget, 2, FINAL)
@@ -191,7 +191,7 @@ def test_a_cancelled_wait_costs_nothing(timed: Timed) -> None:
     timed(work())
 
 
-def test_a_call_that_was_not_needed_is_given_back(timed: Timed) -> None:
+def test_an_unused_token_is_returned(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())
         await times(budget, 2, FINAL)
@@ -201,7 +201,7 @@ def test_a_call_that_was_not_needed_is_given_back(timed: Timed) -> None:
     timed(work())
 
 
-def test_idle_chats_are_forgotten(timed: Timed) -> None:
+def test_limiters_of_idle_chats_are_removed(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits(overall=1000))
         for chat in range(20_000):

@@ -28,7 +28,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
 
 
 # Case 8 of docs/cases.md
-async def test_text_is_shown_as_it_is_and_pings_nobody(rig: SlackRig) -> None:
+async def test_text_is_shown_literally_and_notifies_nobody(rig: SlackRig) -> None:
     text = f"a < b & <@{JANE}> <!channel> <!here|here> &lt;!here&gt; [x](http://y)\n\n> quote\n\n`if a < b: <@U1>`"
     message = await rig.say("hello", 7)
     await reply(rig, message).finish(Final(text))
@@ -44,7 +44,7 @@ async def test_text_is_shown_as_it_is_and_pings_nobody(rig: SlackRig) -> None:
 
 
 # Case 70 of docs/cases.md
-async def test_a_long_answer_comes_in_few_messages_whole_and_once(rig: SlackRig) -> None:
+async def test_a_long_answer_is_complete_in_few_messages(rig: SlackRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(400))
     code = "\n".join(f"say({number})  # <@U1> @everyone <!here>" for number in range(400))
     text = f"# 标题\n\n```python\n{code}\n```\n\n| n | v |\n|---|---|\n{rows}\n\nThe end. <@U1>"
@@ -63,7 +63,7 @@ async def test_a_long_answer_comes_in_few_messages_whole_and_once(rig: SlackRig)
     assert message.thread == rig.thread(7)
 
 
-async def test_a_long_stream_becomes_messages(rig: SlackRig) -> None:
+async def test_a_long_stream_continues_in_further_messages(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("tell me", 7))
     words = [f"word{number}" for number in range(3000)]
     for start in range(0, 3000, 500):
@@ -77,7 +77,7 @@ async def test_a_long_stream_becomes_messages(rig: SlackRig) -> None:
 # ---------------------------------------------------------------- signs of life
 
 
-async def test_a_thread_s_session_shows_work_and_its_end(rig: SlackRig) -> None:
+async def test_the_session_of_a_thread_shows_the_start_and_end_of_work(rig: SlackRig) -> None:
     said = time.monotonic()
     message = await rig.say("Write the report\nplease", 7)
     await until(lambda: rig.server.calls_of("agents.sessions.setStatus"))
@@ -91,7 +91,7 @@ async def test_a_thread_s_session_shows_work_and_its_end(rig: SlackRig) -> None:
     assert [call.args["status"] for call in rig.server.calls_of("agents.sessions.setStatus")][1:] == ["active"] * 2
 
 
-async def test_a_session_that_waits_for_an_answer_is_suspended(rig: SlackRig) -> None:
+async def test_a_session_is_suspended_while_it_waits_for_an_answer(rig: SlackRig) -> None:
     message = await rig.say("paint it", 7)
     await reply(rig, message).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     sessions = rig.server.conversation(OPS).sessions
@@ -103,7 +103,7 @@ async def test_a_session_that_waits_for_an_answer_is_suspended(rig: SlackRig) ->
     await until(lambda: sessions == {rig.root(7): "active"})
 
 
-async def test_a_question_that_is_taken_back_leaves_no_session_at_work(rig: SlackRig) -> None:
+async def test_a_deleted_or_stopped_request_ends_its_session(rig: SlackRig) -> None:
     sessions, root = rig.server.conversation(OPS).sessions, rig.root(7)
     for withdraw in (rig.server.remove, lambda _: rig.server.send("!stop", thread=root)):
         message = await rig.say("never mind", 7)
@@ -115,7 +115,7 @@ async def test_a_question_that_is_taken_back_leaves_no_session_at_work(rig: Slac
     assert sessions == {root: "active"}
 
 
-async def test_an_app_that_is_no_agent_reacts(rig: SlackRig) -> None:
+async def test_an_app_without_agent_features_uses_reactions(rig: SlackRig) -> None:
     rig.server.agent = False
     message = await rig.say("hello", 7)
     await until(lambda: rig.server.conversation(OPS).posts[message.id].reactions == {"eyes": [BOT]})
@@ -123,7 +123,7 @@ async def test_an_app_that_is_no_agent_reacts(rig: SlackRig) -> None:
     assert rig.visible(7) == ["Hi."]
 
 
-async def test_a_direct_message_gets_eyes_and_no_empty_message(rig: SlackRig) -> None:
+async def test_a_direct_message_gets_an_eyes_reaction_and_no_empty_message(rig: SlackRig) -> None:
     message = await rig.say("hello")
     await until(lambda: rig.server.conversation(DIRECT).posts[message.id].reactions == {"eyes": [BOT]})
     growing = reply(rig, message)
@@ -132,7 +132,7 @@ async def test_a_direct_message_gets_eyes_and_no_empty_message(rig: SlackRig) ->
     await growing.finish(Final("Hi."))
 
 
-async def test_who_may_not_talk_sees_no_sign(rig: SlackRig) -> None:
+async def test_people_without_access_get_no_reaction(rig: SlackRig) -> None:
     rig.box.refuses = lambda message: True
     rig.mutter("hello", 7, mention=True)
     await until(lambda: rig.box.receipts)
@@ -156,7 +156,7 @@ async def test_a_thread_of_a_direct_chat_is_streamed(rig: SlackRig) -> None:
 # ---------------------------------------------------------------- buttons
 
 
-async def test_many_options_are_a_list(rig: SlackRig) -> None:
+async def test_many_options_become_a_menu(rig: SlackRig) -> None:
     message = await rig.say("paint it", 7)
     options = tuple(f"colour {number}" for number in range(12))
     await reply(rig, message).finish(Final("Which?", (Ask("ask-1", "Which?", options),)))
@@ -168,7 +168,7 @@ async def test_many_options_are_a_list(rig: SlackRig) -> None:
     await until(lambda: "✓ colour 11 (Jane)" in shown(rig).text)
 
 
-async def test_buttons_stand_under_a_finished_stream(rig: SlackRig) -> None:
+async def test_buttons_are_below_a_finished_stream(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("paint it", 7))
     growing.show(Text("I can paint it."))
     await until(lambda: "paint it" in shown(rig).text)
@@ -183,7 +183,7 @@ async def test_buttons_stand_under_a_finished_stream(rig: SlackRig) -> None:
     assert shown(rig).text == "I can paint it.\n\nWhich colour?\n\n_Choose, or just answer in words._\n✓ blue (Jane)"
 
 
-async def test_who_may_not_press_is_told_alone(rig: SlackRig) -> None:
+async def test_a_person_who_may_not_click_gets_a_private_notice(rig: SlackRig) -> None:
     message = await rig.say("paint it", 7)
     await reply(rig, message).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
     rig.box.refuses = lambda click: click.author.id == "U2"
@@ -203,7 +203,7 @@ async def test_who_may_not_press_is_told_alone(rig: SlackRig) -> None:
 # ---------------------------------------------------------------- the slash command, the shortcut
 
 
-async def test_a_slash_command_is_answered_where_only_its_author_sees_it(rig: SlackRig) -> None:
+async def test_a_slash_command_is_answered_privately(rig: SlackRig) -> None:
     key = rig.server.slash("Status now")
     command = await rig.box.next(kind=Kind.COMMAND)
     assert (command.text, command.thread, command.addressed) == ("status now", Thread("slack", TEAM, OPS), True)
@@ -215,7 +215,7 @@ async def test_a_slash_command_is_answered_where_only_its_author_sees_it(rig: Sl
     assert rig.server.calls_of("chat.postMessage") == []
 
 
-async def test_a_question_to_one_person_is_answered_there(rig: SlackRig) -> None:
+async def test_a_private_question_is_answered_in_place(rig: SlackRig) -> None:
     rig.server.slash("model")
     command = await rig.box.next(kind=Kind.COMMAND)
     await reply(rig, command).finish(Final("Which?", (Ask("ask-1", "Which?", ("small", "large")),)))
@@ -233,7 +233,7 @@ async def test_a_slash_command_without_words_is_help(rig: SlackRig) -> None:
     assert (command.text, command.private) == ("help", True)
 
 
-async def test_a_slash_command_answered_too_late_gets_a_message(rig: SlackRig) -> None:
+async def test_a_late_answer_to_a_slash_command_is_a_message(rig: SlackRig) -> None:
     rig.server.slash("status")
     command = await rig.box.next(kind=Kind.COMMAND)
     for place in rig.server.responses.values():
@@ -243,7 +243,7 @@ async def test_a_slash_command_answered_too_late_gets_a_message(rig: SlackRig) -
     assert (answer.text, answer.only_for) == ("All is well.", "")
 
 
-async def test_an_interaction_that_cannot_be_stored_is_asked_for_again(rig: SlackRig) -> None:
+async def test_the_user_is_asked_to_repeat_an_interaction_that_cannot_be_stored(rig: SlackRig) -> None:
     rig.box.broken = True
     rig.server.slash("status")
     await until(lambda: rig.server.visible(OPS))
@@ -266,7 +266,7 @@ async def test_the_shortcut_asks_about_a_message_in_its_thread(rig: SlackRig) ->
     assert rig.server.texts(OPS, ts) == ["Call the janitor."]
 
 
-async def test_the_shortcut_where_the_app_may_not_write_is_answered_to_who_used_it(rig: SlackRig) -> None:
+async def test_the_shortcut_is_answered_privately_where_the_app_is_not_a_member(rig: SlackRig) -> None:
     rig.server.conversation("G7").member = False
     ts = rig.server.send("the beamer is broken", "G7", user="U2", silent=True)
     rig.server.shortcut(ts, "G7")
@@ -283,7 +283,7 @@ async def test_the_shortcut_where_the_app_may_not_write_is_answered_to_who_used_
 # ---------------------------------------------------------------- places
 
 
-async def test_a_channel_that_is_gone_is_said_to_be(rig: SlackRig) -> None:
+async def test_a_deleted_channel_raises_chat_gone(rig: SlackRig) -> None:
     message = await rig.say("hello", 7)
     rig.server.conversation(OPS).archived = True
     with pytest.raises(ChatGone):

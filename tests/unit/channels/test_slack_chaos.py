@@ -48,7 +48,7 @@ async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[lis
 
 # Case 70 of docs/cases.md
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_every_answer_is_there_once_whatever_fails(tmp_path: Path, seed: int) -> None:
+async def test_every_answer_is_shown_once_despite_random_faults(tmp_path: Path, seed: int) -> None:
     async with SlackRig.start(tmp_path, per_channel=50.0, per_stream=20.0) as rig:
         await ready(rig)
         chance = rig.server._random = random.Random(seed)
@@ -65,7 +65,7 @@ async def test_every_answer_is_there_once_whatever_fails(tmp_path: Path, seed: i
 
 @pytest.mark.parametrize("method", ["chat.stopStream", "chat.update", "conversations.replies"])
 @pytest.mark.parametrize("kind", ["error", "drop"])
-async def test_what_was_found_once_is_found_again(tmp_path: Path, method: str, kind: str) -> None:
+async def test_a_post_found_by_lookup_is_remembered(tmp_path: Path, method: str, kind: str) -> None:
     """A post whose answer was lost is looked up; what fails after that must not let it be forgotten."""
     async with SlackRig.start(tmp_path) as rig:
         await ready(rig)

@@ -37,14 +37,14 @@ def channel(text: str, **more: Any) -> Message:
 
 
 # Case 1 of docs/cases.md
-def test_a_mention_and_a_command_is_a_command() -> None:
+def test_a_mention_with_a_command_is_a_command() -> None:
     for text in ("<@UBOT> /new", "<@UBOT|fawn>: !new", "<@UBOT>   /NEW  "):
         found = channel(text, type="app_mention")
         assert (found.kind, found.text, found.addressed) == (Kind.COMMAND, "new", True)
 
 
 # Case 2 of docs/cases.md
-def test_only_the_mention_of_the_bot_goes() -> None:
+def test_only_the_mention_of_the_bot_is_removed() -> None:
     found = channel("<@UBOT|fawn> <@U2> hi")
     assert (found.text, found.addressed) == ("<@U2> hi", True)
     assert channel("ask <@UBOT> again").text == "ask again"
@@ -65,7 +65,7 @@ def test_both_events_of_one_message_have_one_key() -> None:
 
 
 # Case 10 of docs/cases.md
-def test_direct_messages_are_one_conversation_and_an_assistant_thread_another() -> None:
+def test_direct_messages_are_one_conversation_and_a_thread_another() -> None:
     assert (
         message("remember 7", ts="1.1").thread
         == message("which number?", ts="2.2").thread
@@ -75,12 +75,12 @@ def test_direct_messages_are_one_conversation_and_an_assistant_thread_another() 
     assert message("hi").private
 
 
-def test_a_mention_begins_a_thread_or_goes_on_in_one() -> None:
+def test_a_mention_starts_or_continues_a_thread() -> None:
     assert channel("<@UBOT> hi").thread == Thread("slack", "T1", "C1", "10.000001")
     assert channel("<@UBOT> hi", thread_ts="9.1").thread == Thread("slack", "T1", "C1", "9.1")
 
 
-def test_chatter_is_not_told_and_a_follow_up_is() -> None:
+def test_chatter_is_ignored_and_a_follow_up_counts() -> None:
     assert parse_payload(said("lunch?"), ME) is None
     assert parse_payload(said("<@U2> lunch?", thread_ts="9.1"), ME) is None
     found = channel("and now?", thread_ts="9.1")
@@ -101,12 +101,12 @@ def test_chatter_is_not_told_and_a_follow_up_is() -> None:
         ("你好 😀 :tada:", "你好 😀 :tada:"),
     ],
 )
-def test_tokens_are_read_as_people_see_them(raw: str, text: str) -> None:
+def test_slack_tokens_are_converted_to_visible_text(raw: str, text: str) -> None:
     assert message(raw).text == text
 
 
 # Case 11 of docs/cases.md
-def test_files_come_with_the_message() -> None:
+def test_files_are_attached_to_the_message() -> None:
     files: list[dict[str, Any]] = [
         {"id": "F1", "name": "报告.pdf", "mimetype": "application/pdf", "size": 12, "mode": "hosted"},
         {"id": "F2", "name": "a.png", "mimetype": "image/png", "size": 3, "mode": "hosted"},
@@ -129,12 +129,12 @@ def test_a_shared_message_is_a_quote() -> None:
     assert (quote.author, quote.text, quote.kind) == ("Kim", "the page (https://x.example) is down", "forward")
 
 
-def test_our_own_words_are_not_for_us() -> None:
+def test_own_messages_are_ignored() -> None:
     assert parse_payload(said("<@UBOT> hi", user="UBOT"), ME) is None
     assert parse_payload(said("<@UBOT> hi", user="", bot_id="BBOT"), ME) is None
 
 
-def test_another_bot_is_one() -> None:
+def test_another_bot_is_marked_as_a_bot() -> None:
     found = channel("<@UBOT> hi", subtype="bot_message", user=None, bot_id="B7", username="deploy")
     assert (found.author.id, found.author.name, found.author.bot) == ("B7", "deploy", True)
 
@@ -152,7 +152,7 @@ def test_an_edit_and_a_deletion_name_their_message() -> None:
     assert (withdrawn.kind, withdrawn.target) == (Kind.DELETE, "slack:T1:C1:5.1")
 
 
-def test_a_preview_is_no_edit_and_ours_is_none_either() -> None:
+def test_link_previews_and_own_edits_are_ignored() -> None:
     old = {"user": "U1", "text": "<@UBOT> see x", "ts": "5.1"}
     previewed = {**old, "attachments": [{"text": "x"}]}
     assert parse_payload(said("", subtype="message_changed", message=previewed, previous_message=old), ME) is None
@@ -164,11 +164,11 @@ def test_a_preview_is_no_edit_and_ours_is_none_either() -> None:
 
 
 @pytest.mark.parametrize("subtype", ["channel_join", "channel_topic", "pinned_item", "bot_add"])
-def test_what_the_channel_does_is_not_for_us(subtype: str) -> None:
+def test_channel_events_are_ignored(subtype: str) -> None:
     assert parse_payload(said("<@UBOT> has joined", subtype=subtype), ME) is None
 
 
-def test_a_cross_on_our_message_is_stop_and_any_other_reaction_nothing() -> None:
+def test_only_a_cross_on_a_message_of_the_bot_is_stop() -> None:
     def reaction(**more: Any) -> object:
         item = {"type": "message", "channel": "C1", "ts": "7.1"}
         event = {"type": "reaction_added", "reaction": "x", "user": "U1", "item_user": "UBOT", "item": item}
@@ -182,7 +182,7 @@ def test_a_cross_on_our_message_is_stop_and_any_other_reaction_nothing() -> None
     assert reaction(item_user="U2") is None
 
 
-def test_the_native_stop_is_stop() -> None:
+def test_the_native_stop_button_is_stop() -> None:
     event = {"type": "agent_session_stopped", "channel": "C1", "thread_ts": "1.1", "user": "U1", "event_ts": "8.1"}
     found = parse_payload({"event": {**event, "streaming_message_ts": ["7.1"]}, "event_id": "Ev9"}, ME)
     assert isinstance(found, Message)
@@ -193,19 +193,19 @@ def test_the_native_stop_is_stop() -> None:
     assert (silent.addressed, silent.to_bot) == (True, False)
 
 
-def test_what_cannot_be_read_is_kept() -> None:
+def test_events_that_cannot_be_parsed_are_kept() -> None:
     found = parse_payload({"event": {"type": "message", "user": "U1", "text": "hi"}, "event_id": "Ev1"}, ME)
     assert isinstance(found, Unreadable)
     assert found.key == "slack:T1:Ev1"
     assert b"hi" in found.raw
 
 
-def test_a_message_without_anything_is_answered_in_a_sentence() -> None:
+def test_an_empty_message_is_unsupported() -> None:
     assert message("").kind is Kind.UNSUPPORTED
     assert channel("<@UBOT>").kind is Kind.CHAT
 
 
-def test_where_an_event_belongs() -> None:
+def test_events_are_assigned_to_their_thread() -> None:
     shared = {"team_id": "T9", "authorizations": [{"team_id": "T1"}]}
     assert next(candidate_workspaces(shared)) == "T1"
     assert "T5" in list(candidate_workspaces({"user": {"team_id": "T5"}}))

@@ -23,7 +23,7 @@ class SecureSlack(Behind, FakeSlack):
     """A Slack behind https."""
 
 
-async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(
+async def test_all_connections_use_the_proxy_and_trust_the_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # the SDK would take it: our own setting is the only one
@@ -63,7 +63,7 @@ async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(
     assert set(proxy.asked) == {f"localhost:{https}"}
 
 
-async def test_without_a_proxy_setting_the_environment_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_proxy_setting_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with FakeSlack() as server:
@@ -76,7 +76,7 @@ async def test_without_a_proxy_setting_the_environment_counts_for_nothing(monkey
             await made.end()
 
 
-def test_the_manifest_ticks_what_the_channel_needs() -> None:
+def test_the_manifest_has_everything_the_channel_needs() -> None:
     made = json.loads(slack.app_manifest())
     assert made["settings"]["socket_mode_enabled"]
     assert made["settings"]["interactivity"]["is_enabled"]

@@ -41,7 +41,7 @@ async def test_a_stream_is_native_and_ends_with_one_call(rig: SlackRig) -> None:
     assert start.args["thread_ts"] == rig.root(7)
 
 
-async def test_additions_are_what_is_new_and_no_more(rig: SlackRig) -> None:
+async def test_stream_updates_contain_only_new_text(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("tell me", 7))
     for piece in ("谢", "谢", " **bo", "ld** <", "@U1> a &l", "t; b"):
         growing.show(Text(piece))
@@ -52,7 +52,7 @@ async def test_additions_are_what_is_new_and_no_more(rig: SlackRig) -> None:
     assert rig.pinged(7) == []
 
 
-async def test_what_escaping_makes_longer_still_fits(rig: SlackRig) -> None:
+async def test_text_that_escaping_makes_longer_still_fits(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("tell me", 7))
     text = " ".join(f"<@U{number}>" for number in range(1300))  # 11,000 characters, 15,000 escaped
     growing.show(Text(text))
@@ -62,7 +62,7 @@ async def test_what_escaping_makes_longer_still_fits(rig: SlackRig) -> None:
     assert not [call for call in rig.server.calls if call.error]
 
 
-async def test_steps_and_plan_are_tasks_and_fold_at_the_end(rig: SlackRig) -> None:
+async def test_steps_and_plan_are_tasks_that_collapse_at_the_end(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
     growing.show(Step("s1", "bash: make", "running", "cc -c x.c"))
@@ -76,7 +76,7 @@ async def test_steps_and_plan_are_tasks_and_fold_at_the_end(rig: SlackRig) -> No
     assert methods(rig)[-1] == "stopStream"
 
 
-async def test_several_texts_grow_one_message_that_ends_as_the_final(rig: SlackRig) -> None:
+async def test_several_texts_stream_into_one_message_that_ends_as_the_final_reply(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("Let me look.", "a"))
     await until(lambda: "Let me look." in shown(rig).text)
@@ -90,7 +90,7 @@ async def test_several_texts_grow_one_message_that_ends_as_the_final(rig: SlackR
     assert rig.server.calls_of("chat.stopStream")[0].args["chunks"][-1]["text"] == " 42."  # one call, and it is seen
 
 
-async def test_a_text_that_was_taken_back_leaves_the_final(rig: SlackRig) -> None:
+async def test_a_replaced_text_is_shown_until_the_final_reply(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("It is rai", "a"))
     await until(lambda: "It is rai" in shown(rig).text)
@@ -111,7 +111,7 @@ async def test_a_notice_is_a_task_that_ends(rig: SlackRig) -> None:
 
 
 # Case 12 of docs/cases.md
-async def test_a_stream_that_slack_ended_goes_on_by_changes(rig: SlackRig) -> None:
+async def test_a_stream_that_slack_ended_continues_as_edits(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("this takes six minutes", 7))
     growing.show(Text("One. "))
     await until(lambda: "One." in shown(rig).text)
@@ -123,7 +123,7 @@ async def test_a_stream_that_slack_ended_goes_on_by_changes(rig: SlackRig) -> No
     assert methods(rig).count("startStream") == 1
 
 
-async def test_a_stream_that_ended_before_its_final(rig: SlackRig) -> None:
+async def test_a_stream_that_ended_early_gets_its_final_reply_as_an_edit(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("One."))
     await until(lambda: "One." in shown(rig).text)
@@ -132,7 +132,7 @@ async def test_a_stream_that_ended_before_its_final(rig: SlackRig) -> None:
     assert shown(rig).text == "One. Two."
 
 
-async def test_where_streams_are_refused_messages_are_changed(rig: SlackRig) -> None:
+async def test_refused_streams_are_replaced_by_edits(rig: SlackRig) -> None:
     rig.server.fault("error", "chat.startStream", times=-1, description="feature_not_enabled")
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Step("s1", "reading"))
@@ -143,7 +143,7 @@ async def test_where_streams_are_refused_messages_are_changed(rig: SlackRig) -> 
     assert (shown(rig).text, shown(rig).state) == ("One. Two.", "posted")
 
 
-async def test_too_many_streams_of_late_are_messages(rig: SlackRig) -> None:
+async def test_with_too_many_recent_streams_replies_are_messages(rig: SlackRig) -> None:
     rig.server.fault("flood", "chat.startStream", times=-1, seconds=30)
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("At once."))
@@ -154,7 +154,7 @@ async def test_too_many_streams_of_late_are_messages(rig: SlackRig) -> None:
     assert len(rig.server.calls_of("chat.startStream")) == 1  # Slack asked to wait: nothing is tried meanwhile
 
 
-async def test_an_addition_without_an_answer_is_not_made_twice(rig: SlackRig) -> None:
+async def test_an_unconfirmed_stream_update_is_not_repeated(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("One. "))
     await until(lambda: "One." in shown(rig).text)
@@ -165,7 +165,7 @@ async def test_an_addition_without_an_answer_is_not_made_twice(rig: SlackRig) ->
     assert shown(rig).text == "One. Two. Three."
 
 
-async def test_an_end_without_an_answer_leaves_the_final(rig: SlackRig) -> None:
+async def test_an_unconfirmed_end_of_a_stream_leaves_the_final_reply(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("One. "))
     await until(lambda: "One." in shown(rig).text)
@@ -174,7 +174,7 @@ async def test_an_end_without_an_answer_leaves_the_final(rig: SlackRig) -> None:
     assert (shown(rig).text, shown(rig).state) == ("One. Two.", "stopped")
 
 
-async def test_an_end_that_has_to_wait_is_seen_at_once(rig: SlackRig) -> None:
+async def test_a_delayed_end_of_a_stream_shows_the_text_at_once(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("One. "))
     await until(lambda: "One." in shown(rig).text)
@@ -187,7 +187,7 @@ async def test_an_end_that_has_to_wait_is_seen_at_once(rig: SlackRig) -> None:
     assert (shown(rig).text, shown(rig).state, shown(rig).edits) == ("One. Two.", "stopped", 0)
 
 
-async def test_a_flood_of_additions_does_not_hold_up_the_end(rig: SlackRig) -> None:
+async def test_rate_limited_stream_updates_do_not_delay_the_end(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Text("One. "))
     await until(lambda: "One." in shown(rig).text)
@@ -210,7 +210,7 @@ async def deliver_over(growing: Reply, final: Final) -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-async def test_a_restarted_process_takes_up_an_open_stream(rig: SlackRig, answered: bool) -> None:
+async def test_a_restarted_process_continues_an_open_stream(rig: SlackRig, answered: bool) -> None:
     message, posts = await rig.say("work", 7), Memory()
     if not answered:
         rig.server.fault("drop", "chat.startStream", after=True)
@@ -225,7 +225,7 @@ async def test_a_restarted_process_takes_up_an_open_stream(rig: SlackRig, answer
     assert (shown(rig).text, shown(rig).state) == ("Half a sentence.", "stopped")
 
 
-async def test_the_native_stop_button_is_told(rig: SlackRig) -> None:
+async def test_the_native_stop_button_stops_the_turn(rig: SlackRig) -> None:
     message, posts = await rig.say("work", 7), Memory()
     growing = reply(rig, message, posts)
     growing.show(Text("On it"))

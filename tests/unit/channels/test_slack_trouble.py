@@ -62,7 +62,7 @@ def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> s
     ],
     ids=["app token", "bot token", "swapped", "twice the same"],
 )
-async def test_a_wrong_token_is_said_within_seconds(bot: str, app: str, words: str) -> None:
+async def test_a_wrong_token_is_reported_within_seconds(bot: str, app: str, words: str) -> None:
     async with FakeSlack() as server, service(settings(server, bot, app), Box()) as made:
         await until(lambda: made.channel.readiness().health is Health.DOWN, seconds=5)
         assert made.channel.readiness().detail == words
@@ -74,7 +74,7 @@ async def test_a_wrong_token_is_said_within_seconds(bot: str, app: str, words: s
         assert str(told.value) == words
 
 
-async def test_probe_says_who_it_is_or_what_to_do(rig: SlackRig) -> None:
+async def test_the_probe_reports_the_account_or_the_fix(rig: SlackRig) -> None:
     assert await slack.probe(rig.settings) == "connected as @fawn in Acme (T1)"
     rig.server.granted = ",".join(SCOPES.keys() - {"assistant:write"})
     assert await slack.probe(rig.settings) == "connected as @fawn in Acme (T1) without assistant:write"
@@ -95,7 +95,7 @@ async def test_probe_says_who_it_is_or_what_to_do(rig: SlackRig) -> None:
         await slack.probe(replace(rig.settings, base_url=f"{rig.server.base_url}/nowhere/"))
 
 
-async def test_no_token_is_in_a_log_an_error_or_a_repr(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tokens_are_not_in_logs_errors_or_reprs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with SlackRig.start(tmp_path) as rig:
         said = [repr(rig.settings), str(rig.channel.readiness())]
@@ -117,7 +117,7 @@ async def test_no_token_is_in_a_log_an_error_or_a_repr(tmp_path: Path, caplog: p
 
 
 # Case 13 of docs/cases.md
-async def test_a_flood_is_waited_out_and_the_message_comes_once(rig: SlackRig) -> None:
+async def test_after_a_flood_wait_the_message_is_shown_once(rig: SlackRig) -> None:
     rig.server.fault("flood", "chat.postMessage", seconds=2)
     assert await deliver(rig, Final("Here."), Memory()) == 2
     first, second = rig.server.calls_of("chat.postMessage")
@@ -125,7 +125,7 @@ async def test_a_flood_is_waited_out_and_the_message_comes_once(rig: SlackRig) -
     assert rig.visible() == ["Here."]
 
 
-async def test_a_flood_closes_its_method_and_no_other(rig: SlackRig) -> None:
+async def test_a_flood_wait_pauses_only_its_method(rig: SlackRig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("one"))
@@ -143,7 +143,7 @@ async def test_a_flood_closes_its_method_and_no_other(rig: SlackRig) -> None:
     assert len(rig.server.calls_of("chat.update")) == 1
 
 
-def test_who_waits_gets_a_moment_of_their_own_and_live_calls_stay_away_longer() -> None:
+def test_waiting_calls_get_staggered_times_and_stream_calls_wait_longer() -> None:
     gates = MethodLimits()
     gates.raise_if_closed("chat.update", "C1", live=False)
     gates.close("chat.update", "C1", 10.0)
@@ -164,7 +164,7 @@ def test_who_waits_gets_a_moment_of_their_own_and_live_calls_stay_away_longer() 
     assert wait("chat.postMessage", "C2") == 0
 
 
-async def test_what_slack_allows_is_kept_to_without_floods(rig: SlackRig) -> None:
+async def test_slack_limits_are_kept_without_flood_waits(rig: SlackRig) -> None:
     rig.server.limits = True
     message = await rig.say("tell me", 7)
     reply = rig.channel.reply(message.thread, Memory(), to=message.id, asker=JANE)
@@ -178,7 +178,7 @@ async def test_what_slack_allows_is_kept_to_without_floods(rig: SlackRig) -> Non
 # ---------------------------------------------------------------- storing
 
 
-async def test_what_is_not_stored_is_not_acknowledged(rig: SlackRig) -> None:
+async def test_an_event_that_is_not_stored_is_not_acknowledged(rig: SlackRig) -> None:
     rig.box.broken = True
     rig.mutter("keep me", 7, mention=True)
     await until(lambda: rig.box.offered >= 3)
@@ -200,7 +200,7 @@ async def test_every_envelope_is_acknowledged(rig: SlackRig, kind: str) -> None:
     await until(lambda: rig.server.acked(key))
 
 
-async def test_changes_to_what_people_say_to_each_other_ask_nothing_of_slack(rig: SlackRig) -> None:
+async def test_edits_of_unrelated_messages_cause_no_calls(rig: SlackRig) -> None:
     changed = rig.server.send("lunch?", user="U2", silent=True)
     before = len(rig.server.calls)
     rig.server.edit(changed, "lunch at one?")
@@ -210,7 +210,7 @@ async def test_changes_to_what_people_say_to_each_other_ask_nothing_of_slack(rig
     assert len(rig.server.calls) == before
 
 
-async def test_an_event_that_cannot_be_read_is_kept_and_blocks_nobody(rig: SlackRig) -> None:
+async def test_an_unreadable_event_is_stored_and_does_not_block_others(rig: SlackRig) -> None:
     key = rig.server.event({"type": "message", "text": "no channel", "user": JANE})
     await until(lambda: rig.server.acked(key))
     assert isinstance(rig.box.events[0], Unreadable)
@@ -218,7 +218,7 @@ async def test_an_event_that_cannot_be_read_is_kept_and_blocks_nobody(rig: Slack
 
 
 # Case 59 of docs/cases.md
-async def test_parallel_deliveries_are_one_message_and_one_sign(rig: SlackRig) -> None:
+async def test_parallel_deliveries_are_one_message_and_one_reaction(rig: SlackRig) -> None:
     rig.mutter("once", 7, mention=True)
     for _ in range(5):
         rig.redeliver()
@@ -231,7 +231,7 @@ async def test_parallel_deliveries_are_one_message_and_one_sign(rig: SlackRig) -
 # ---------------------------------------------------------------- people
 
 
-async def test_who_people_are(rig: SlackRig) -> None:
+async def test_people_are_classified_as_members_guests_or_bots(rig: SlackRig) -> None:
     rig.server.person("U5", profile={"display_name": "", "real_name": "Kim 金"})
     rig.server.person("U6", is_restricted=True)
     rig.server.person("U7", is_ultra_restricted=True)
@@ -249,7 +249,7 @@ async def test_who_people_are(rig: SlackRig) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hang", "error", "flood"])
-async def test_somebody_of_whom_slack_does_not_tell_waits(rig: SlackRig, kind: str) -> None:
+async def test_an_event_waits_while_slack_does_not_answer_the_user_lookup(rig: SlackRig, kind: str) -> None:
     """Whether they are a guest decides about access: they are neither let in nor lost."""
     rig.server.person("U6", is_restricted=True)
     rig.server.fault(kind, "users.info", times=1, contains="U6")  # type: ignore[arg-type]  # one of the fake's words
@@ -261,20 +261,20 @@ async def test_somebody_of_whom_slack_does_not_tell_waits(rig: SlackRig, kind: s
     assert not [text for text in rig.visible() if "can't save" in text]
 
 
-async def test_somebody_of_whom_slack_refuses_to_tell_is_a_guest(rig: SlackRig) -> None:
+async def test_a_user_whose_lookup_slack_refuses_is_a_guest(rig: SlackRig) -> None:
     rig.server.fault("error", "users.info", code=400, description="missing_scope", times=-1)
     message = await rig.say("hello")
     assert message.author.guest
 
 
-async def test_names_are_asked_for_once(rig: SlackRig) -> None:
+async def test_names_are_looked_up_once(rig: SlackRig) -> None:
     for number in range(3):
         await rig.say(f"hello {number}")
     assert len(rig.server.calls_of("users.info")) == 1
 
 
 # Case 82 of docs/cases.md
-async def test_what_stood_before_has_names_and_is_marked(rig: SlackRig) -> None:
+async def test_earlier_messages_have_names_and_are_marked(rig: SlackRig) -> None:
     root = rig.server.send("the beamer is broken", user="U2", silent=True)
     for number in range(30):
         rig.server.send(f"idea {number}", user="U3", thread=root, silent=True)
@@ -296,7 +296,7 @@ async def test_what_stood_before_has_names_and_is_marked(rig: SlackRig) -> None:
 
 
 # Case 11 of docs/cases.md
-async def test_a_file_comes_down_with_the_token(rig: SlackRig) -> None:
+async def test_a_file_is_downloaded_with_the_token(rig: SlackRig) -> None:
     rig.server.send("see", DIRECT, files={"a.pdf": b"%PDF" * 50_000, "b.txt": b"hi"}, mime="application/pdf")
     message = await rig.box.next()
     assert [file.name for file in message.attachments] == ["a.pdf", "b.txt"]
@@ -304,7 +304,7 @@ async def test_a_file_comes_down_with_the_token(rig: SlackRig) -> None:
     assert b"".join(chunks) == b"%PDF" * 50_000
 
 
-async def test_a_page_to_log_in_is_not_taken_for_the_file(rig: SlackRig) -> None:
+async def test_a_login_page_is_not_mistaken_for_the_file(rig: SlackRig) -> None:
     rig.server.send("see", DIRECT, files={"a.pdf": b"%PDF"}, mime="application/pdf")
     [file] = (await rig.box.next()).attachments
     rig.server.login_page = True
@@ -314,7 +314,7 @@ async def test_a_page_to_log_in_is_not_taken_for_the_file(rig: SlackRig) -> None
         _ = [chunk async for chunk in rig.channel.fetch(Attachment(f"{TEAM}/F99", "gone.pdf"))]
 
 
-async def test_a_file_goes_into_its_thread_and_an_empty_one_nowhere(rig: SlackRig, tmp_path: Path) -> None:
+async def test_a_file_is_sent_to_its_thread_and_an_empty_one_is_refused(rig: SlackRig, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     path.write_bytes(b"a,b\n" * 300_000)
     message = await rig.say("a table please", 7)
@@ -330,7 +330,7 @@ async def test_a_file_goes_into_its_thread_and_an_empty_one_nowhere(rig: SlackRi
 # ---------------------------------------------------------------- connections
 
 
-async def test_a_stale_ticket_is_given_up(tmp_path: Path) -> None:
+async def test_a_stale_ticket_is_discarded(tmp_path: Path) -> None:
     async with SlackRig.start(tmp_path, ping_seconds=30.0) as rig:
         await ready(rig)
         rig.server.refuse_handshakes = 1
@@ -342,7 +342,7 @@ async def test_a_stale_ticket_is_given_up(tmp_path: Path) -> None:
         assert (await rig.say("are you back?")).text == "are you back?"
 
 
-async def test_when_slack_wants_us_to_move_nothing_is_lost(rig: SlackRig) -> None:
+async def test_a_requested_reconnect_loses_no_event(rig: SlackRig) -> None:
     opens = rig.server.opens
     for number in range(5):
         if number == 2:
@@ -356,7 +356,7 @@ async def test_when_slack_wants_us_to_move_nothing_is_lost(rig: SlackRig) -> Non
 
 
 # Case 60 of docs/cases.md
-async def test_after_an_hour_each_is_answered_once_and_two_days_old_ones_are_not(rig: SlackRig) -> None:
+async def test_after_an_hour_of_downtime_each_is_answered_once_and_two_days_old_ones_are_not(rig: SlackRig) -> None:
     now = time.time()
     root = rig.server.send(f"<@{BOT}> old thread", at=now - 3 * DAY)
     thread = (await rig.box.next()).thread
@@ -388,7 +388,7 @@ async def test_after_an_hour_each_is_answered_once_and_two_days_old_ones_are_not
 
 
 # Case 7 of docs/cases.md
-async def test_two_workspaces_with_the_same_ids_are_two(tmp_path: Path) -> None:
+async def test_two_workspaces_with_the_same_ids_are_separate(tmp_path: Path) -> None:
     second = Workspace("T2", "Other", "U2FAWN", "B2FAWN", "xoxb-2", "xapp-2")
     async with FakeSlack(Workspace(), second) as server:
         box = Box()
@@ -431,7 +431,7 @@ async def test_one_app_in_two_workspaces_has_one_socket(caplog: pytest.LogCaptur
             assert "slack.shared" not in caplog.text
 
 
-async def test_two_instances_share_and_say_so(rig: SlackRig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_instances_share_events_and_log_it(rig: SlackRig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with service(rig.settings, Box()) as made:
         await until(lambda: made.channel.readiness().health is Health.READY)

@@ -24,7 +24,7 @@ def rig(telegram_rig: TelegramRig) -> TelegramRig:
 
 
 # Case 15 of docs/cases.md
-async def test_a_placeholder_first_then_edits_in_place(rig: TelegramRig) -> None:
+async def test_a_placeholder_is_posted_first_and_then_edited(rig: TelegramRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     await until(lambda: rig.visible() == ["…"])
     reply.show(Text("The an"))
@@ -36,7 +36,7 @@ async def test_a_placeholder_first_then_edits_in_place(rig: TelegramRig) -> None
     assert [call.method for call in rig.server.calls if call.method == "sendMessage"] == ["sendMessage"]
 
 
-async def test_typing_shows_at_once_and_until_something_is_visible(rig: TelegramRig) -> None:
+async def test_typing_is_shown_from_the_start_until_text_is_visible(rig: TelegramRig) -> None:
     await rig.say("hello")
     await until(lambda: rig.server.calls_of("sendChatAction"))
     reply = rig.channel.reply(rig.thread(), Memory())
@@ -48,7 +48,7 @@ async def test_typing_shows_at_once_and_until_something_is_visible(rig: Telegram
 
 
 # Case 16 of docs/cases.md
-async def test_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path) -> None:
+async def test_edits_in_a_group_are_three_seconds_apart(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path, per_chat=1.0, per_group=20.0) as rig:
         rig.server.enforce_rates()
         thread = rig.thread(7)
@@ -69,7 +69,7 @@ async def test_edits_in_a_group_keep_three_seconds_apart(tmp_path: Path) -> None
 
 
 # Case 18 of docs/cases.md
-async def test_a_long_final_is_an_edit_and_replies_in_order(rig: TelegramRig) -> None:
+async def test_a_long_final_reply_is_an_edit_and_ordered_replies(rig: TelegramRig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("word0"))
@@ -108,7 +108,7 @@ async def test_a_group_answer_replies_to_its_asker_and_a_private_one_does_not(ri
     assert [shown.reply_to for shown in rig.server.visible(42)] == [0]
 
 
-async def test_a_person_is_pinged_by_name_in_front_of_the_text(rig: TelegramRig) -> None:
+async def test_a_ping_puts_the_name_before_the_text(rig: TelegramRig) -> None:
     asked = rig.server.send("@fawn_bot x", chat=GROUP, user=77)
     for number, final in enumerate((Final("Done.", mention="77"), Final("**a**\nb", mention="77"))):
         reply = rig.channel.reply(telegram_thread(GROUP), Memory(f"r{number}"), to=str(asked["message_id"]))
@@ -121,7 +121,7 @@ async def test_a_person_is_pinged_by_name_in_front_of_the_text(rig: TelegramRig)
     assert rig.server.visible(GROUP)[-1].text == "Psst: Gone."  # somebody who left the group
 
 
-async def test_a_crowd_of_names_fits_and_pings_nobody(rig: TelegramRig) -> None:
+async def test_many_names_fit_and_notify_nobody(rig: TelegramRig) -> None:
     rig.server.person(77)
     await rig.channel.reply(telegram_thread(GROUP), Memory()).finish(Final("@user77 " * 1200))
     shown = rig.server.visible(GROUP)
@@ -129,7 +129,7 @@ async def test_a_crowd_of_names_fits_and_pings_nobody(rig: TelegramRig) -> None:
     assert not any(part.pings for part in shown)
 
 
-async def test_the_menu_says_what_may_follow_a_command(rig: TelegramRig) -> None:
+async def test_the_menu_shows_the_arguments_of_a_command(rig: TelegramRig) -> None:
     await rig.channel.announce([CommandInfo("model", "Choose a model", "NAME"), CommandInfo("help", "x" * 300)])
     told = [entry["description"] for entry in rig.server.commands["default"]]
     assert told == ["Choose a model (NAME)", "x" * 256]
@@ -141,7 +141,7 @@ async def test_link_previews_are_off(rig: TelegramRig) -> None:
     assert call.args["link_preview_options"] == {"is_disabled": True}
 
 
-async def test_an_image_is_a_photo_and_everything_else_a_document(rig: TelegramRig, tmp_path: Path) -> None:
+async def test_an_image_is_sent_as_a_photo_and_everything_else_as_a_document(rig: TelegramRig, tmp_path: Path) -> None:
     for name, data in (
         ("chart.png", PNG),
         ("fake.png", b"not a picture"),
@@ -162,7 +162,7 @@ async def test_an_image_is_a_photo_and_everything_else_a_document(rig: TelegramR
     assert all(part.text == "c" * 1023 + "…" for part in shown)
 
 
-async def test_a_click_that_is_not_taken_leaves_the_buttons(rig: TelegramRig) -> None:
+async def test_a_rejected_click_keeps_the_buttons(rig: TelegramRig) -> None:
     rig.box.refuses = lambda message: message.kind is Kind.CLICK
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Sure?", (Ask("a", "Sure?", ("yes", "no")),)))
     [shown] = rig.server.visible(42)
@@ -173,7 +173,7 @@ async def test_a_click_that_is_not_taken_leaves_the_buttons(rig: TelegramRig) ->
     assert len(rig.server.visible(42)[0].buttons) == 2
 
 
-async def test_many_and_long_options_stay_answerable(rig: TelegramRig) -> None:
+async def test_many_or_long_options_can_be_answered(rig: TelegramRig) -> None:
     options = tuple(f"option {number} " + "x" * 150 * (number == 3) for number in range(20))
     await rig.channel.reply(rig.thread(), Memory("r1")).finish(Final("Which?", (Ask("a", "Which?", options),)))
     [call] = rig.server.calls_of("sendMessage")
@@ -205,7 +205,7 @@ async def test_drafts_stream_in_private_chats_and_end_in_one_post(tmp_path: Path
         assert rig.visible(7) == ["whole"]
 
 
-async def test_a_finish_in_a_flood_of_deltas_is_one_call(rig: TelegramRig) -> None:
+async def test_a_finish_after_many_deltas_is_one_call(rig: TelegramRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     for number in range(100):
         reply.show(Step(str(number), f"step {number}", "done"))
@@ -217,7 +217,7 @@ async def test_a_finish_in_a_flood_of_deltas_is_one_call(rig: TelegramRig) -> No
     assert rig.visible() == ["over"]
 
 
-async def test_writers_leave_no_task_behind(rig: TelegramRig) -> None:
+async def test_finished_writers_leave_no_task(rig: TelegramRig) -> None:
     for number in range(20):
         reply = rig.channel.reply(rig.thread(), Memory(f"r{number}"))
         reply.show(Text("x"))

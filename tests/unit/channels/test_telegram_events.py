@@ -34,7 +34,7 @@ def one(act: Callable[[FakeTelegram], object]) -> Message:
     return message
 
 
-def test_a_private_text() -> None:
+def test_a_private_text_is_an_addressed_message() -> None:
     message = one(lambda tg: tg.send("hello 😀"))
     assert message.text == "hello 😀"
     assert str(message.thread) == "telegram/123456/42/"
@@ -58,12 +58,12 @@ def test_a_private_text() -> None:
         ("first\n@fawn_bot second", "first\nsecond", True),
     ],
 )
-def test_in_a_group_a_mention_addresses_the_bot(text: str, left: str, addressed: bool) -> None:
+def test_a_mention_in_a_group_addresses_the_bot(text: str, left: str, addressed: bool) -> None:
     message = one(lambda tg: tg.send(text, chat=GROUP))
     assert (message.text, message.addressed, message.private) == (left, addressed, False)
 
 
-def test_a_mention_without_a_username_addresses_too() -> None:
+def test_a_text_mention_without_a_username_addresses_the_bot() -> None:
     entity = {
         "type": "text_mention",
         "offset": 0,
@@ -89,7 +89,7 @@ def test_hidden_links_are_written_out() -> None:
         ("!stop", "stop", False),
     ],
 )
-def test_a_command_in_a_group(text: str, words: str, addressed: bool) -> None:
+def test_a_command_in_a_group_is_recognised(text: str, words: str, addressed: bool) -> None:
     message = one(lambda tg: tg.send(text, chat=GROUP))
     assert (message.kind, message.text, message.addressed) == (Kind.COMMAND, words, addressed)
 
@@ -100,7 +100,7 @@ def test_a_command_for_another_bot_is_ignored() -> None:
 
 
 # Case 21 of docs/cases.md
-def test_a_photo_comes_in_its_largest_size_with_its_caption() -> None:
+def test_a_photo_has_its_largest_size_and_its_caption() -> None:
     message = one(lambda tg: tg.send_photo(b"jpeg" * 99, caption="what is this?"))
     [file] = message.attachments
     assert (message.text, file.kind, file.name, file.size) == ("what is this?", "image", "photo_1.jpg", 396)
@@ -128,7 +128,7 @@ def test_every_kind_of_file_has_a_sensible_name() -> None:
 
 
 # Cases 25 and 34 of docs/cases.md
-def test_the_pieces_of_an_album_belong_together() -> None:
+def test_messages_of_an_album_share_a_bundle() -> None:
     pieces = received(lambda tg: tg.send_album([b"1", b"2", b"3"], caption="compare"))
     assert len({piece.group for piece in pieces}) == 1
     assert pieces[0].group
@@ -137,7 +137,7 @@ def test_the_pieces_of_an_album_belong_together() -> None:
 
 
 # Case 85 of docs/cases.md
-def test_a_long_paste_is_marked_as_cut() -> None:
+def test_a_long_paste_is_marked_as_split() -> None:
     pieces = received(lambda tg: tg.paste("x" * 9000))
     assert [piece.long for piece in pieces] == [True, True, False]
 
@@ -157,7 +157,7 @@ def test_replies_to_the_bot_continue_and_topics_are_kept() -> None:
     assert topic.thread.topic == "7"
 
 
-def test_the_first_message_of_a_topic_is_no_reply_to_its_maker() -> None:
+def test_the_first_message_of_a_topic_is_not_a_reply_to_its_creator() -> None:
     service = {"message_id": 7, "date": 1, "chat": {"id": GROUP, "type": "supergroup", "title": "x"}}
     bot = {"id": 123456, "is_bot": True, "first_name": "Fawn"}
     made = service | {"from": bot, "forum_topic_created": {"name": "T", "icon_color": 1}}
@@ -167,7 +167,7 @@ def test_the_first_message_of_a_topic_is_no_reply_to_its_maker() -> None:
 
 
 # Case 82 of docs/cases.md
-def test_a_quoted_message_comes_along_with_its_file() -> None:
+def test_a_quoted_message_includes_its_file() -> None:
     def act(tg: FakeTelegram) -> None:
         said = tg.send_document("plan.pdf", b"%PDF", caption="our plan", chat=GROUP, user=5)
         tg.send("@fawn_bot sum it up", chat=GROUP, reply_to=said["message_id"])
@@ -179,7 +179,7 @@ def test_a_quoted_message_comes_along_with_its_file() -> None:
     assert [quote.text for quote in part.quotes] == ["plan"]
 
 
-def test_a_forwarded_message_is_context_and_no_command() -> None:
+def test_a_forwarded_message_is_context_and_not_a_command() -> None:
     message = one(lambda tg: tg.send("/stop everything", forward_from="Kim"))
     assert (message.kind, message.text) == (Kind.CHAT, "")
     assert [(quote.author, quote.text, quote.kind) for quote in message.quotes] == [
@@ -203,7 +203,7 @@ def test_an_edit_names_its_message() -> None:
 
 
 # Case 84 of docs/cases.md
-def test_a_group_that_moved_says_where() -> None:
+def test_a_migrated_group_names_its_new_id() -> None:
     message = one(lambda tg: tg.migrate(GROUP, SUPERGROUP))
     assert (message.kind, message.thread.chat, message.text) == (Kind.MOVED, str(GROUP), str(SUPERGROUP))
 
@@ -238,7 +238,7 @@ def test_bots_and_channels_are_ignored() -> None:
     assert received(act) == []
 
 
-def test_a_poison_update_is_kept_as_unreadable() -> None:
+def test_a_malformed_update_is_stored_as_unreadable() -> None:
     event = parse_update({"update_id": 7, "message": {"message_id": 1}}, ME)
     assert isinstance(event, Unreadable)
     assert event.key == "telegram:123456:update:7"
@@ -254,7 +254,7 @@ VALUE: st.SearchStrategy[Any] = st.recursive(
 
 @given(data=st.data(), field=st.sampled_from(["message", "edited_message", "callback_query"]))
 @settings(max_examples=300, deadline=None)
-def test_no_update_whatever_its_shape_raises(data: st.DataObject, field: str) -> None:
+def test_the_parser_never_raises_on_any_update(data: st.DataObject, field: str) -> None:
     world = FakeTelegram()
     said = world.send("@fawn_bot **hi** 😀", chat=GROUP)
     content: Json = {"id": "1", "from": said["from"], "message": said, "data": "a|1"} if field[0] == "c" else dict(said)
@@ -285,14 +285,14 @@ def test_a_new_cross_or_thumb_down_is_stop(before: str, after: str, counts: bool
         assert message.author.name == "Jane"
 
 
-def test_a_group_tells_only_its_administrators_of_reactions() -> None:
+def test_a_group_sends_reactions_only_to_administrators() -> None:
     world = FakeTelegram()
     world.post(world.chat(GROUP), BOT, {"text": "working"})
     world.react("👎", 1, chat=GROUP)
     assert not world.updates
 
 
-def test_a_reaction_of_a_channel_or_a_bot_is_nobodys() -> None:
+def test_a_reaction_of_a_channel_or_a_bot_is_ignored() -> None:
     def act(tg: FakeTelegram) -> None:
         tg.post(tg.chat(42), BOT, {"text": "working"})
         tg.react("👎", 1)

@@ -59,7 +59,7 @@ def marked(markdown: str) -> tuple[str, list[tuple[object, ...]]]:
         ),
     ],
 )
-def test_what_is_shown(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
+def test_markdown_is_shown_as_text_and_entities(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
     assert marked(markdown) == (text, entities)
 
 
@@ -67,7 +67,7 @@ def test_a_code_block_keeps_its_language() -> None:
     assert to_entities("```python\nx\n```")[1] == [{"type": "pre", "offset": 0, "length": 1, "language": "python"}]
 
 
-def test_more_entities_than_telegram_shows_cost_bold_words_first() -> None:
+def test_with_too_many_entities_bold_is_dropped_first() -> None:
     _, entities = to_entities("**b** " * 150 + "\n\n```\ncode\n```")
     assert len(entities) == MAX_ENTITIES
     assert "pre" in [entity["type"] for entity in entities]
@@ -75,7 +75,7 @@ def test_more_entities_than_telegram_shows_cost_bold_words_first() -> None:
 
 @given(PLAIN)
 @settings(max_examples=100, deadline=None)
-def test_plain_words_are_exactly_what_is_shown(text: str) -> None:
+def test_plain_words_are_shown_unchanged(text: str) -> None:
     shown, entities = to_entities(f"x{text}")
     assert shown.split() == f"x{text}".split()
     assert not entities
@@ -83,14 +83,14 @@ def test_plain_words_are_exactly_what_is_shown(text: str) -> None:
 
 @given(WILD)
 @settings(max_examples=300, deadline=None)
-def test_telegram_takes_whatever_comes_out(markdown: str) -> None:
+def test_telegram_accepts_every_rendered_text(markdown: str) -> None:
     text, entities = to_entities(markdown)
     formatted(text, [dict(entity) for entity in entities], "", 1 << 20)  # raises BadText for a wrong offset
     if "```" not in markdown and "~~~" not in markdown:  # the words after the opening of a fence are no text
         assert [char for char in text if char in "中😀"] == [char for char in markdown if char in "中😀"]
 
 
-def test_names_are_no_mentions_outside_of_code() -> None:
+def test_names_outside_code_are_not_mentions() -> None:
     text, entities = without_mentions(
         *to_entities("😀 @jane, **@kim** `@cached` a@b.org [@lee](https://example.org) @ @x")
     )
@@ -111,7 +111,7 @@ NAMES = st.lists(
 
 
 @given(NAMES)
-def test_quieted_text_looks_the_same_and_names_nobody(markdown: str) -> None:
+def test_text_without_mentions_looks_the_same(markdown: str) -> None:
     text, entities = to_entities(markdown)
     still, moved = without_mentions(text, entities)
     assert still.replace("\u200b", "") == text

@@ -38,7 +38,7 @@ async def test_the_account_is_named() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "SOCKS4://x:1", "127.0.0.1:3128"])
-async def test_a_proxy_of_a_kind_that_cannot_be_used_is_refused_in_words(proxy: str) -> None:
+async def test_an_unsupported_kind_of_proxy_is_refused_with_a_reason(proxy: str) -> None:
     settings = telegram.TelegramSettings(Secret(TOKEN), proxy=proxy)
     with pytest.raises(Refused, match=r"`proxy` takes http://"):
         await telegram.probe(settings)
@@ -47,7 +47,7 @@ async def test_a_proxy_of_a_kind_that_cannot_be_used_is_refused_in_words(proxy: 
             pass
 
 
-async def test_everything_goes_through_the_proxy_and_trusts_the_certificate(tmp_path: Path) -> None:
+async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path: Path) -> None:
     pem, proxy, box = signed(tmp_path), Proxy(), Box()
     async with FakeTelegram() as server, front(server.port, pem) as https, relay(proxy) as port:
         url = f"https://localhost:{https}"
@@ -101,7 +101,7 @@ async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path
             await second.end()
 
 
-async def test_another_program_that_insists_is_named_and_outlived(tmp_path: Path) -> None:
+async def test_another_program_that_keeps_polling_is_reported_until_it_stops(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path) as rig:
         await ready(rig)
         rig.server.fault("error", "getUpdates", code=409, times=3)

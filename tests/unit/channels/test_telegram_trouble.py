@@ -23,7 +23,7 @@ def rig(telegram_rig: TelegramRig) -> TelegramRig:
 
 
 # Case 19 of docs/cases.md
-async def test_not_modified_is_no_error_and_no_second_message(rig: TelegramRig) -> None:
+async def test_not_modified_is_not_an_error_and_posts_no_second_message(rig: TelegramRig) -> None:
     posts = Memory()
     await rig.channel.reply(rig.thread(), posts).finish(Final("Same."))
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Same."))
@@ -32,7 +32,7 @@ async def test_not_modified_is_no_error_and_no_second_message(rig: TelegramRig) 
 
 
 # Case 22 of docs/cases.md
-async def test_a_document_of_21_mb_is_refused_without_the_token(
+async def test_a_document_of_21_mb_is_refused_without_showing_the_token(
     rig: TelegramRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -45,7 +45,7 @@ async def test_a_document_of_21_mb_is_refused_without_the_token(
         assert TOKEN not in repr(refusal.value)
 
 
-async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_token_is_not_in_logs_or_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with TelegramRig.start(tmp_path) as rig:
         errors: list[BaseException] = []
@@ -69,7 +69,7 @@ async def test_the_token_is_in_no_log_and_no_error(tmp_path: Path, caplog: pytes
 
 
 # Case 64 of docs/cases.md
-async def test_a_connection_that_says_nothing_is_noticed(tmp_path: Path) -> None:
+async def test_a_silent_connection_is_detected(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path, poll_seconds=0.0) as rig:
         await until(lambda: rig.channel.readiness().health is Health.READY)
         rig.server.fault("hang", "getUpdates")
@@ -79,7 +79,7 @@ async def test_a_connection_that_says_nothing_is_noticed(tmp_path: Path) -> None
 
 
 # Case 70 of docs/cases.md
-async def test_wild_markdown_comes_whole_through_a_bad_day(rig: TelegramRig) -> None:
+async def test_complex_markdown_is_complete_despite_random_faults(rig: TelegramRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
     code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))
     items = "\n".join(f"- item {number}\n  - nested {number}" for number in range(60))
@@ -121,14 +121,14 @@ async def test_a_bot_that_was_blocked_stops_trying(rig: TelegramRig, chat: int) 
         await rig.channel.reply(telegram_thread(99), Memory()).finish(Final("Hello?"))
 
 
-async def test_a_poison_update_blocks_nothing(rig: TelegramRig) -> None:
+async def test_a_malformed_update_does_not_block_others(rig: TelegramRig) -> None:
     rig.server.poison()
     assert (await rig.say("after it")).text == "after it"
     assert [type(event) for event in rig.box.events].count(Unreadable) == 1
     await until(lambda: rig.server.waiting() == 0)
 
 
-async def test_nothing_is_confirmed_before_it_is_stored(rig: TelegramRig) -> None:
+async def test_updates_are_confirmed_only_after_they_are_stored(rig: TelegramRig) -> None:
     rig.box.broken = True
     rig.server.send("first")
     rig.server.send("other chat", chat=43)
@@ -141,7 +141,7 @@ async def test_nothing_is_confirmed_before_it_is_stored(rig: TelegramRig) -> Non
     await until(lambda: rig.server.waiting() == 0)
 
 
-async def test_a_wrong_token_is_named() -> None:
+async def test_a_wrong_token_is_reported() -> None:
     async with FakeTelegram(token="1:OTHER") as server:
         settings = telegram.TelegramSettings(token=Secret(TOKEN), base_url=server.base_url)
         async with telegram.connect(settings) as channel, listening(channel, Box()):
@@ -149,14 +149,14 @@ async def test_a_wrong_token_is_named() -> None:
             assert "@BotFather" in channel.readiness().detail
 
 
-async def test_a_webhook_is_taken_away(tmp_path: Path) -> None:
+async def test_a_webhook_is_removed(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path) as rig:
         rig.server.webhook = True
         rig.server.send("hello")
         assert (await rig.box.next()).text == "hello"
 
 
-async def test_an_api_that_is_down_at_start_is_waited_for() -> None:
+async def test_the_channel_waits_for_an_api_that_is_down_at_start() -> None:
     server = FakeTelegram()
     await server.start()
     port = server.port
@@ -174,12 +174,12 @@ async def test_an_api_that_is_down_at_start_is_waited_for() -> None:
         await server.stop()
 
 
-async def test_an_answer_to_a_deleted_question_still_comes(rig: TelegramRig) -> None:
+async def test_a_deleted_message_is_still_answered(rig: TelegramRig) -> None:
     await rig.channel.reply(telegram_thread(GROUP), Memory(), to="777").finish(Final("y"))
     assert rig.server.texts(GROUP) == ["y"]
 
 
-async def test_entities_that_telegram_refuses_cost_only_the_style(rig: TelegramRig) -> None:
+async def test_refused_entities_are_dropped_and_the_text_is_sent(rig: TelegramRig) -> None:
     words = "Bad Request: can't parse MessageEntity"
     rig.server.fault("error", "sendMessage", code=400, description=words)
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("**bold**"))
@@ -199,7 +199,7 @@ async def test_an_empty_file_is_refused_and_the_next_is_sent(rig: TelegramRig, t
 
 
 # Case 63 of docs/cases.md
-async def test_a_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp_path: Path) -> None:
+async def test_a_repeated_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"a")
     rig.server.fault("drop", "sendDocument", after=True)
@@ -211,7 +211,7 @@ async def test_a_file_of_unknown_outcome_is_marked(rig: TelegramRig, tmp_path: P
     assert rig.visible() == ["tablea.csv", "↻ Possibly a repeat: tablea.csv"]
 
 
-async def test_a_stream_whose_post_got_lost_leaves_the_repeat_to_the_final(
+async def test_a_stream_with_a_lost_post_leaves_the_repeat_to_the_final_reply(
     rig: TelegramRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.server.fault("drop", "sendMessage", after=True)
@@ -223,7 +223,7 @@ async def test_a_stream_whose_post_got_lost_leaves_the_repeat_to_the_final(
     assert rig.visible() == ["half", "↻ Possibly a repeat: whole"]
 
 
-async def test_a_stream_that_is_refused_leaves_the_final_to_say_so(rig: TelegramRig) -> None:
+async def test_a_refused_stream_leaves_the_error_to_the_final_reply(rig: TelegramRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     rig.server.fault("error", "sendMessage", code=400)
     reply.show(Text("half"))
@@ -235,7 +235,7 @@ async def test_a_stream_that_is_refused_leaves_the_final_to_say_so(rig: Telegram
     assert rig.visible() == ["whole"]
 
 
-async def test_a_placeholder_that_is_not_confirmed_is_posted_once(rig: TelegramRig) -> None:
+async def test_an_unconfirmed_placeholder_is_posted_once(rig: TelegramRig) -> None:
     rig.wire.fault("error", "post", code=504, after=True, times=-1)
     reply = rig.channel.reply(rig.thread(7), Memory())
     await until(lambda: rig.visible(7), what="the placeholder")

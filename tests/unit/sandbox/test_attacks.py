@@ -28,7 +28,7 @@ async def out(sandbox: Sandbox, command: str, timeout: float = 20) -> str:
 # ---------------------------------------------------------------- what it can see and write
 
 
-async def test_it_has_no_privileges(sandbox: Sandbox) -> None:
+async def test_commands_have_no_privileges(sandbox: Sandbox) -> None:
     status = await out(sandbox, "grep -E '^(Cap(Eff|Prm|Bnd)|NoNewPrivs)' /proc/self/status")
     assert status.split() == ["CapPrm:", "0" * 16, "CapEff:", "0" * 16, "CapBnd:", "0" * 16, "NoNewPrivs:", "1"]
     for forbidden in ("unshare -U true", "unshare -n true", "mount -t tmpfs x /mnt", "mknod /tmp/m c 1 3", "chroot /"):
@@ -36,7 +36,7 @@ async def test_it_has_no_privileges(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has another user to run sandboxes as: run the tests as root")
-async def test_no_root_stands_behind_it_when_the_service_is_root(sandbox: Sandbox, folder: Path) -> None:
+async def test_commands_do_not_run_as_host_root_when_the_service_is_root(sandbox: Sandbox, folder: Path) -> None:
     await sandbox.write(f"{OUTPUTS}/a", b"x")
     assert (folder / "outputs" / "a").stat().st_uid != 0
     secret = folder.parent / "secret"
@@ -45,7 +45,7 @@ async def test_no_root_stands_behind_it_when_the_service_is_root(sandbox: Sandbo
     assert "0" not in (await out(sandbox, "cut -f1 /proc/self/loginuid; id -u")).split()
 
 
-async def test_it_sees_nothing_of_the_host(sandbox: Sandbox, folder: Path) -> None:
+async def test_commands_see_no_host_files(sandbox: Sandbox, folder: Path) -> None:
     assert set((await out(sandbox, "ls /")).split()) <= {
         "bin", "dev", "etc", "home", "lib", "lib32", "lib64", "mnt", "proc", "run", "sbin", "tmp", "usr",
     }  # fmt: skip
@@ -57,7 +57,7 @@ async def test_it_sees_nothing_of_the_host(sandbox: Sandbox, folder: Path) -> No
     assert int(await out(sandbox, "ls -d /proc/[0-9]* 2>/dev/null | wc -l")) < 10
 
 
-async def test_it_cannot_look_into_the_server_or_end_it(sandbox: Sandbox) -> None:
+async def test_commands_cannot_read_or_kill_the_command_server(sandbox: Sandbox) -> None:
     assert (
         await out(sandbox, "cat /proc/1/environ /proc/1/mem 2>/dev/null; ls /proc/1/fd /proc/1/root 2>/dev/null") == ""
     )
@@ -66,7 +66,7 @@ async def test_it_cannot_look_into_the_server_or_end_it(sandbox: Sandbox) -> Non
 
 
 @pytest.mark.parametrize("place", ["/usr/bin/x", "/x", "/etc/passwd", "/dev/x", "/mnt/x", "/mnt/skills/SKILL.md"])
-async def test_it_writes_only_where_it_may(sandbox: Sandbox, place: str) -> None:
+async def test_commands_write_only_where_allowed(sandbox: Sandbox, place: str) -> None:
     assert (await sandbox.run(f"echo evil > {place}")).exit_code != 0
     assert (await sandbox.run(f"rm -f {place}; touch {place}")).exit_code != 0
     assert await out(sandbox, "cat /mnt/skills/SKILL.md") == "# A skill\n"
@@ -78,7 +78,7 @@ async def test_the_three_folders_cannot_be_swapped(sandbox: Sandbox) -> None:
     assert (await sandbox.stat(UPLOADS)).folder
 
 
-async def test_there_is_no_network_but_its_own(sandbox: Sandbox) -> None:
+async def test_commands_have_only_a_loopback_network(sandbox: Sandbox) -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:  # noqa: S104  reachable on every address of this host
         port = server.getsockname()[1]
         try_all = (
@@ -95,13 +95,13 @@ async def test_there_is_no_network_but_its_own(sandbox: Sandbox) -> None:
 # ---------------------------------------------------------------- what it can use up
 
 
-async def test_a_fork_bomb_ends_with_its_time_and_the_sandbox_works_on(sandbox: Sandbox) -> None:
+async def test_a_fork_bomb_ends_at_the_timeout_and_the_sandbox_still_works(sandbox: Sandbox) -> None:
     result = await sandbox.run(":(){ :|:& };: ; sleep 30", timeout=1)
     assert result.timed_out
     assert await out(sandbox, "echo works") == "works\n"
 
 
-async def test_left_over_processes_up_to_the_limit_can_be_cleaned_up(sandbox: Sandbox) -> None:
+async def test_leftover_processes_up_to_the_limit_can_be_killed(sandbox: Sandbox) -> None:
     await sandbox.run("for i in $(seq 60); do sleep 500 & done")
     await sandbox.write(f"{WORKSPACE}/a", b"files still work")
     # No process can be started any more, so the shell does it alone.
@@ -110,20 +110,20 @@ async def test_left_over_processes_up_to_the_limit_can_be_cleaned_up(sandbox: Sa
     assert int(await out(sandbox, "ls -d /proc/[0-9]* 2>/dev/null | wc -l")) < 10
 
 
-async def test_memory_of_a_process_is_bounded(sandbox: Sandbox) -> None:
+async def test_memory_of_a_process_is_limited(sandbox: Sandbox) -> None:
     assert "MemoryError" in await out(sandbox, "python3 -c 'x = bytearray(300 << 20)' 2>&1")
     assert await out(sandbox, "python3 -c 'x = bytearray(100 << 20); print(1)'") == "1\n"
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/home/agent", "/dev/shm"])
-async def test_scratch_space_is_bounded(sandbox: Sandbox, place: str) -> None:
+async def test_scratch_space_is_limited(sandbox: Sandbox, place: str) -> None:
     told = await out(sandbox, f"for i in 1 2 3 4; do head -c 7M /dev/zero > {place}/$i; done; du -sm {place} | cut -f1")
     assert "No space left" in told
     assert int(told.split()[-1]) <= 16
     assert await out(sandbox, "echo works") == "works\n"
 
 
-async def test_a_file_is_bounded(sandbox: Sandbox, folder: Path) -> None:
+async def test_the_size_of_a_file_is_limited(sandbox: Sandbox, folder: Path) -> None:
     result = await sandbox.run("head -c 20M /dev/zero > big")
     assert result.exit_code != 0
     assert (folder / "workspace" / "big").stat().st_size <= 8 << 20
@@ -134,7 +134,7 @@ async def test_other_limits_are_set(sandbox: Sandbox) -> None:
     assert await out(sandbox, "ulimit -Hc; ulimit -Hn; ulimit -Hu") == "0\n512\n64\n"
 
 
-async def test_a_hostile_expression_is_given_up(sandbox: Sandbox) -> None:
+async def test_a_catastrophic_regular_expression_is_aborted(sandbox: Sandbox) -> None:
     await sandbox.write(f"{WORKSPACE}/a.txt", b"a" * 400)
     search = asyncio.create_task(sandbox.grep("(a|a)*b", WORKSPACE))
     await asyncio.sleep(0.3)
@@ -177,7 +177,7 @@ async def test_pipes_devices_and_folders_do_not_hang_the_file_tools(sandbox: San
     assert kinds == {"pipe": "pipe", "zero": "link", "loop": "link", "loop2": "link"}
 
 
-async def test_names_that_are_no_text_are_shown_harmless(sandbox: Sandbox) -> None:
+async def test_names_that_are_not_utf8_are_escaped(sandbox: Sandbox) -> None:
     await sandbox.run("touch \"$(printf 'a\\nb')\" \"$(printf '\\033[31mred')\" \"$(printf '\\xff\\xfe')\"")
     shown = [entry.path for entry in await sandbox.ls(WORKSPACE)]
     assert len(shown) == 3
@@ -194,7 +194,7 @@ TRAPS = (
 )
 
 
-async def test_74_traps_in_outputs_are_not_followed_and_are_told(
+async def test_74_links_and_special_files_in_outputs_are_not_sent_and_are_reported(
     sandbox: Sandbox, tmp_path: Path, folder: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -228,7 +228,7 @@ async def test_74_traps_in_outputs_are_not_followed_and_are_told(
     assert not any(rel.startswith(("shadowdir/", "inner/", "deep/etc/")) for rel in found)
 
 
-async def test_75_an_output_that_changed_is_seen_even_if_it_hides_it(sandbox: Sandbox, folder: Path) -> None:
+async def test_75_a_changed_output_is_detected_even_with_a_forged_mtime(sandbox: Sandbox, folder: Path) -> None:
     await sandbox.run("echo 1 > a; echo 1 > b", cwd=OUTPUTS)
     before = safe_files.list_files(folder / "outputs", BOUNDS, print)
     await sandbox.run("touch -r a mark; echo 2 > a; touch -r mark a; rm mark", cwd=OUTPUTS)
@@ -255,7 +255,9 @@ async def test_writes_from_the_host_do_not_follow_links(sandbox: Sandbox, tmp_pa
 
 
 @pytest.mark.parametrize("way", [safe_files._openat2, safe_files._walk])
-async def test_the_swap_race_never_leaks(sandbox: Sandbox, tmp_path: Path, folder: Path, way: object) -> None:
+async def test_the_swap_race_never_leaks_host_files(
+    sandbox: Sandbox, tmp_path: Path, folder: Path, way: object
+) -> None:
     host = tmp_path / "host"
     host.mkdir()
     (host / "good").write_text("HOST-SECRET")
@@ -304,7 +306,7 @@ def _read_often(root: Path, way: object, seconds: float) -> tuple[dict[bytes, in
     return read, refused
 
 
-async def test_the_race_against_writes_never_leaves_the_folder(
+async def test_writes_during_the_swap_race_never_leave_the_folder(
     sandbox: Sandbox, provider: BubblewrapProvider, tmp_path: Path, folder: Path
 ) -> None:
     host = tmp_path / "host"
@@ -346,7 +348,7 @@ while True:
     assert done["refused"] > 5
 
 
-async def test_an_archive_has_nothing_of_the_host_while_names_are_swapped(
+async def test_an_archive_contains_no_host_files_while_names_are_swapped(
     sandbox: Sandbox, tmp_path: Path, folder: Path
 ) -> None:
     """A file and a link, a folder and a link, exchanged in one system call each, as fast as it goes."""

@@ -39,7 +39,7 @@ def bubblewraps() -> list[int]:
     return [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n"]
 
 
-async def test_two_who_come_at_once_get_one_machine(provider: BubblewrapProvider, folder: Path) -> None:
+async def test_concurrent_callers_get_one_sandbox(provider: BubblewrapProvider, folder: Path) -> None:
     async def use() -> Sandbox:
         async with provider.acquire("t", folder) as sandbox:
             assert (await sandbox.run("echo here")).output == "here\n"
@@ -50,7 +50,7 @@ async def test_two_who_come_at_once_get_one_machine(provider: BubblewrapProvider
     assert len(bubblewraps()) == 1
 
 
-async def test_giving_up_while_it_starts_does_not_take_it_from_the_other(
+async def test_a_caller_cancelled_during_the_start_does_not_affect_the_other(
     provider: BubblewrapProvider, folder: Path
 ) -> None:
     async def use() -> str:
@@ -64,7 +64,7 @@ async def test_giving_up_while_it_starts_does_not_take_it_from_the_other(
     assert first.cancelled()
 
 
-async def test_many_start_side_by_side(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_many_sandboxes_start_concurrently(provider: BubblewrapProvider, tmp_path: Path) -> None:
     async def use(number: int) -> str:
         async with provider.acquire(f"t{number}", tmp_path / f"t{number}") as sandbox:
             return (await sandbox.run(f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n")).output
@@ -77,7 +77,7 @@ async def test_many_start_side_by_side(provider: BubblewrapProvider, tmp_path: P
 
 # Case 76 of docs/cases.md
 @pytest.mark.parametrize("victim", ["bubblewrap", "server"])
-async def test_a_machine_killed_under_a_command_is_replaced(
+async def test_a_sandbox_killed_during_a_command_is_replaced(
     provider: BubblewrapProvider, folder: Path, victim: str
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
@@ -110,7 +110,7 @@ while True:
 """
 
 
-async def test_a_machine_that_talks_on_ends_all_the_same() -> None:
+async def test_a_sandbox_that_keeps_sending_can_be_stopped() -> None:
     """Of what breaks the rules nothing is understood any more, but all of it is read: else its end is never seen."""
     for _ in range(5):
         process = await asyncio.create_subprocess_exec(
@@ -126,7 +126,7 @@ async def test_a_machine_that_talks_on_ends_all_the_same() -> None:
         assert process.returncode is not None
 
 
-async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: BubblewrapProvider, folder: Path) -> None:
+async def test_a_lazy_sandbox_is_replaced_after_it_ended(provider: BubblewrapProvider, folder: Path) -> None:
     machine = LazySandbox(provider, "t", folder)
     assert machine.runs_commands
     machine.warm()
@@ -143,14 +143,14 @@ async def test_a_lazy_machine_gets_a_new_sandbox_when_its_own_ended(provider: Bu
     assert await provider.reap(0) == ["t"]
 
 
-async def test_a_lazy_machine_that_nobody_asks_starts_nothing(provider: BubblewrapProvider, folder: Path) -> None:
+async def test_an_unused_lazy_sandbox_is_not_started(provider: BubblewrapProvider, folder: Path) -> None:
     machine = LazySandbox(provider, "t", folder)
     await machine.aclose()
     assert bubblewraps() == []
     assert not folder.exists()
 
 
-async def test_destroying_while_it_starts_leaves_nothing(provider: BubblewrapProvider, folder: Path) -> None:
+async def test_destroy_during_the_start_leaves_nothing(provider: BubblewrapProvider, folder: Path) -> None:
     machine = LazySandbox(provider, "t", folder)
     waiting = asyncio.create_task(machine.get())
     await asyncio.sleep(0.02)
@@ -161,7 +161,7 @@ async def test_destroying_while_it_starts_leaves_nothing(provider: BubblewrapPro
     assert bubblewraps() == []
 
 
-async def test_the_longest_command_is_bounded_by_the_settings(tmp_path: Path, folder: Path) -> None:
+async def test_the_settings_limit_the_longest_command(tmp_path: Path, folder: Path) -> None:
     need_bubblewrap()
     provider = BubblewrapProvider(SandboxSettings(tmp_path, command_seconds=0.5))
     async with provider.acquire("t", folder) as sandbox:
@@ -169,7 +169,7 @@ async def test_the_longest_command_is_bounded_by_the_settings(tmp_path: Path, fo
     await provider.close()
 
 
-async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path, provider: BubblewrapProvider) -> None:
+async def test_an_unreadable_parent_folder_does_not_matter(tmp_path: Path, provider: BubblewrapProvider) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     async with provider.acquire("h", hidden / "deep" / "thread") as sandbox:
@@ -177,7 +177,7 @@ async def test_a_folder_that_is_not_ours_to_open_does_not_matter(tmp_path: Path,
     assert (hidden / "deep" / "thread" / "outputs" / "a").read_text() == "x\n"
 
 
-async def test_choosing(tmp_path: Path) -> None:
+async def test_select_provider_follows_the_setting(tmp_path: Path) -> None:
     need_bubblewrap()
     settings = DockerSettings(tmp_path, state=tmp_path, host=f"unix://{tmp_path}/none")
     provider, said = await select_provider("auto", settings, measured())
@@ -226,14 +226,14 @@ def elsewhere(path: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_without_bubblewrap_the_sentence_says_how_to_get_it(tmp_path: Path) -> None:
+def test_without_bubblewrap_the_status_says_how_to_install_it(tmp_path: Path) -> None:
     auto, local = elsewhere(str(tmp_path))
     assert auto.startswith("False Sandbox: files only, commands are off. bubblewrap is not installed")
     assert "apt install bubblewrap" in auto
     assert local.startswith("refused: bubblewrap is not installed")
 
 
-def test_a_bubblewrap_that_may_not_make_namespaces_says_so_without_host_paths(tmp_path: Path) -> None:
+def test_missing_namespace_permission_is_reported_without_host_paths(tmp_path: Path) -> None:
     fake = tmp_path / "bwrap"
     fake.write_text(
         textwrap.dedent(
@@ -255,7 +255,7 @@ def test_a_bubblewrap_that_may_not_make_namespaces_says_so_without_host_paths(tm
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="already an ordinary user: every test here is the test")
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv: apt install util-linux")
-def test_an_ordinary_user_can_do_the_same() -> None:
+def test_an_ordinary_user_can_run_sandboxes() -> None:
     need_bubblewrap()
     script = textwrap.dedent(
         """
@@ -309,7 +309,7 @@ asyncio.run(main())
 """
 
 
-async def test_when_the_service_is_killed_its_machines_die(folder: Path) -> None:
+async def test_sandboxes_die_with_a_killed_service(folder: Path) -> None:
     need_bubblewrap()
     service = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ORPHAN, str(folder), stdout=asyncio.subprocess.PIPE
@@ -325,7 +325,7 @@ async def test_when_the_service_is_killed_its_machines_die(folder: Path) -> None
     pytest.fail("a process of a dead service's sandbox lives on")
 
 
-async def test_relative_folders_are_meant_from_here(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_relative_folders_start_at_the_working_directory(provider: BubblewrapProvider, tmp_path: Path) -> None:
     relative = Path(os.path.relpath(tmp_path / "r"))
     assert not relative.is_absolute()
     async with provider.acquire("r", relative) as sandbox:
@@ -333,7 +333,7 @@ async def test_relative_folders_are_meant_from_here(provider: BubblewrapProvider
     assert (tmp_path / "r" / "workspace" / "a").read_bytes() == b"x"
 
 
-async def test_what_is_wrong_with_starting_is_said(tmp_path: Path, provider: BubblewrapProvider) -> None:
+async def test_start_errors_are_reported(tmp_path: Path, provider: BubblewrapProvider) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     with pytest.raises((SandboxUnavailable, OSError)):

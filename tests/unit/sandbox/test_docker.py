@@ -74,7 +74,7 @@ async def output(sandbox: Sandbox, command: str) -> str:
 # ---------------------------------------------------------------- one machine for one key
 
 
-async def test_two_who_come_at_once_get_one_container(
+async def test_concurrent_callers_get_one_container(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     async def use() -> Sandbox:
@@ -87,7 +87,9 @@ async def test_two_who_come_at_once_get_one_container(
     assert len(await theirs(engine, tmp_path)) == 1
 
 
-async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: DockerProvider, folder: Path) -> None:
+async def test_a_caller_cancelled_during_the_container_start_does_not_affect_the_other(
+    provider: DockerProvider, folder: Path
+) -> None:
     async def use() -> str:
         async with provider.acquire("t", folder) as sandbox:
             return await output(sandbox, "echo here")
@@ -99,7 +101,7 @@ async def test_giving_up_while_it_starts_leaves_it_to_the_other(provider: Docker
     assert first.cancelled()
 
 
-async def test_destroying_while_it_starts_leaves_nothing(
+async def test_destroy_during_the_start_leaves_nothing(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     await provider.check()
@@ -132,7 +134,7 @@ while True:
 """
 
 
-async def test_what_a_killed_service_left_inside_cannot_touch_the_next_one(
+async def test_processes_left_by_a_killed_service_cannot_affect_the_next_sandbox(
     settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     """Nothing that was left may stop the new command server, or answer for it: the container is another one."""
@@ -170,7 +172,7 @@ async def test_containers_end_with_the_service_and_folders_stay(
         assert await output(sandbox, "cat kept") == "kept\n"
 
 
-async def test_what_another_life_left_is_reaped_and_nobody_elses(
+async def test_containers_of_a_previous_process_are_reaped_and_foreign_ones_kept(
     settings: DockerSettings, engine: DockerEngine, tmp_path: Path
 ) -> None:
     neighbour = docker_settings(tmp_path / "neighbour")
@@ -203,7 +205,7 @@ async def remove(engine: DockerEngine, container: str) -> None:
 
 # Case 76 of docs/cases.md
 @pytest.mark.parametrize(("end", "words"), [(kill, "stopped"), (remove, "(removed|stopped)")])
-async def test_a_container_that_ends_under_a_command_is_replaced(
+async def test_a_container_that_ends_during_a_command_is_replaced(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path, end: End, words: str
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
@@ -224,7 +226,7 @@ async def test_a_container_that_ends_under_a_command_is_replaced(
 
 # Case 76 of docs/cases.md
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start an engine: run the tests as root")
-async def test_the_engine_stops_and_starts_in_the_middle(settings: DockerSettings, folder: Path) -> None:
+async def test_a_restart_of_the_engine_during_a_command_is_survived(settings: DockerSettings, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-") as place:
         spare = Spare(Path(place))
         await spare.start()
@@ -252,7 +254,7 @@ async def test_the_engine_stops_and_starts_in_the_middle(settings: DockerSetting
 STOP = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; echo stopped; sleep 600"
 
 
-async def test_a_server_that_takes_nothing_any_more_is_replaced(
+async def test_a_command_server_that_stops_reading_is_replaced(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     """It was stopped from inside while much was to be written to it: hanging up waits for nobody."""
@@ -280,7 +282,7 @@ async def states(engine: DockerEngine, container: str) -> str:
     return "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids if Path(f"/proc/{pid}").exists())
 
 
-async def test_a_server_that_never_answers_leaves_no_container(
+async def test_a_command_server_that_never_answers_leaves_no_container(
     settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     place = "/usr/bin/python3"
@@ -295,7 +297,7 @@ async def test_a_server_that_never_answers_leaves_no_container(
 # ---------------------------------------------------------------- not more than so many
 
 
-async def test_the_one_used_least_recently_makes_room(settings: DockerSettings, tmp_path: Path) -> None:
+async def test_the_least_recently_used_container_is_evicted(settings: DockerSettings, tmp_path: Path) -> None:
     async with docker_provider(replace(settings, live=2)) as provider:
 
         async def use(name: str) -> Sandbox:
@@ -316,7 +318,7 @@ async def test_the_one_used_least_recently_makes_room(settings: DockerSettings, 
             assert (a.gone, c.gone) == (True, False)
 
 
-async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
+async def test_waiting_for_a_free_sandbox_ends_with_an_error(tmp_path: Path) -> None:
     async with pair() as (sandbox, _), pair() as (second, _):
         sandboxes = iter([sandbox, second])
 
@@ -338,7 +340,7 @@ async def test_when_all_are_used_for_long_it_is_said(tmp_path: Path) -> None:
         await pool.close()
 
 
-async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) -> None:
+async def test_a_caller_during_a_removal_waits_until_it_is_complete(tmp_path: Path) -> None:
     async with pair() as (sandbox, _):
         removed = asyncio.Event()
 
@@ -364,7 +366,7 @@ async def test_who_comes_during_a_removal_waits_for_all_of_it(tmp_path: Path) ->
         await pool.close()
 
 
-async def test_a_stop_that_never_ends_keeps_nobody_from_a_new_one(tmp_path: Path) -> None:
+async def test_a_hanging_stop_does_not_block_a_new_container(tmp_path: Path) -> None:
     async with pair() as (sandbox, _):
 
         async def start(_key: str, _folder: Path) -> StreamSandbox:
@@ -397,7 +399,7 @@ async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[boo
         await provider.close()
 
 
-async def test_auto_takes_docker_where_it_works(settings: DockerSettings) -> None:
+async def test_auto_selects_docker_if_it_works(settings: DockerSettings) -> None:
     async with chosen("auto", settings) as (commands, name, sentence):
         assert commands
         assert name == "docker"
@@ -407,7 +409,7 @@ async def test_auto_takes_docker_where_it_works(settings: DockerSettings) -> Non
         )
 
 
-async def test_auto_without_the_image_says_how_to_get_it(settings: DockerSettings) -> None:
+async def test_auto_without_the_image_says_how_to_build_it(settings: DockerSettings) -> None:
     need_bubblewrap()
     lacking = replace(settings, image="fawn-sandbox:not-there")
     async with chosen("auto", lacking) as (_, name, sentence):
@@ -421,7 +423,7 @@ async def test_auto_without_the_image_says_how_to_get_it(settings: DockerSetting
             pass
 
 
-async def test_what_keeps_docker_from_working_is_said(settings: DockerSettings, tmp_path: Path) -> None:
+async def test_problems_with_docker_are_reported(settings: DockerSettings, tmp_path: Path) -> None:
     deaf = tmp_path / "deaf.sock"
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(deaf))
@@ -460,7 +462,7 @@ async def built(engine: DockerEngine, changes: str) -> AsyncIterator[str]:
         ("RUN cp /usr/bin/true /usr/bin/bash", "stops at once"),
     ],
 )
-async def test_an_image_that_cannot_do_is_told(
+async def test_an_unsuitable_image_is_reported(
     settings: DockerSettings, engine: DockerEngine, changes: str, words: str
 ) -> None:
     async with built(engine, changes) as tag:
@@ -469,7 +471,7 @@ async def test_an_image_that_cannot_do_is_told(
                 pass
 
 
-async def test_an_image_of_somebody_else_will_do(settings: DockerSettings, engine: DockerEngine, folder: Path) -> None:
+async def test_a_custom_image_works(settings: DockerSettings, engine: DockerEngine, folder: Path) -> None:
     """Whatever it wants to be started as; a volume that it wants is no way around the bound on the disk."""
     changes = 'ENTRYPOINT ["false"]\nUSER 0\nVOLUME /data\nHEALTHCHECK CMD false\nEXPOSE 80'
     async with (
@@ -484,7 +486,7 @@ async def test_an_image_of_somebody_else_will_do(settings: DockerSettings, engin
 # ---------------------------------------------------------------- many
 
 
-async def test_120_sandboxes_at_once(settings: DockerSettings, tmp_path: Path) -> None:
+async def test_120_sandboxes_run_at_once(settings: DockerSettings, tmp_path: Path) -> None:
     """90 of bubblewrap, and 30 containers, more than the SDK pools connections. Each runs a command that ends only when
     all of them run."""
     need_bubblewrap()
@@ -513,7 +515,7 @@ async def test_120_sandboxes_at_once(settings: DockerSettings, tmp_path: Path) -
         assert said == [f"{i}\n{-i}\n{i}\n" for i in range(120)]
 
 
-async def test_coming_back_while_it_is_reaped_gets_a_new_one(provider: DockerProvider, folder: Path) -> None:
+async def test_a_caller_during_reaping_gets_a_new_sandbox(provider: DockerProvider, folder: Path) -> None:
     """The old one's name is taken until it is gone; nobody is given a machine that is about to end."""
     for _ in range(3):
         async with provider.acquire("t", folder) as first:

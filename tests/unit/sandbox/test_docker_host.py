@@ -33,30 +33,30 @@ ROOT = Path(__file__).parents[3]
 SOCK = Path("/")  # stands for the engine's socket: its owner, root here, is who started a rootless engine
 
 
-def test_commands_run_as_the_service_or_as_users_of_their_own_for_root() -> None:
+def test_commands_run_as_the_service_user_or_as_separate_users_for_root() -> None:
     assert describe_site(INFO, SOCK, 61, 62) == EngineSite(61, 62, None)
     assert describe_site(INFO, SOCK, 0, 0) == EngineSite(FIRST, FIRST, 0)
 
 
-def test_a_remapping_engine_gets_folders_with_its_offset() -> None:
+def test_a_remapping_engine_gets_folders_with_shifted_owners() -> None:
     info = {**INFO, "SecurityOptions": ["name=userns"], "DockerRootDir": "/var/lib/docker/100000.100000"}
     assert describe_site(info, SOCK, 0, 0) == EngineSite(FIRST, FIRST, 100_000)
     with pytest.raises(SandboxUnavailable, match=r"userns-remap.*run Fawn as root"):
         describe_site(info, SOCK, 61, 61)
 
 
-def test_in_a_rootless_engine_root_is_whoever_started_it() -> None:
+def test_in_a_rootless_engine_root_maps_to_its_user() -> None:
     info = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}
     assert describe_site(info, SOCK, SOCK.stat().st_uid, 1) == EngineSite(0, 0, None)
     with pytest.raises(SandboxUnavailable, match="rootless and belongs to another user"):
         describe_site(info, SOCK, SOCK.stat().st_uid + 1, 1)
 
 
-def test_limits_that_the_engine_cannot_keep_are_not_asked_for() -> None:
+def test_limits_that_the_engine_cannot_enforce_are_not_set() -> None:
     assert describe_site({}, SOCK, 61, 61) == EngineSite(61, 61, None, memory=False, cpus=False, processes=False)
 
 
-def test_places_are_translated_by_the_longest_mount(tmp_path: Path) -> None:
+def test_host_paths_are_translated_by_the_longest_mount(tmp_path: Path) -> None:
     inner = tmp_path / "data" / "threads"
     inner.mkdir(parents=True)
     places = HostPaths([(str(tmp_path), "/outer"), (str(tmp_path / "data"), "/volumes/v/_data"), ("/x", "/y")])
@@ -68,7 +68,7 @@ def test_places_are_translated_by_the_longest_mount(tmp_path: Path) -> None:
         places.host_path(Path("/etc"))
 
 
-def test_the_engines_words_lose_their_paths() -> None:
+def test_paths_are_removed_from_engine_errors() -> None:
     text = "invalid mount: bind source path does not exist: /srv/fawn/x\n in '/a b':/c, see https://docs.docker.com/go"
     assert (
         plain_engine_text(text)
@@ -77,7 +77,7 @@ def test_the_engines_words_lose_their_paths() -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 3, 8, 1000])
-async def test_the_engines_frames_are_taken_apart_however_they_arrive(piece: int) -> None:
+async def test_engine_frames_are_parsed_in_any_chunking(piece: int) -> None:
     ours, theirs = socket.socketpair()
     stream = ExecStream(*await asyncio.open_connection(sock=ours))
     _, writer = await asyncio.open_connection(sock=theirs)
@@ -154,7 +154,7 @@ async def client() -> AsyncIterator[docker.APIClient]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "volume"])
-async def test_the_service_in_a_container_finds_its_folders_on_the_host(
+async def test_a_service_in_a_container_finds_the_host_paths_of_its_folders(
     client: docker.APIClient, tmp_path: Path, kind: str
 ) -> None:
     """A real one: our source in a container with the engine's socket, its data in a folder or a volume of the host."""

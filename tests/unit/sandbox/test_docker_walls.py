@@ -18,22 +18,22 @@ from tests.support.engines import docker_provider, docker_settings
 from tests.unit.sandbox.test_attacks import (  # noqa: F401  collected here, with the provider below
     out,
     test_52_links_resolve_inside,
-    test_74_traps_in_outputs_are_not_followed_and_are_told,
-    test_75_an_output_that_changed_is_seen_even_if_it_hides_it,
-    test_a_file_is_bounded,
-    test_a_fork_bomb_ends_with_its_time_and_the_sandbox_works_on,
-    test_a_hostile_expression_is_given_up,
-    test_an_archive_has_nothing_of_the_host_while_names_are_swapped,
-    test_it_has_no_privileges,
-    test_it_writes_only_where_it_may,
-    test_names_that_are_no_text_are_shown_harmless,
-    test_no_root_stands_behind_it_when_the_service_is_root,
+    test_74_links_and_special_files_in_outputs_are_not_sent_and_are_reported,
+    test_75_a_changed_output_is_detected_even_with_a_forged_mtime,
+    test_the_size_of_a_file_is_limited,
+    test_a_fork_bomb_ends_at_the_timeout_and_the_sandbox_still_works,
+    test_a_catastrophic_regular_expression_is_aborted,
+    test_an_archive_contains_no_host_files_while_names_are_swapped,
+    test_commands_have_no_privileges,
+    test_commands_write_only_where_allowed,
+    test_names_that_are_not_utf8_are_escaped,
+    test_commands_do_not_run_as_host_root_when_the_service_is_root,
     test_pipes_devices_and_folders_do_not_hang_the_file_tools,
-    test_scratch_space_is_bounded,
-    test_the_race_against_writes_never_leaves_the_folder,
-    test_the_swap_race_never_leaks,
+    test_scratch_space_is_limited,
+    test_writes_during_the_swap_race_never_leave_the_folder,
+    test_the_swap_race_never_leaks_host_files,
     test_the_three_folders_cannot_be_swapped,
-    test_there_is_no_network_but_its_own,
+    test_commands_have_only_a_loopback_network,
     test_writes_from_the_host_do_not_follow_links,
 )
 
@@ -93,7 +93,7 @@ async def test_every_flag_is_in_force(sandbox: Sandbox, folder: Path) -> None:
     assert (await out(sandbox, quota)) == "100000 100000\n"
 
 
-async def test_it_sees_nothing_of_the_host(sandbox: Sandbox, folder: Path) -> None:
+async def test_commands_see_no_host_files(sandbox: Sandbox, folder: Path) -> None:
     assert await out(sandbox, f"ls {folder} /root 2>/dev/null") == ""
     assert await out(sandbox, "ls /var/run/docker.sock /run/docker.sock 2>/dev/null") == ""
     assert await out(sandbox, "cat /etc/shadow 2>/dev/null") == ""
@@ -105,7 +105,7 @@ async def test_it_sees_nothing_of_the_host(sandbox: Sandbox, folder: Path) -> No
     assert (await sandbox.run("dmesg; echo x > /proc/sysrq-trigger || exit 1")).exit_code != 0
 
 
-async def test_it_cannot_look_into_the_command_server(sandbox: Sandbox) -> None:
+async def test_commands_cannot_read_the_command_server(sandbox: Sandbox) -> None:
     look = (
         "for p in /proc/[0-9]*; do if grep -q need $p/cmdline; then echo found;"
         " cat $p/environ $p/mem; ls $p/fd $p/root; fi; done 2>/dev/null"
@@ -113,13 +113,13 @@ async def test_it_cannot_look_into_the_command_server(sandbox: Sandbox) -> None:
     assert await out(sandbox, look) == "found\n"
 
 
-async def test_pid_1_cannot_be_ended_from_inside(sandbox: Sandbox) -> None:
+async def test_pid_1_cannot_be_killed_from_inside(sandbox: Sandbox) -> None:
     # Not `-1`: that would be everybody. `sleep` of PID 1 is one of them, and comes again.
     await sandbox.run("kill -9 1; kill -TERM 1; kill -INT 1; pkill -9 -x sleep; setsid sleep 300 & disown")
     assert await out(sandbox, "cat /proc/1/comm") == "bash\n"
 
 
-async def test_whoever_kills_everything_gets_a_new_sandbox(provider: DockerProvider, folder: Path) -> None:
+async def test_killing_every_process_gives_a_new_sandbox(provider: DockerProvider, folder: Path) -> None:
     async with provider.acquire("t", folder) as first:
         with pytest.raises(SandboxGone, match="files are intact"):
             await first.run("echo kept > kept; kill -9 -1; sleep 9")
@@ -127,7 +127,7 @@ async def test_whoever_kills_everything_gets_a_new_sandbox(provider: DockerProvi
         assert await out(second, "cat kept") == "kept\n"
 
 
-async def test_more_memory_than_allowed_is_said(sandbox: Sandbox) -> None:
+async def test_exceeding_the_memory_limit_is_reported(sandbox: Sandbox) -> None:
     result = await sandbox.run("python3 -c 'x = bytearray(1 << 30)'")
     assert result.exit_code == 137
     assert result.output.endswith("[killed: out of memory (limit 128 MB for the whole sandbox)]\n")
@@ -138,7 +138,7 @@ async def test_more_memory_than_allowed_is_said(sandbox: Sandbox) -> None:
     assert "memory" not in (await sandbox.run("kill -9 $$")).output
 
 
-async def test_more_processes_than_allowed_is_said(sandbox: Sandbox) -> None:
+async def test_exceeding_the_process_limit_is_reported(sandbox: Sandbox) -> None:
     bomb = "import subprocess as s\nfor i in range(80): s.Popen(['sleep', '300'])"
     result = await sandbox.run(f'python3 -c "{bomb}"')
     assert result.output.endswith("[refused: the sandbox may have at most 64 processes at once]\n")
@@ -153,7 +153,7 @@ async def test_more_processes_than_allowed_is_said(sandbox: Sandbox) -> None:
     )
 
 
-async def test_what_was_left_to_fill_the_machine_goes_with_it(provider: DockerProvider, folder: Path) -> None:
+async def test_a_sandbox_full_of_leftover_processes_is_replaced(provider: DockerProvider, folder: Path) -> None:
     """Nothing can be started any more, by anybody: a new one is the only way out."""
     async with provider.acquire("t", folder) as sandbox:
         fill = "while True:\n try: os.fork() or time.sleep(500)\n except OSError: time.sleep(0.01); open('full', 'w')"
@@ -170,7 +170,7 @@ async def test_what_was_left_to_fill_the_machine_goes_with_it(provider: DockerPr
         assert await out(fresh, "ls -d /proc/[0-9]* | wc -l") != "64\n"
 
 
-async def test_other_limits_are_said(sandbox: Sandbox) -> None:
+async def test_exceeding_other_limits_is_reported(sandbox: Sandbox) -> None:
     assert "[stopped: a file may have at most 8 MB]" in await out(sandbox, "head -c 20M /dev/zero > big")
     assert "[full: /tmp holds 16 MB" in await out(
         sandbox, "for i in 1 2 3; do head -c 7M /dev/zero > /tmp/$i || exit; done"
@@ -178,7 +178,7 @@ async def test_other_limits_are_said(sandbox: Sandbox) -> None:
     assert "[" not in await out(sandbox, "echo File too large")
 
 
-async def test_a_writer_that_stops_the_server_loses_the_sandbox(provider: DockerProvider, folder: Path) -> None:
+async def test_stopping_the_command_server_loses_the_sandbox(provider: DockerProvider, folder: Path) -> None:
     """The tenant may stop the server, which has his user. Then nothing answers, and a stop must still mean stop."""
     async with provider.acquire("t", folder) as sandbox:
         stop = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; exec sleep 600"

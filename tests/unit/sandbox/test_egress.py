@@ -75,7 +75,7 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_a_plain_request_reaches_the_host_that_was_allowed(tmp_path: Path, outside: Outside) -> None:
+async def test_a_plain_request_reaches_an_allowed_host(tmp_path: Path, outside: Outside) -> None:
     egress = EgressService(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
     folder = await egress.open("t")
     body = random.randbytes(200_000)
@@ -109,7 +109,7 @@ Content-Length: {len(body)}"""
         (HOST, 22, "port"),
     ],
 )
-async def test_a_refusal_says_what_and_who_can_change_it(
+async def test_a_refusal_names_the_host_and_who_can_allow_it(
     tmp_path: Path, request_line: str, host: str, port: int, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = Names(**{"inner.wide.example": ["127.0.0.1", "10.0.0.1"]})
@@ -128,7 +128,7 @@ async def test_a_refusal_says_what_and_who_can_change_it(
     await egress.aclose()
 
 
-async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None:
+async def test_dns_rebinding_does_not_change_the_address(tmp_path: Path) -> None:
     """DNS rebinding: the address that was checked is the one that is connected to."""
     reached: list[str] = []
 
@@ -165,7 +165,7 @@ async def test_an_answer_that_changes_leads_nowhere_else(tmp_path: Path) -> None
     ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "localhost", "127.0.0.1.", "[::1]", "[::]",
      "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"],
 )  # fmt: skip
-async def test_no_spelling_of_this_machine_is_reached(tmp_path: Path, spelling: str) -> None:
+async def test_no_notation_of_a_host_address_is_reached(tmp_path: Path, spelling: str) -> None:
     egress = EgressService(NetworkRules("on"), tmp_path / "e")
     folder = await egress.open("t")
     for line in (f"CONNECT {spelling}:443 HTTP/1.1", f"GET http://{spelling}/ HTTP/1.1"):
@@ -174,7 +174,7 @@ async def test_no_spelling_of_this_machine_is_reached(tmp_path: Path, spelling: 
     await egress.aclose()
 
 
-async def test_an_address_that_does_not_answer_is_followed_by_the_next(tmp_path: Path, outside: Outside) -> None:
+async def test_an_unreachable_address_is_followed_by_the_next(tmp_path: Path, outside: Outside) -> None:
     rules = NetworkRules("allowlist", (*hosts(outside.http), f"127.0.0.9:{outside.http}"))
     egress = EgressService(rules, tmp_path / "e", Names(**{HOST: ["127.0.0.8", "127.0.0.9", "127.0.0.1"]}))
     folder = await egress.open("t")
@@ -182,7 +182,7 @@ async def test_an_address_that_does_not_answer_is_followed_by_the_next(tmp_path:
     await egress.aclose()
 
 
-async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
+async def test_invalid_proxy_requests_are_answered(tmp_path: Path) -> None:
     egress = EgressService(NetworkRules("on"), tmp_path / "e", Names())
     folder = await egress.open("t")
     for bad in ("GET / HTTP/1.1", "nonsense", "CONNECT a b c", "CONNECT :443 HTTP/1.1", "GET ftp://x/ HTTP/1.1",
@@ -203,7 +203,7 @@ async def test_what_is_no_proxy_request_is_answered(tmp_path: Path) -> None:
     await egress.aclose()
 
 
-async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tmp_path: Path, outside: Outside) -> None:
+async def test_connections_per_sandbox_are_limited_without_affecting_others(tmp_path: Path, outside: Outside) -> None:
     rules = NetworkRules("allowlist", hosts(outside.http))
     egress = EgressService(rules, tmp_path / "e", Names())
     greedy, other = await egress.open("greedy"), await egress.open("other")
@@ -227,11 +227,11 @@ async def test_connections_of_one_sandbox_are_bounded_and_others_not_affected(tm
     await egress.aclose()
 
 
-def test_this_machine_resolves_its_own_names() -> None:
+def test_names_of_this_host_are_resolved() -> None:
     assert "127.0.0.1" in egress_proxy.resolve_name("localhost", 80)
 
 
-async def test_the_log_is_not_filled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_refusals_do_not_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     egress = EgressService(NetworkRules("allowlist"), tmp_path / "e", Names())
     folder = await egress.open("t")
     with caplog.at_level(logging.INFO):
@@ -242,7 +242,7 @@ async def test_the_log_is_not_filled(tmp_path: Path, caplog: pytest.LogCaptureFi
     await egress.aclose()
 
 
-async def test_the_operators_proxy_leads_out(tmp_path: Path) -> None:
+async def test_requests_go_through_the_upstream_proxy(tmp_path: Path) -> None:
     heard: list[str] = []
 
     async def company(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -283,7 +283,7 @@ async def test_the_operators_proxy_leads_out(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- folders
 
 
-async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path, outside: Outside) -> None:
+async def test_a_socket_folder_is_reused_and_removed_with_its_sandbox(tmp_path: Path, outside: Outside) -> None:
     """A machine that outlives the service has the folder bound: it must be the same one, with a new socket in it."""
     place = tmp_path / ("long-" * 40)  # the path of a socket ends at 107 bytes
     rules = NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority))
@@ -305,7 +305,7 @@ async def test_a_folder_is_found_again_and_goes_with_its_machine(tmp_path: Path,
     await second.aclose()
 
 
-async def test_services_that_come_at_once_open_the_same_folder(tmp_path: Path) -> None:
+async def test_concurrent_opens_share_one_socket_folder(tmp_path: Path) -> None:
     many = [EgressService(NetworkRules("off"), tmp_path / "e", Names()) for _ in range(4)]
     for number in range(20):
         folders = await asyncio.gather(*(egress.open(f"t{number}") for egress in many))
@@ -316,7 +316,7 @@ async def test_services_that_come_at_once_open_the_same_folder(tmp_path: Path) -
         await egress.aclose()
 
 
-async def test_without_a_network_everything_is_refused_and_written_down(
+async def test_without_a_network_everything_is_refused_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = Names()
@@ -333,7 +333,7 @@ async def test_without_a_network_everything_is_refused_and_written_down(
     await egress.aclose()
 
 
-async def test_closing_ends_what_is_under_way(tmp_path: Path, outside: Outside) -> None:
+async def test_closing_ends_open_connections(tmp_path: Path, outside: Outside) -> None:
     egress = EgressService(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
     folder = await egress.open("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
@@ -348,7 +348,7 @@ async def test_closing_ends_what_is_under_way(tmp_path: Path, outside: Outside) 
 # ---------------------------------------------------------------- inside
 
 
-def test_the_pump_carries_both_ways_at_once_and_passes_ends_on() -> None:
+def test_the_relay_transfers_both_directions_and_forwards_eof() -> None:
     """Both sides send more than the buffers hold before they read: a pump that blocks on one would stand still."""
     near, one = socket.socketpair()
     other, far = socket.socketpair()

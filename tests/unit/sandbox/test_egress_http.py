@@ -70,7 +70,7 @@ async def way_out(tmp_path: Path, rules: NetworkRules) -> AsyncIterator[Ends]:
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
-async def test_a_second_request_on_the_connection_reaches_nobody(tmp_path: Path, pipelined: bool) -> None:
+async def test_a_second_request_on_a_connection_is_dropped(tmp_path: Path, pipelined: bool) -> None:
     async with Origin() as origin, way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer):
         first = f"GET http://{HOST}:{origin.port}/one HTTP/1.1\r\nHost: x\r\n\r\n"
         writer.write((first + GET * pipelined).encode())
@@ -94,7 +94,7 @@ async def test_a_second_request_on_the_connection_reaches_nobody(tmp_path: Path,
         ("Content-Length: 0\r\nX: 1\r\n Host: inner.corp", "", b""),
     ],
 )
-async def test_what_is_behind_the_body_stays_here(tmp_path: Path, framing: str, sent: str, reached: bytes) -> None:
+async def test_bytes_after_the_body_are_dropped(tmp_path: Path, framing: str, sent: str, reached: bytes) -> None:
     async with Origin() as origin, way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer):
         line = f"POST http://{HOST}:{origin.port}/one HTTP/1.1"
         writer.write(f"{line}\r\nHost: inner.corp\r\n{framing}\r\n\r\n{sent}".encode())
@@ -111,7 +111,7 @@ async def test_what_is_behind_the_body_stays_here(tmp_path: Path, framing: str, 
 @pytest.mark.parametrize(
     "framing", ["Content-Length: 3\r\nContent-Length: 4", "Transfer-Encoding: gzip, chunked", "Content-Length: -1"]
 )
-async def test_a_body_whose_end_is_not_clear_is_refused(tmp_path: Path, framing: str) -> None:
+async def test_a_body_with_an_ambiguous_length_is_refused(tmp_path: Path, framing: str) -> None:
     async with Origin() as origin, way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer):
         writer.write(f"POST http://{HOST}:{origin.port}/ HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\nabc".encode())
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
@@ -127,7 +127,7 @@ async def test_a_body_whose_end_is_not_clear_is_refused(tmp_path: Path, framing:
         ("1.1", b"nonsense\r\n\r\n", b" does not answer\n"),
     ],
 )
-async def test_a_response_ends_where_it_says(tmp_path: Path, version: str, response: bytes, seen: bytes) -> None:
+async def test_bytes_after_a_response_are_dropped(tmp_path: Path, version: str, response: bytes, seen: bytes) -> None:
     """Whatever a server sends behind it, and one that speaks a newer HTTP than its client is translated."""
     async with (
         Origin(response) as origin,
@@ -139,7 +139,7 @@ async def test_a_response_ends_where_it_says(tmp_path: Path, version: str, respo
         assert said.count(b"HTTP/") == 1
 
 
-async def test_a_client_that_waits_for_leave_to_send_gets_it(tmp_path: Path) -> None:
+async def test_expect_100_continue_is_answered(tmp_path: Path) -> None:
     async with Origin() as origin, way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer):
         head = f"POST http://{HOST}:{origin.port}/ HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue"
         writer.write(f"{head}\r\n\r\n".encode())
@@ -162,7 +162,7 @@ def client_hello(name: str | None) -> bytes:
     return out.read()
 
 
-def test_the_name_of_a_client_hello_is_found() -> None:
+def test_the_server_name_of_a_client_hello_is_parsed() -> None:
     hello = client_hello("Registry.TEST")
     assert server_name(hello) == "Registry.TEST"
     broken = [
@@ -191,7 +191,7 @@ def test_the_name_of_a_client_hello_is_found() -> None:
         ("1.1.1.1:443", client_hello("evil.test"), True),
     ],
 )
-async def test_a_tunnel_is_for_the_name_it_was_asked_for(
+async def test_a_tunnel_requires_the_requested_server_name(
     tmp_path: Path, target: str, first: bytes, passes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The operator's proxy leads out here, so that port 443 can be anybody's."""

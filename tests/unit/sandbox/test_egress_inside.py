@@ -70,7 +70,7 @@ def ask(*urls: str) -> str:
     return f"python3 - {' '.join(urls)} <<'END'\n{ASK}\nEND"
 
 
-async def test_only_what_is_allowed_is_reached(make: Make, outside: Outside, tmp_path: Path) -> None:
+async def test_only_allowed_hosts_are_reached(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("allowlist", hosts(outside.http, outside.https), ca_file=str(outside.authority)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         urls = [
@@ -137,7 +137,7 @@ async def test_there_is_no_way_around_the_proxy(make: Make, outside: Outside, tm
     assert "REACHED" not in result.output
 
 
-async def test_the_door_is_the_threads_own_and_cannot_be_changed(make: Make, outside: Outside, tmp_path: Path) -> None:
+async def test_the_proxy_socket_is_private_and_read_only(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority)))
     async with provider.acquire("t", tmp_path / "t") as sandbox, provider.acquire("u", tmp_path / "u") as other:
         result = await sandbox.run(
@@ -155,7 +155,7 @@ async def test_the_door_is_the_threads_own_and_cannot_be_changed(make: Make, out
     assert list((tmp_path / "egress").iterdir()) == []
 
 
-async def test_many_and_big_transfers_leave_commands_quick(make: Make, outside: Outside, tmp_path: Path) -> None:
+async def test_large_transfers_do_not_slow_down_commands(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         payload = random.randbytes(8 << 20)
@@ -179,7 +179,7 @@ async def test_many_and_big_transfers_leave_commands_quick(make: Make, outside: 
             pytest.fail("forwarders stay")
 
 
-async def test_without_a_network_the_refusal_says_what_to_switch_on(make: Make, tmp_path: Path) -> None:
+async def test_without_a_network_the_refusal_names_the_setting(make: Make, tmp_path: Path) -> None:
     provider = await make(NetworkRules())
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         result = await sandbox.run(ask("http://example.com/", "https://example.com/"))
@@ -200,7 +200,7 @@ async def test_without_a_network_the_refusal_says_what_to_switch_on(make: Make, 
         "pip download -q surely-not-there",
     ],
 )
-async def test_the_words_arrive_in_the_programs_people_use(command: str, tmp_path: Path) -> None:
+async def test_refusals_are_visible_in_common_programs(command: str, tmp_path: Path) -> None:
     need_bubblewrap()
     if not shutil.which(command.split()[0], path="/usr/bin") and "pip" not in command:
         pytest.skip(f"needs {command.split()[0]} on this machine")
@@ -244,7 +244,7 @@ for words in (b"DIAL ", b"DIAL 0123456789abcdef0123456789abcdef", b"DIAL ../x", 
 """
 
 
-async def test_the_forwarder_and_the_door_give_nothing_away(make: Make, outside: Outside, tmp_path: Path) -> None:
+async def test_the_relay_and_the_proxy_socket_leak_nothing(make: Make, outside: Outside, tmp_path: Path) -> None:
     """A forwarder is a child of the command server and holds its stream: nobody inside may look into it. Who comes to
     the door with a ticket that nobody waits for is sent away."""
     provider = await make(NetworkRules("allowlist", hosts(outside.http)))
@@ -259,7 +259,7 @@ async def test_the_forwarder_and_the_door_give_nothing_away(make: Make, outside:
         assert (await sandbox.run("echo works")).output == "works\n"
 
 
-async def test_after_a_restart_of_the_service_the_way_out_is_there_again(outside: Outside, tmp_path: Path) -> None:
+async def test_after_a_restart_of_the_service_the_proxy_works_again(outside: Outside, tmp_path: Path) -> None:
     """The folder of a conversation's way out gets a new socket, its next command server a new forwarder."""
     need_docker()
     rules = NetworkRules("allowlist", hosts(outside.http))

@@ -52,7 +52,7 @@ WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "s
         ("on", "special.example", 8443, ""),
     ],
 )
-def test_who_may_be_asked_for(mode: str, host: str, port: int, why: str) -> None:
+def test_rules_decide_about_hosts_and_ports(mode: str, host: str, port: int, why: str) -> None:
     rules = NetworkRules(mode, WORLD)  # type: ignore[arg-type]  # a literal, from the table above
     if not why:
         EgressPolicy(rules).check_name(normalize_host(host), port, tunnel=False)
@@ -78,7 +78,7 @@ def test_who_may_be_asked_for(mode: str, host: str, port: int, why: str) -> None
         ("off", "example.com", 80, "off"),
     ],
 )
-def test_a_tunnel_leads_to_tls_or_to_a_port_that_is_named(mode: str, host: str, port: int, why: str) -> None:
+def test_a_tunnel_needs_port_443_or_a_named_port(mode: str, host: str, port: int, why: str) -> None:
     guard = EgressPolicy(NetworkRules(mode, (*WORLD, "*.named.example:80")))  # type: ignore[arg-type]  # from the table above
     if not why:
         guard.check_name(host, port, tunnel=True)
@@ -99,7 +99,7 @@ INNER = [
 
 
 @pytest.mark.parametrize("address", INNER)
-def test_what_is_not_public_is_not_reached(address: str) -> None:
+def test_addresses_that_are_not_public_are_refused(address: str) -> None:
     assert not is_public(unwrap_ipv4(ipaddress.ip_address(address)))
     for rules in (NetworkRules("on"), NetworkRules("allowlist", ("*.wide.example",))):
         with pytest.raises(EgressDenied, match="not public"):
@@ -109,11 +109,11 @@ def test_what_is_not_public_is_not_reached(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
 )
-def test_what_is_public_is_reached(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     EgressPolicy(NetworkRules("on")).check_address("a.example", 443, address)
 
 
-def test_a_named_host_may_be_private_but_not_lead_to_this_machine_or_metadata() -> None:
+def test_a_named_host_may_be_private_but_not_this_host_or_metadata() -> None:
     guard = EgressPolicy(
         NetworkRules("allowlist", ("registry.corp", "169.254.7.7", "here.corp:5000", "127.0.0.1:5000"))
     )
@@ -129,7 +129,7 @@ def test_a_named_host_may_be_private_but_not_lead_to_this_machine_or_metadata() 
         guard.check_address("registry.corp", 8080, "10.0.0.1")
 
 
-def test_this_machine_is_known_by_its_addresses() -> None:
+def test_addresses_of_this_host_are_recognised() -> None:
     assert is_local(ipaddress.ip_address("127.0.0.1"))
     assert not is_local(ipaddress.ip_address("192.0.2.1"))
 
@@ -153,24 +153,24 @@ def test_this_machine_is_known_by_its_addresses() -> None:
         "[2606:4700::1%a\nb]",
     ],
 )
-def test_what_is_no_host_is_none(host: str) -> None:
+def test_invalid_hosts_are_rejected(host: str) -> None:
     with pytest.raises(ValueError, match=r"not a host name|idna"):
         normalize_host(host)
 
 
 @pytest.mark.parametrize("text", ["a:0", "a:65536", "a:x", "a:-1", "[::1]:x", "a:²"])
-def test_what_is_no_port_is_none(text: str) -> None:
+def test_invalid_ports_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="port"):
         split_host_port(text)
 
 
 @pytest.mark.parametrize("entry", ["", "two words", "https://example.com", "*", "a:b", "*.*.example"])
-def test_a_rule_that_cannot_be_read_is_told(entry: str) -> None:
+def test_an_invalid_rule_is_reported(entry: str) -> None:
     with pytest.raises(SandboxUnavailable, match=r"sandbox\.network\.hosts"):
         EgressPolicy(NetworkRules("allowlist", (entry,)))
 
 
-def test_what_may_be_reached_is_told_with_the_registries() -> None:
+def test_the_description_lists_allowed_hosts_and_registries() -> None:
     rules = NetworkRules("allowlist", ("a.example",), "https://u:p@pip.example/simple", "http://npm.example:4873/")
     assert rules.description().endswith(" now a.example, pip.example, npm.example:4873")
 

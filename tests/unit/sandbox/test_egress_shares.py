@@ -55,7 +55,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_descriptors")
-async def test_twelve_sandboxes_that_hold_every_connection_leave_others_their_descriptors(
+async def test_twelve_sandboxes_with_all_connections_open_leave_descriptors_for_others(
     make: Make, tmp_path: Path
 ) -> None:
     provider = await make(NetworkRules())
@@ -77,7 +77,7 @@ async def test_twelve_sandboxes_that_hold_every_connection_leave_others_their_de
             assert (await sandbox.run("cat a")).output == "works\n"
 
 
-async def test_without_a_network_few_connections_are_kept(socket_folder: Path) -> None:
+async def test_without_a_network_few_connections_are_accepted(socket_folder: Path) -> None:
     egress = EgressService(NetworkRules("off"), socket_folder / "e", Names())
     folder = await egress.open("t")
     held = [
@@ -117,7 +117,7 @@ def silent() -> Iterator[Silent]:
     names.answer.set()
 
 
-async def test_names_that_nobody_answers_hold_up_nobody_else(silent: Silent) -> None:
+async def test_unanswered_lookups_do_not_delay_other_sandboxes(silent: Silent) -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         async with Outside(Path(folder)) as outside:
             egress = EgressService(NetworkRules("on", hosts(outside.http)), Path(folder) / "e", silent)

@@ -69,7 +69,7 @@ async def test_pip_installs_into_the_workspace_and_stays(
 
 
 @pytest.mark.parametrize("pip", ["pip install --user", "/usr/bin/python3 -m pip install"])
-async def test_what_is_installed_past_the_environment_stays_too(
+async def test_packages_installed_outside_the_environment_stay_too(
     provider: BubblewrapProvider, tmp_path: Path, pip: str
 ) -> None:
     folder = tmp_path / "thread"
@@ -78,14 +78,14 @@ async def test_what_is_installed_past_the_environment_stays_too(
     assert await run(provider, folder, "deer; python3 -c 'import deer; deer.main()'") == "a deer\na deer\n"
 
 
-async def test_two_who_are_first_at_once_get_one_environment(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_concurrent_first_installs_share_one_environment(provider: BubblewrapProvider, tmp_path: Path) -> None:
     folder = tmp_path / "thread"
     async with provider.acquire("t", folder) as sandbox:
         results = await asyncio.gather(*(sandbox.run("pip install -q deer && deer", timeout=90) for _ in range(3)))
     assert [result.output.splitlines()[-1] for result in results] == ["a deer"] * 3
 
 
-async def test_an_environment_of_another_machine_is_made_anew(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_an_environment_of_another_python_is_recreated(provider: BubblewrapProvider, tmp_path: Path) -> None:
     folder = tmp_path / "thread"
     await run(provider, folder, "pip install -q deer")
     python = folder / "workspace/.venv/bin/python"
@@ -130,7 +130,7 @@ async def test_a_web_app_is_installed_runs_and_still_runs_in_the_next_turn(
         assert (await sandbox.run(TRY + "second")).output == "hello second\n200"
 
 
-async def test_home_is_there_to_be_written(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_home_is_writable(provider: BubblewrapProvider, tmp_path: Path) -> None:
     said = await run(
         provider, tmp_path / "thread", "echo x > ~/x; mkdir -p ~/.config/a; git config --global a.b c; cat ~/x"
     )

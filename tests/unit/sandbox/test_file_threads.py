@@ -15,7 +15,7 @@ from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.loop_images import LoopImageFolders
 
 
-async def test_images_that_somebody_has_locked_stop_neither_names_nor_files(tmp_path: Path) -> None:
+async def test_locked_images_delay_neither_lookups_nor_files(tmp_path: Path) -> None:
     """What another process has locked, a repair that a killed service left running, may take minutes."""
     images = LoopImageFolders(tmp_path, 16, make=False)
 
@@ -37,7 +37,7 @@ async def test_images_that_somebody_has_locked_stop_neither_names_nor_files(tmp_
         assert isinstance(outcome, SandboxError), "no image is in these files"
 
 
-async def test_long_walks_stop_no_names() -> None:
+async def test_long_walks_do_not_delay_lookups() -> None:
     walks = [asyncio.create_task(run_file_work(time.sleep, 0.5)) for _ in range(40)]
     assert await asyncio.to_thread(len, "thread")
     assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)

@@ -46,7 +46,7 @@ HOG = "python3 -c 'x = bytearray(120 << 20); import time; time.sleep(3)' & "
 
 
 @pytest.mark.usefixtures("grouped")
-async def test_memory_is_bounded_for_the_whole_sandbox(sandbox: Sandbox) -> None:
+async def test_memory_is_limited_for_the_whole_sandbox(sandbox: Sandbox) -> None:
     result = await sandbox.run(f"{HOG}{HOG}{HOG} wait", timeout=20)
     assert "[killed: out of memory (limit 200 MB for the whole sandbox)]" in result.output
     assert (await sandbox.run("echo works")).output == "works\n"
@@ -54,7 +54,7 @@ async def test_memory_is_bounded_for_the_whole_sandbox(sandbox: Sandbox) -> None
 
 
 @pytest.mark.usefixtures("grouped")
-async def test_processors_are_shared_out(sandbox: Sandbox) -> None:
+async def test_cpu_time_is_limited(sandbox: Sandbox) -> None:
     spin = (
         "python3 -c 'import time; t = time.process_time; e = time.time() + 2\nwhile time.time() < e: pass\nprint(t())'"
     )
@@ -63,7 +63,7 @@ async def test_processors_are_shared_out(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.usefixtures("grouped")
-async def test_groups_go_with_their_sandboxes(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_cgroups_are_removed_with_their_sandboxes(provider: BubblewrapProvider, tmp_path: Path) -> None:
     def ours() -> list[Path]:
         return sorted(limits_cgroup.CGROUP_ROOT.glob(f"**/fawn/{os.getpid()}-*"))
 
@@ -76,7 +76,7 @@ async def test_groups_go_with_their_sandboxes(provider: BubblewrapProvider, tmp_
 
 
 @pytest.mark.usefixtures("grouped")
-def test_what_stands_in_sockets_is_bounded_where_nobody_is_charged_for_it() -> None:
+def test_socket_memory_is_limited_with_cgroup_version_1() -> None:
     group = limits_cgroup.make_control_group(64, 16, 1)
     try:
         bounds = [file.read_text() for place in group.places for file in place.glob("memory.kmem.tcp.limit_in_bytes")]
@@ -85,7 +85,7 @@ def test_what_stands_in_sockets_is_bounded_where_nobody_is_charged_for_it() -> N
     assert bounds in ([], [f"{32 << 20}\n"])  # version 2 charges for them
 
 
-def test_who_is_no_root_has_no_groups() -> None:
+def test_without_root_there_are_no_cgroups() -> None:
     with unprivileged():
         assert limits_cgroup.make_control_group(64, 16, 1).places == ()
 
@@ -100,7 +100,7 @@ def test_who_is_no_root_has_no_groups() -> None:
         ("python3 -c 'x = bytearray(300 << 20)'", "refused: no more memory (limit 200 MB)"),
     ],
 )  # fmt: skip
-async def test_a_limit_is_said_in_words(sandbox: Sandbox, command: str, words: str) -> None:
+async def test_a_reached_limit_is_explained(sandbox: Sandbox, command: str, words: str) -> None:
     result = await sandbox.run(f"{command}; test $? = 0", timeout=8)
     assert f"[{words}" in result.output, result.output
 
@@ -118,7 +118,7 @@ async def test_a_limit_is_said_in_words(sandbox: Sandbox, command: str, words: s
         ("off", "all fine", ""),
     ],
 )
-def test_what_the_network_allows_is_said_once(mode: str, output: str, words: str) -> None:
+def test_the_network_note_is_added_once(mode: str, output: str, words: str) -> None:
     rules = NetworkRules(mode, ("a.example", "*.b.example"))  # type: ignore[arg-type]  # a literal, from the table above
     said = (
         SandboxSettings(Path(), network=rules)
@@ -128,7 +128,7 @@ def test_what_the_network_allows_is_said_once(mode: str, output: str, words: str
     assert (words in said and said.startswith("[The sandbox ")) if words else said == ""
 
 
-async def test_the_least_recently_used_idle_sandbox_makes_room(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_the_least_recently_used_idle_sandbox_is_evicted(provider: BubblewrapProvider, tmp_path: Path) -> None:
     async with provider.acquire("a", tmp_path / "a") as a:
         pass
     async with provider.acquire("b", tmp_path / "b") as b:
@@ -141,7 +141,7 @@ async def test_the_least_recently_used_idle_sandbox_makes_room(provider: Bubblew
             assert (await c.run("echo c")).output == "c\n"
 
 
-async def test_wall_time_is_bounded_whatever_a_command_does_against_it(sandbox: Sandbox) -> None:
+async def test_the_timeout_applies_whatever_the_command_does(sandbox: Sandbox) -> None:
     begun = time.monotonic()
     result = await sandbox.run("trap '' TERM INT HUP; (setsid sleep 300 &); while :; do sleep 1; done", timeout=1)
     assert result.timed_out

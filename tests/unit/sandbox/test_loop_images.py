@@ -80,7 +80,7 @@ def left(folder: Path) -> str:
 # ---------------------------------------------------------------- the bound
 
 
-async def test_what_does_not_fit_is_refused_in_words_and_others_go_on(inner: SandboxProvider, threads: Path) -> None:
+async def test_a_full_image_refuses_writes_and_others_continue(inner: SandboxProvider, threads: Path) -> None:
     disk = QuotaProvider(inner, LoopImageFolders(threads, 40, make=True))
     watching = asyncio.create_task(disk.watch(), name="watch")
     a, b = threads / "a", threads / "b"
@@ -107,7 +107,7 @@ async def test_what_does_not_fit_is_refused_in_words_and_others_go_on(inner: San
     assert watching.cancelled()
 
 
-async def test_a_disk_is_mounted_with_its_machine_and_takes_little_at_rest(
+async def test_an_image_is_mounted_with_its_sandbox_and_small_when_unused(
     inner: SandboxProvider, threads: Path
 ) -> None:
     images = LoopImageFolders(threads, 40, make=True)
@@ -133,7 +133,7 @@ async def test_a_disk_is_mounted_with_its_machine_and_takes_little_at_rest(
         assert (await again.run("cat note")).output == "kept\n"
 
 
-async def test_one_machine_does_not_keep_the_disks_of_others(threads: Path, tmp_path: Path) -> None:
+async def test_a_sandbox_releases_the_mounts_of_others(threads: Path, tmp_path: Path) -> None:
     """Its namespace begins as a copy of all mounts."""
     images = LoopImageFolders(threads, 16, make=True)
     provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
@@ -150,7 +150,7 @@ async def test_one_machine_does_not_keep_the_disks_of_others(threads: Path, tmp_
 # ---------------------------------------------------------------- without a machine
 
 
-async def test_racers_make_one_and_users_keep_it(threads: Path) -> None:
+async def test_concurrent_opens_create_one_image_and_users_keep_it_mounted(threads: Path) -> None:
     images, folder = LoopImageFolders(threads, 16, make=True), threads / "a"
 
     async def use(number: int) -> None:
@@ -172,7 +172,7 @@ async def test_racers_make_one_and_users_keep_it(threads: Path) -> None:
     assert not os.path.ismount(folder)
 
 
-async def test_mounting_does_not_hold_up_the_loop(threads: Path) -> None:
+async def test_mounting_does_not_block_the_event_loop(threads: Path) -> None:
     longest = 0.0
 
     async def tick() -> None:
@@ -193,7 +193,7 @@ async def test_mounting_does_not_hold_up_the_loop(threads: Path) -> None:
     await rest(images)
 
 
-async def test_folders_that_were_there_stay_and_images_outlive_the_setting(threads: Path) -> None:
+async def test_existing_folders_stay_plain_and_images_outlive_the_setting(threads: Path) -> None:
     plain, image = threads / "plain", threads / "image"
     on, off = LoopImageFolders(threads, 16, make=True), LoopImageFolders(threads, 16, make=False)
     async with off.open(plain) as bound:
@@ -212,7 +212,7 @@ async def test_folders_that_were_there_stay_and_images_outlive_the_setting(threa
     assert not os.path.ismount(image)
 
 
-async def test_a_larger_limit_makes_room_and_a_smaller_one_is_measured(threads: Path) -> None:
+async def test_a_larger_limit_grows_the_image_and_a_smaller_one_is_measured(threads: Path) -> None:
     folder = threads / "a"
     for size, bound in ((16, True), (64, True), (32, False)):
         images = LoopImageFolders(threads, size, make=True)
@@ -225,7 +225,7 @@ async def test_a_larger_limit_makes_room_and_a_smaller_one_is_measured(threads: 
         await rest(images)
 
 
-async def test_what_a_killed_service_left_is_let_go_by_the_next(threads: Path) -> None:
+async def test_mounts_left_by_a_killed_service_are_released_by_the_next(threads: Path) -> None:
     mounted, unused = threads / "mounted", threads / "unused"
     script = (
         "import asyncio, pathlib, os, signal\n"
@@ -254,9 +254,7 @@ async def test_what_a_killed_service_left_is_let_go_by_the_next(threads: Path) -
     assert not (threads / "x.draft").exists()
 
 
-async def test_a_container_that_a_killed_service_left_and_the_mount_share_one_disk(
-    threads: Path, tmp_path: Path
-) -> None:
+async def test_a_leftover_container_and_a_new_mount_share_one_file_system(threads: Path, tmp_path: Path) -> None:
     """Two file systems on one image would ruin it."""
     folder, settings = threads / "a", docker_settings(tmp_path)
     async with docker_provider(settings) as killed, docker_provider(settings) as second:
@@ -283,7 +281,7 @@ async def test_a_container_that_a_killed_service_left_and_the_mount_share_one_di
 # ---------------------------------------------------------------- trouble
 
 
-async def test_a_damaged_image_is_repaired_or_left_as_it_is(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_image_is_repaired_or_not_touched(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = threads / "a"
     image = Path(f"{folder}.img")
     images = LoopImageFolders(threads, 16, make=True)
@@ -314,7 +312,9 @@ async def test_a_damaged_image_is_repaired_or_left_as_it_is(threads: Path, caplo
     await rest(images)
 
 
-async def test_files_below_a_disk_are_not_hidden_by_it(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_image_does_not_hide_files_below_its_mount_point(
+    threads: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = threads / "a"
     images = LoopImageFolders(threads, 16, make=True)
     async with images.open(folder):
@@ -328,7 +328,7 @@ async def test_files_below_a_disk_are_not_hidden_by_it(threads: Path, caplog: py
     assert left(folder) == "outside"
 
 
-async def test_a_machine_without_room_refuses_before_anything_is_lost(threads: Path, tmp_path: Path) -> None:
+async def test_a_disk_without_space_refuses_a_new_image_before_data_is_lost(threads: Path, tmp_path: Path) -> None:
     """The images lie on a disk of 60 MB: two of 24 MB do not fit at once, because some is the service's own."""
     (tmp_path / "host").mkdir()
     run("truncate", "-s", "60M", tmp_path / "host.img")
@@ -359,7 +359,7 @@ async def test_a_machine_without_room_refuses_before_anything_is_lost(threads: P
     run("umount", tmp_path / "host")
 
 
-async def test_a_conversation_is_deleted_with_its_disk(threads: Path) -> None:
+async def test_a_conversation_is_deleted_with_its_image(threads: Path) -> None:
     images = LoopImageFolders(threads, 16, make=True)
     for name in ("at rest", "mounted", "plain"):
         folder = threads / name
@@ -377,12 +377,12 @@ async def test_a_conversation_is_deleted_with_its_disk(threads: Path) -> None:
 # ---------------------------------------------------------------- what a machine allows
 
 
-async def test_without_root_it_is_said_at_the_start(tmp_path: Path) -> None:
+async def test_without_root_images_are_refused_at_start(tmp_path: Path) -> None:
     with unprivileged(), pytest.raises(SandboxUnavailable, match=r"need root .* or set `sandbox: {disk: measured}`"):
         await select_provider("none", docker_settings(tmp_path), LoopImageFolders(tmp_path, 16, make=True))
 
 
-async def test_the_sentence_says_how_the_bound_is_kept(threads: Path, tmp_path: Path) -> None:
+async def test_the_description_says_how_the_limit_is_enforced(threads: Path, tmp_path: Path) -> None:
     for make, words in ((True, "64 MB of files each (in an image)."), (False, "64 MB of files each (measured).")):
         provider, sentence = await select_provider(
             "local", docker_settings(tmp_path), LoopImageFolders(threads, 64, make=make)
@@ -392,7 +392,7 @@ async def test_the_sentence_says_how_the_bound_is_kept(threads: Path, tmp_path: 
     assert not list(threads.iterdir())  # what it was tried with is gone
 
 
-def test_an_engine_that_does_not_see_our_mounts_is_found_out(threads: Path, tmp_path: Path) -> None:
+def test_an_engine_that_does_not_see_the_mounts_is_detected(threads: Path, tmp_path: Path) -> None:
     """As under systemd with a namespace of its own, or in a container."""
     need_docker()
     script = (
@@ -413,7 +413,7 @@ def test_an_engine_that_does_not_see_our_mounts_is_found_out(threads: Path, tmp_
     assert "sandbox: {disk: measured}" in done.stderr
 
 
-async def test_files_only_have_disks_too(threads: Path, tmp_path: Path) -> None:
+async def test_images_work_with_files_only(threads: Path, tmp_path: Path) -> None:
     disk = QuotaProvider(FilesOnlyProvider(tmp_path / "skills"), LoopImageFolders(threads, 16, make=True))
     async with disk.acquire("a", threads / "a") as sandbox:
         await sandbox.write(f"{OUTPUTS}/x", b"x")

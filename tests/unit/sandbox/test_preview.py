@@ -115,7 +115,7 @@ async def person() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
+async def test_a_page_is_forwarded_unchanged(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(SETTINGS) as preview:
         link = await preview.make_link(sandbox, 8000)
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/p/[0-9a-f-]+/", link)
@@ -154,7 +154,7 @@ async def test_a_page_is_passed_through_as_it_is(sandbox: Sandbox, person: aioht
             assert answer.status == 403
 
 
-async def test_an_answer_streams(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
+async def test_a_response_is_streamed(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(SETTINGS) as preview:
         link = await preview.make_link(sandbox, 8000)
         async with person.get(f"{link}stream") as answer:
@@ -164,7 +164,7 @@ async def test_an_answer_streams(sandbox: Sandbox, person: aiohttp.ClientSession
 
 
 @pytest.mark.parametrize(("path", "answer"), [("early", "200 OK((?!HTTP).)*Referrer.*late"), ("half", ".*half.*")])
-async def test_an_answer_comes_as_far_as_it_goes(sandbox: Sandbox, path: str, answer: str) -> None:
+async def test_a_truncated_response_is_forwarded_as_truncated(sandbox: Sandbox, path: str, answer: str) -> None:
     """Half of one does not look like a whole one."""
     async with PreviewServer(SETTINGS) as preview:
         link = URL(await preview.make_link(sandbox, 8000))
@@ -175,7 +175,7 @@ async def test_an_answer_comes_as_far_as_it_goes(sandbox: Sandbox, path: str, an
         writer.close()
 
 
-async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
+async def test_websockets_work_in_both_directions(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(SETTINGS) as preview:
         link = await preview.make_link(sandbox, 8000)
         async with person.ws_connect(f"{link}ws") as socket:
@@ -191,7 +191,7 @@ async def test_web_sockets_work_both_ways(sandbox: Sandbox, person: aiohttp.Clie
             await person.ws_connect(f"{link}ws", origin="https://evil.test")
 
 
-async def test_only_the_link_itself_opens_the_door(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
+async def test_only_a_valid_link_is_accepted(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(SETTINGS) as preview, PreviewServer(SETTINGS) as other:
         link = await preview.make_link(sandbox, 8000)
         foreign = await other.make_link(sandbox, 8000)
@@ -219,7 +219,7 @@ async def test_only_the_link_itself_opens_the_door(sandbox: Sandbox, person: aio
                 assert "Host: localhost:8000" in await answer.text()
 
 
-async def test_a_link_ends_with_its_time_and_its_sandbox(
+async def test_a_link_expires_with_its_time_and_its_sandbox(
     disk: QuotaProvider, sandbox: Sandbox, person: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     async with PreviewServer(replace(SETTINGS, minutes=0.1)) as brief, PreviewServer(SETTINGS) as preview:
@@ -244,7 +244,7 @@ async def test_a_link_ends_with_its_time_and_its_sandbox(
                 await preview.make_link(sandbox, 8000)
 
 
-async def test_what_does_not_listen_cannot_be_shown(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_a_port_without_a_server_cannot_be_exposed(sandbox: Sandbox, tmp_path: Path) -> None:
     async with PreviewServer(SETTINGS) as preview:
         with pytest.raises(SandboxError, match="port 8001: Connection refused"):
             await preview.make_link(sandbox, 8001)
@@ -256,7 +256,7 @@ async def test_what_does_not_listen_cannot_be_shown(sandbox: Sandbox, tmp_path: 
             pass
 
 
-async def test_links_with_a_name_of_their_own(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
+async def test_links_can_have_separate_host_names(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(replace(SETTINGS, public_url="https://*.preview.example.com")) as preview:
         link = await preview.make_link(sandbox, 8000)
         host = link.removeprefix("https://").rstrip("/")
@@ -267,7 +267,7 @@ async def test_links_with_a_name_of_their_own(sandbox: Sandbox, person: aiohttp.
                 assert (await answer.text()).startswith(f"GET {path} ")
 
 
-async def test_a_look_keeps_the_machine_from_being_reaped(
+async def test_a_preview_request_keeps_the_sandbox_alive(
     disk: QuotaProvider, person: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     async with PreviewServer(SETTINGS) as preview:

@@ -33,7 +33,7 @@ while True:
 """
 
 
-async def test_cookies_go_neither_in_nor_out(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_cookies_do_not_cross_between_link_and_company_site(sandbox: Sandbox, tmp_path: Path) -> None:
     need_chromium()
     heads: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -126,7 +126,7 @@ class Browser:
 
 
 @pytest.mark.parametrize("public", ["", STAR])
-async def test_only_what_is_listed_passes(sandbox: Sandbox, public: str) -> None:
+async def test_only_listed_headers_pass(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
     async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
         browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
@@ -142,7 +142,7 @@ async def test_only_what_is_listed_passes(sandbox: Sandbox, public: str) -> None
         assert body == "ok"
 
 
-async def test_nothing_comes_before_the_answer_or_after_it(sandbox: Sandbox) -> None:
+async def test_nothing_is_sent_before_or_after_the_response(sandbox: Sandbox) -> None:
     await raw(sandbox)
     async with PreviewServer(SETTINGS) as preview:
         browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
@@ -158,7 +158,7 @@ async def test_nothing_comes_before_the_answer_or_after_it(sandbox: Sandbox) -> 
 
 
 @pytest.mark.parametrize("public", ["", STAR])
-async def test_a_link_gets_back_the_cookies_that_it_set_and_no_others(sandbox: Sandbox, public: str) -> None:
+async def test_a_link_receives_only_the_cookies_it_set(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
     async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
         browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
@@ -176,7 +176,7 @@ async def test_a_link_gets_back_the_cookies_that_it_set_and_no_others(sandbox: S
 
 
 @pytest.mark.parametrize("public", ["", STAR])
-async def test_a_cookie_is_for_its_link_in_every_spelling(sandbox: Sandbox, public: str) -> None:
+async def test_every_notation_of_a_cookie_is_bound_to_its_link(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
     async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
         link = await preview.make_link(sandbox, 8001)
@@ -195,7 +195,7 @@ async def test_a_cookie_is_for_its_link_in_every_spelling(sandbox: Sandbox, publ
         assert names == ["fawn-0-a=b", "=fawn-0-a=b", "=fawn-0-a", "spaced=out"]
 
 
-async def test_a_page_is_told_of_its_own_addresses_only(sandbox: Sandbox) -> None:
+async def test_only_urls_of_the_link_are_forwarded(sandbox: Sandbox) -> None:
     """One link is below another's origin where links are paths: its address is not for the other's server."""
     await raw(sandbox)
     async with PreviewServer(SETTINGS) as preview:

@@ -18,7 +18,7 @@ __all__ = ["disk", "person", "sandbox"]  # the fixtures
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
-async def test_silent_clients_close_no_link(sandbox: Sandbox, address: str) -> None:
+async def test_silent_clients_do_not_block_a_link(sandbox: Sandbox, address: str) -> None:
     """Neither for another address nor, as behind a TLS proxy, for the same one."""
     async with PreviewServer(SETTINGS) as preview:
         link = URL(await preview.make_link(sandbox, 8000))
@@ -36,7 +36,7 @@ async def test_silent_clients_close_no_link(sandbox: Sandbox, address: str) -> N
             writer.close()
 
 
-async def test_silent_clients_of_one_address_leave_others_theirs() -> None:
+async def test_silent_clients_of_one_address_do_not_take_slots_of_others() -> None:
     async with PreviewServer(SETTINGS) as preview:
         port = preview._server.sockets[0].getsockname()[1]
         quiet = await asyncio.open_connection("127.0.0.1", port)
@@ -51,7 +51,7 @@ async def test_silent_clients_of_one_address_leave_others_theirs() -> None:
             writer.close()
 
 
-async def test_a_page_that_asks_without_end_closes_no_other_link(
+async def test_a_page_with_endless_requests_does_not_block_other_links(
     sandbox: Sandbox, person: aiohttp.ClientSession
 ) -> None:
     async with PreviewServer(SETTINGS) as preview:

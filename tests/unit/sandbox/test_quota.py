@@ -60,7 +60,7 @@ async def freed(folder: Path, mb: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_writer_over_the_bound_is_stopped_and_others_go_on(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_a_writer_over_the_limit_is_stopped_and_others_continue(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner) as disk, disk.acquire("a", tmp_path / "a") as a, disk.acquire("b", tmp_path / "b") as b:
         await a.write(f"{WORKSPACE}/mine", bytes(10 * MB))
         await a.write(f"{WORKSPACE}/small", b"x" * 1000)
@@ -79,7 +79,7 @@ async def test_a_writer_over_the_bound_is_stopped_and_others_go_on(inner: Sandbo
             assert not b.gone
 
 
-async def test_a_burst_before_anybody_looked_is_taken_back(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_a_burst_before_the_first_measurement_is_deleted(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
         with pytest.raises(
             SandboxError, match=r"Removed, as they were made last: outputs/x\d \(30.0 MB\), outputs/x\d"
@@ -89,7 +89,7 @@ async def test_a_burst_before_anybody_looked_is_taken_back(inner: SandboxProvide
         assert (tmp_path / "a" / "workspace" / "y").exists()  # the largest went, and no more than had to
 
 
-async def test_who_writes_in_the_background_loses_the_machine(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_a_background_writer_loses_its_sandbox(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner) as disk:
         async with disk.acquire("a", tmp_path / "a") as sandbox:
             await sandbox.run(
@@ -106,7 +106,7 @@ async def test_who_writes_in_the_background_loses_the_machine(inner: SandboxProv
             assert (await again.run("echo fine")).output == "fine\n"
 
 
-async def test_what_was_there_before_stays_and_may_be_deleted(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_existing_files_over_the_limit_stay_and_may_be_deleted(inner: SandboxProvider, tmp_path: Path) -> None:
     """As where the limit was lowered: larger than it, and older."""
     work = tmp_path / "a" / "workspace"
     work.mkdir(parents=True)
@@ -121,7 +121,7 @@ async def test_what_was_there_before_stays_and_may_be_deleted(inner: SandboxProv
             assert (await sandbox.run("rm old; fallocate -l 5M new; sleep 1; ls")).output == "new\n"
 
 
-async def test_a_million_empty_files_are_not_made(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_a_million_empty_files_are_prevented(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
         many = "import os\nfor i in range(1000000):\n  os.close(os.open(f'f{i}', os.O_CREAT))\n"
         with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
@@ -130,7 +130,7 @@ async def test_a_million_empty_files_are_not_made(inner: SandboxProvider, tmp_pa
 
 
 @pytest.mark.usefixtures("deep_tree_removed")
-async def test_a_million_folders_are_not_made(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_a_million_folders_are_prevented(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner, 10_000, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
         deep = "import os\nwhile True:\n  os.mkdir('d')\n  os.chdir('d')\n"  # deeper than any path
         with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
@@ -138,7 +138,7 @@ async def test_a_million_folders_are_not_made(inner: SandboxProvider, tmp_path: 
         assert (await measure_usage([tmp_path / "a"])).files <= 3004
 
 
-async def test_a_large_file_among_many_names(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_a_large_file_among_many_entries_is_found(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
         hide = "mkdir -p .h; chmod 700 .h; fallocate -l 60M .h/x; for i in $(seq 50); do ln .h/x l$i; done"
         with pytest.raises(SandboxError, match=r"60\.0 MB"):
@@ -149,7 +149,7 @@ async def test_a_large_file_among_many_names(inner: SandboxProvider, tmp_path: P
 # ---------------------------------------------------------------- without a machine
 
 
-async def test_the_newest_go_first_and_only_if_need_be_what_changed(tmp_path: Path) -> None:
+async def test_new_files_are_deleted_first_and_changed_ones_only_if_needed(tmp_path: Path) -> None:
     (tmp_path / "workspace" / "d").mkdir(parents=True)
     for name in ("uploads", "outputs"):
         (tmp_path / name).mkdir()
@@ -170,7 +170,7 @@ async def test_the_newest_go_first_and_only_if_need_be_what_changed(tmp_path: Pa
     assert Path("/usr/bin").exists()
 
 
-async def test_sparse_files_and_links_count_once_and_as_they_are(tmp_path: Path) -> None:
+async def test_sparse_files_and_links_count_once_by_their_blocks(tmp_path: Path) -> None:
     folder = tmp_path / "f"
     folder.mkdir()
     with (folder / "sparse").open("wb") as file:
@@ -183,7 +183,7 @@ async def test_sparse_files_and_links_count_once_and_as_they_are(tmp_path: Path)
     assert usage.files == 4  # the folder itself, two files and a link
 
 
-async def test_what_nobody_uses_is_not_measured_again(inner: SandboxProvider, tmp_path: Path) -> None:
+async def test_unused_conversations_are_not_measured_again(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner, 1 << 20, 1 << 30) as disk:
         async with disk.acquire("a", tmp_path / "a") as sandbox:
             await sandbox.write(f"{OUTPUTS}/x", b"x")

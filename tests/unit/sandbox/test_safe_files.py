@@ -14,7 +14,7 @@ from sandbox.disk import safe_files
 from sandbox.inside.search import WalkBounds
 
 
-def test_write_makes_folders_and_replaces_whole_files(tmp_path: Path) -> None:
+def test_write_creates_folders_and_replaces_files_atomically(tmp_path: Path) -> None:
     safe_files.write_file(tmp_path, "a/b/c.txt", b"one")
     safe_files.write_file(tmp_path, "a/b/c.txt", b"two")
     safe_files.append_file(tmp_path, "a/b/c.txt", b" three")
@@ -33,7 +33,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
-def test_copy_in_and_out(tmp_path: Path) -> None:
+def test_files_are_copied_in_and_out(tmp_path: Path) -> None:
     (tmp_path / "ours").write_bytes(b"x" * 3_000_000)
     (tmp_path / "root").mkdir()
     with (tmp_path / "ours").open("rb") as ours:
@@ -57,7 +57,7 @@ def test_74_a_sparse_file_of_5_tb_is_refused_at_once(tmp_path: Path) -> None:
     assert len(safe_files.read_file(tmp_path / "root", "sparse", 1000)) == 1000
 
 
-def test_a_snapshot_is_bounded_and_a_missing_folder_is_empty(tmp_path: Path) -> None:
+def test_a_snapshot_is_limited_and_a_missing_folder_is_empty(tmp_path: Path) -> None:
     for i in range(30):
         safe_files.write_file(tmp_path, f"d{i % 3}/{i}", b"")
     left: list[str] = []
@@ -95,7 +95,7 @@ def test_73_names_of_uploads_become_safe(given_name: str, safe: str) -> None:
 
 
 @given(st.text(max_size=400))
-def test_73_every_name_becomes_one_plain_component(name: str) -> None:
+def test_73_every_name_becomes_one_path_component(name: str) -> None:
     safe = safe_files.safe_name(name)
     assert safe == safe_files.safe_name(safe)
     assert safe not in ("", ".", "..")
@@ -116,7 +116,7 @@ def test_73_the_same_name_twice_gets_a_number(tmp_path: Path) -> None:
     assert safe_files.free_name(tmp_path, "plain") == "plain-2"
 
 
-def test_folders_are_made_once_and_kept(tmp_path: Path) -> None:
+def test_folders_are_created_once_and_kept(tmp_path: Path) -> None:
     safe_files.make_folders(tmp_path / "t")
     safe_files.write_file(tmp_path / "t" / "workspace", "a", b"")
     safe_files.make_folders(tmp_path / "t")
@@ -126,7 +126,7 @@ def test_folders_are_made_once_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run the tests as root")
-def test_root_gives_the_folders_and_later_files_to_the_owner(tmp_path: Path) -> None:
+def test_root_chowns_folders_and_later_files_to_the_owner(tmp_path: Path) -> None:
     safe_files.make_folders(tmp_path / "t")
     uploads = tmp_path / "t" / "uploads"
     safe_files.write_file(uploads, "d/before", b"")

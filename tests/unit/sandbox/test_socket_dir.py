@@ -13,7 +13,9 @@ from sandbox.bubblewrap.socket_dir import make_socket_dir
 from tests.support.folder_trees import dig, removed
 
 
-def test_what_a_killed_process_left_goes_with_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_a_killed_process_are_removed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
     left, other = tmp_path / f"fawn-{gone}-abc", tmp_path / "fawn-notes"
@@ -30,7 +32,7 @@ def test_what_a_killed_process_left_goes_with_the_next_start(tmp_path: Path, mon
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else: run the tests as root")
-def test_what_somebody_else_planted_stays_and_ours_goes_however_deep(
+def test_foreign_folders_stay_and_own_ones_are_removed_at_any_depth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

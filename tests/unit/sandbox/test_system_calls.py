@@ -74,7 +74,7 @@ print([made(family) for family in (socket.AF_UNIX, socket.AF_INET)], made(socket
 """
 
 
-async def test_calls_that_nobody_needs_are_refused(sandbox: Sandbox) -> None:
+async def test_unneeded_system_calls_are_refused(sandbox: Sandbox) -> None:
     column = ARCHITECTURES[MACHINE][0]
     numbers = {name: number[column] for name, number in FORBIDDEN_CALLS.items() if number[column] is not None}
     asked = orjson.dumps(
@@ -95,7 +95,7 @@ print("it answered" if old or new else "refused")
 
 
 @pytest.mark.skipif(MACHINE != "x86_64", reason="other processors have no such ways")
-async def test_there_is_no_other_way_to_a_call(sandbox: Sandbox) -> None:
+async def test_refused_system_calls_cannot_be_reached_otherwise(sandbox: Sandbox) -> None:
     assert "it answered" not in await python(sandbox, OLD)  # the engine's filter ends the program
 
 
@@ -130,7 +130,7 @@ if __name__ == "__main__":
 """
 
 
-async def test_ordinary_work_still_works(sandbox: Sandbox) -> None:
+async def test_ordinary_programs_still_work(sandbox: Sandbox) -> None:
     assert (await python(sandbox, WORK)).split("\n") == [
         "thread", "[0, 1, 4]", "[0, 1, 4]", "child", "over TCP", "",
     ]  # fmt: skip
@@ -148,7 +148,7 @@ async def test_ordinary_work_still_works(sandbox: Sandbox) -> None:
         assert result.exit_code == 0, (program, result.output)
 
 
-def test_the_numbers_are_those_of_the_kernel() -> None:
+def test_system_call_numbers_match_the_kernel() -> None:
     try:
         resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_name_arch
     except OSError:
@@ -188,7 +188,7 @@ print(most)
 """
 
 
-async def test_sockets_hold_little_of_the_machines_memory(sandbox: Sandbox) -> None:
+async def test_socket_buffers_are_small(sandbox: Sandbox) -> None:
     """Nobody is charged for it where control groups are of version 1, or where the service is no root."""
     assert (await sandbox.run("cat /proc/sys/net/ipv4/tcp_?mem; ulimit -Hn")).output.split() == [
         "4096", "4096", "65536", "4096", "4096", "65536", "512",
@@ -211,7 +211,7 @@ while not os.path.exists("full"):
 
 
 @root_only
-async def test_a_sandbox_takes_no_watches_from_another(provider: SandboxProvider, tmp_path: Path) -> None:
+async def test_sandboxes_do_not_share_inotify_watches(provider: SandboxProvider, tmp_path: Path) -> None:
     async with provider.acquire("greedy", tmp_path / "a") as greedy, provider.acquire("b", tmp_path / "b") as other:
         assert await python(greedy, HOARD) == ""
         ask = "import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)"
@@ -220,7 +220,9 @@ async def test_a_sandbox_takes_no_watches_from_another(provider: SandboxProvider
 
 
 @root_only
-async def test_folders_go_with_their_conversation_from_user_to_user(provider: SandboxProvider, tmp_path: Path) -> None:
+async def test_folders_are_chowned_when_a_conversation_changes_its_user(
+    provider: SandboxProvider, tmp_path: Path
+) -> None:
     """An older Fawn gave them to one user for all; two of the same number cannot both run under it."""
     for name in ("a", "b"):
         for part in ("workspace", "uploads", "outputs"):
@@ -255,7 +257,7 @@ def test_a_user_is_never_shared_while_another_is_free(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what others on the machine can read
 
 
-async def test_no_password_is_on_a_command_line(tmp_path: Path) -> None:
+async def test_passwords_are_not_on_command_lines(tmp_path: Path) -> None:
     need_bubblewrap()
     rules = NetworkRules("allowlist", ("x.test",), pip_index_url="https://user:hunter2@x.test/simple")
     provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills", network=rules))

@@ -60,7 +60,7 @@ def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[
 # ---------------------------------------------------------------- walking
 
 
-def test_each_folder_is_opened_once_however_deep_it_lies(tree: Path) -> None:
+def test_each_folder_is_opened_once_at_any_depth(tree: Path) -> None:
     for chain in range(30):
         (tree / f"{chain}").mkdir()
         dig(tree / f"{chain}", 60)
@@ -71,7 +71,7 @@ def test_each_folder_is_opened_once_however_deep_it_lies(tree: Path) -> None:
     assert len(opens) < 30 * 61 + 10
 
 
-def test_a_folder_comes_with_its_entries_before_what_lies_deeper(tree: Path) -> None:
+def test_a_folder_comes_with_its_entries_before_deeper_folders(tree: Path) -> None:
     (tree / "a" / "x").mkdir(parents=True)
     for file in ("a/1", "a/x/2", "b"):
         (tree / file).touch()
@@ -100,7 +100,7 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
         (WalkBounds(seconds=0), 0, "longer than 0 seconds"),
     ],
 )
-def test_every_bound_ends_it_and_is_told(tree: Path, bounds: WalkBounds, count: int, why: str) -> None:
+def test_every_limit_ends_the_walk_and_is_reported(tree: Path, bounds: WalkBounds, count: int, why: str) -> None:
     dig(tree, 40)
     found, skipped = everything(tree, bounds)
     assert len(found) == count
@@ -108,7 +108,7 @@ def test_every_bound_ends_it_and_is_told(tree: Path, bounds: WalkBounds, count: 
     assert why in told
 
 
-def test_what_cannot_be_opened_is_told_and_the_rest_is_seen(tree: Path) -> None:
+def test_unreadable_folders_are_reported_and_the_rest_is_walked(tree: Path) -> None:
     (tree / "a").mkdir()
     (tree / "b").mkdir()
     (tree / "b" / "file").touch()
@@ -133,7 +133,7 @@ def test_thousands_of_levels_are_deleted(tree: Path) -> None:
     assert not tree.exists()
 
 
-def test_with_few_descriptors_too(tree: Path) -> None:
+def test_deep_trees_are_deleted_with_few_descriptors(tree: Path) -> None:
     (tree / "wide").mkdir()
     for chain in range(10):
         (tree / "wide" / f"{chain}").mkdir()
@@ -147,13 +147,13 @@ def test_with_few_descriptors_too(tree: Path) -> None:
     assert not tree.exists()
 
 
-def test_what_takes_too_long_is_left_for_the_next_time(tree: Path) -> None:
+def test_a_slow_deletion_continues_in_the_next_round(tree: Path) -> None:
     dig(tree, 20)
     assert remove_tree(tree, 0) == ["it was not empty after 0 seconds"]
     assert remove_tree(tree) == []
 
 
-def test_a_missing_folder_is_gone_already_and_a_link_is_not_followed(tree: Path, tmp_path: Path) -> None:
+def test_deleting_a_missing_folder_succeeds_and_a_link_is_not_followed(tree: Path, tmp_path: Path) -> None:
     (tree / "file").touch()
     (tmp_path / "link").symlink_to(tree)
     assert remove_tree(tmp_path / "none") == []
@@ -162,7 +162,7 @@ def test_a_missing_folder_is_gone_already_and_a_link_is_not_followed(tree: Path,
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
-def test_what_stays_is_told_and_the_rest_goes(tree: Path) -> None:
+def test_undeletable_entries_are_reported_and_the_rest_is_deleted(tree: Path) -> None:
     dig(tree, 30)
     (tree / "kept").mkdir()
     for number in range(10):
@@ -179,7 +179,7 @@ def test_what_stays_is_told_and_the_rest_goes(tree: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else: run the tests as root")
-def test_an_ordinary_user_deletes_folders_that_were_closed_before_him() -> None:
+def test_an_ordinary_user_deletes_folders_without_permissions() -> None:
     script = (
         "import os, sys; from pathlib import Path; from sandbox.disk.removal import remove_tree\n"
         "from tests.support.folder_trees import dig\n"
@@ -200,7 +200,7 @@ def test_an_ordinary_user_deletes_folders_that_were_closed_before_him() -> None:
         assert not (folder / "tree").exists()
 
 
-def test_nothing_outside_goes_while_folders_are_swapped_for_links(tree: Path, tmp_path: Path) -> None:
+def test_nothing_outside_is_deleted_while_folders_are_swapped_for_links(tree: Path, tmp_path: Path) -> None:
     """RENAME_EXCHANGE of a folder with a link to another, as fast as it goes."""
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -151,7 +151,7 @@ async def test_a_hostile_server_loses_its_sandbox_and_nothing_else(attack: Attac
         assert (await calm).exit_code == 0
 
 
-async def test_words_from_inside_are_made_harmless() -> None:
+async def test_texts_from_inside_are_sanitized() -> None:
     async with pair() as (sandbox, peer):
         other = asyncio.create_task(sandbox.run("sleep 9"))
         await peer.hear()
@@ -164,7 +164,7 @@ async def test_words_from_inside_are_made_harmless() -> None:
         other.cancel()
 
 
-async def test_a_machine_in_which_nothing_can_be_started_is_given_up_unless_something_runs() -> None:
+async def test_a_sandbox_that_cannot_start_processes_is_replaced_unless_a_command_runs() -> None:
     async with pair() as (sandbox, peer):
         calls = [asyncio.create_task(sandbox.run("true")) for _ in range(2)]
         for _ in calls:
@@ -177,7 +177,7 @@ async def test_a_machine_in_which_nothing_can_be_started_is_given_up_unless_some
 
 
 @pytest.mark.parametrize("lie", ["relative", "/a\nb", "/" + "x" * 5000, ""])
-async def test_a_cwd_that_cannot_be_is_not_believed(lie: str) -> None:
+async def test_an_impossible_cwd_is_ignored(lie: str) -> None:
     async with pair() as (sandbox, peer):
         call = asyncio.create_task(sandbox.run("true"))
         await peer.say({"id": (await peer.hear())["id"], **END, "cwd": lie})
@@ -206,7 +206,7 @@ async def test_a_wrong_answer_to_a_file_operation_is_an_error_not_a_crash(answer
             assert found == [] or isinstance(found, list)
 
 
-async def test_a_listing_longer_than_asked_for_is_cut() -> None:
+async def test_a_listing_longer_than_requested_is_truncated() -> None:
     async with pair() as (sandbox, peer):
         task = asyncio.create_task(sandbox.ls("/mnt/user-data", limit=2))
         number = (await peer.hear())["id"]
@@ -215,7 +215,7 @@ async def test_a_listing_longer_than_asked_for_is_cut() -> None:
         assert len(await task) == 2
 
 
-async def test_cancelling_sends_the_kill_and_late_output_is_taken() -> None:
+async def test_cancelling_sends_a_kill_and_late_output_is_read() -> None:
     async with pair() as (sandbox, peer):
         call = asyncio.create_task(sandbox.run("sleep 100"))
         number = (await peer.hear())["id"]
@@ -230,7 +230,7 @@ async def test_cancelling_sends_the_kill_and_late_output_is_taken() -> None:
         assert (await again).exit_code == 0
 
 
-async def test_what_cannot_be_asked_is_refused_before_it_is_sent() -> None:
+async def test_invalid_requests_are_refused_before_they_are_sent() -> None:
     async with pair() as (sandbox, _):
         with pytest.raises(SandboxError):
             await sandbox.run("echo \0")
@@ -269,7 +269,7 @@ PYTHONS = [path for name in ("3.9", "3.10", "3.12", "3.13", "3.14") if (path := 
 
 
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
-async def test_the_server_needs_nothing_but_python_and_need_not_be_pid_1(python: str) -> None:
+async def test_the_server_needs_only_python_and_not_pid_1(python: str) -> None:
     probe = await asyncio.create_subprocess_exec(python, "-c", "", stderr=asyncio.subprocess.DEVNULL)
     if await probe.wait():
         return  # a launcher for a version that is not installed
@@ -290,7 +290,7 @@ async def test_the_server_needs_nothing_but_python_and_need_not_be_pid_1(python:
     assert process.returncode is not None
 
 
-async def test_a_stream_that_breaks_is_logged_without_a_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_stream_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with pair() as (_, peer):
             await peer.raw(b"\xff\xff\xff\xff" + bytes(4))
@@ -299,7 +299,7 @@ async def test_a_stream_that_breaks_is_logged_without_a_trace(caplog: pytest.Log
 
 
 @pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0, 0.0])
-async def test_a_time_that_is_none_is_refused_and_the_sandbox_lives(timeout: float) -> None:
+async def test_an_invalid_timeout_is_refused_and_the_sandbox_survives(timeout: float) -> None:
     async with pair() as (sandbox, peer):
         with pytest.raises(SandboxError, match="seconds above zero"):
             await sandbox.run("true", timeout=timeout)

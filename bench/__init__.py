@@ -1,1 +1,1 @@
-"""Benchmarks of the running service against a bare loop, with the outside world in processes of its own."""
+"""Benchmark the running service against a bare loop; fakes run in separate processes."""

@@ -1,4 +1,4 @@
-"""`python -m bench`: every benchmark, quick by default; `--full` takes the sizes of the goals."""
+"""Run every benchmark: `python -m bench`; quick by default, `--full` for full sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
 
 
 async def main(parts: list[str], full: bool, turns: int, markdown: bool) -> int:
-    """Run the parts; the number of missed goals."""
+    """Run the parts and return the number of missed goals."""
     print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
     rows: list[Row] = []
     async with world() as outside:

@@ -1,4 +1,4 @@
-"""Every platform at once, and each alone: how soon words are on their way, and many chats word for word.
+"""Measure stream latency and many chats on every platform, word for word.
 
 The whole service against the fakes, each a process of its own. `fawn` is measured; what it is compared with in the same
 run is the model's own time (`ideal`) and a bare call to the platform (`floor`).
@@ -46,14 +46,14 @@ class Connected(Setup):
 
 @dataclass(slots=True)
 class Town:
-    """The platforms, each a process, and the model."""
+    """The fake platforms and the fake model, each in its own process."""
 
     platforms: dict[str, Remote]
     model: Remote
 
     @asynccontextmanager
     async def service(self, *names: str, quick: bool = False) -> AsyncIterator[Service]:
-        """A fresh service on these platforms, connected and warm."""
+        """Start a fresh service on these platforms, connected and warmed up."""
         await self.model("forget", keep_bodies=False)
         channels: dict[str, dict[str, object]] = {}
         for name in names:
@@ -73,7 +73,8 @@ class Town:
                 yield service
 
     async def ask(self, name: str, asked: Sequence[Job], seconds: float = 60.0) -> tuple[float, float, Exact]:
-        """Ask all of it at once on a platform: when that was, when all was answered, and what became of the replies."""
+        """Send all messages at once on a platform; return when they were sent, when all were answered, and the
+        replies."""
         platform = self.platforms[name]
         began = await platform("ask", texts={str(job.chat): job.text for job in asked})
         ended = await platform("answered", texts={str(job.chat): job.answer for job in asked}, seconds=seconds)
@@ -91,7 +92,7 @@ class Town:
 
 
 def jobs(count: int, tokens: int = 20, pace: float = 0.0) -> list[Job]:
-    """Questions of people whom nobody has heard yet."""
+    """Create questions of people who have not used the bot before."""
     return [Job(next(_people), tokens, pace) for _ in range(count)]
 
 
@@ -106,7 +107,7 @@ async def town(model: Remote) -> AsyncIterator[Town]:
 
 
 async def words(town: Town, name: str, turns: int) -> list[Row]:
-    """Where the words of one chat are: the first, the later ones, and the last. Goals: issue text."""
+    """Measure when the first, later and last deltas of one chat are sent."""
     bare = [await _call(town.platforms[name]) for _ in range(50)]
     first, later, last = [], [], []
     async with town.service(name, quick=True):
@@ -131,7 +132,7 @@ async def words(town: Town, name: str, turns: int) -> list[Row]:
 
 
 async def slow(town: Town, name: str, turns: int) -> Row:
-    """The end of a reply on a platform that answers late: the call under way, then the final one."""
+    """Measure the end of a reply on a slow platform: the current call, then the final one."""
     last = []
     await town.platforms[name]("set_latency", seconds=SLOW)
     try:
@@ -159,7 +160,7 @@ async def _call(platform: Remote) -> float:
 
 
 async def many(town: Town, chats: int, *names: str, goal: float | None = None) -> Row:
-    """So many chats on each platform at once: the makespan as a multiple of the model's own time, word for word."""
+    """Run this many chats on each platform at once; return the makespan as a multiple of the model's own time."""
     async with town.service(*names) as service:
         crowds = {name: jobs(chats, TOKENS, PACE) for name in names}
         results = await asyncio.gather(*(town.ask(name, crowd) for name, crowd in crowds.items()))
@@ -180,7 +181,7 @@ async def many(town: Town, chats: int, *names: str, goal: float | None = None) -
 
 
 async def run(world: World, full: bool = False) -> list[Row]:
-    """Goals: issue text."""
+    """Run the part and compare it with the goals."""
     turns = 30 if full else 10
     async with town(world.model) as made:
         rows = []

@@ -1,4 +1,4 @@
-"""One conversation takes all of a small disk that the service's database lies on, too: who notices, and for how long.
+"""Fill a small disk that the database shares, and measure the effect on others.
 
 python -m bench.disk_attack [--engine bubblewrap|docker] [--image IMAGE] [--megabytes N]
 
@@ -38,14 +38,14 @@ ATTACKS = {
 
 @dataclass(slots=True)
 class Seen:
-    """What somebody else met: how often it went well, how often not, and the longest wait in seconds."""
+    """Operations of another conversation: successes, failures, and the longest wait in seconds."""
 
     good: int = 0
     bad: int = 0
     longest: float = 0.0
 
     async def again_and_again(self, work: Callable[[], Awaitable[bool]]) -> None:
-        """Do it every 20 ms, until cancelled."""
+        """Repeat it every 20 ms until cancelled."""
         while True:
             begun = time.perf_counter()
             if await work():
@@ -61,7 +61,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Floor:
-    """How long there was no room on the disk."""
+    """The time during which the disk was full."""
 
     place: Path
     full: float = 0.0
@@ -77,7 +77,7 @@ class Floor:
 
 
 async def attack(provider: SandboxProvider, store: Database, place: Path, command: str) -> None:
-    """Print what a neighbour and the service meet meanwhile."""
+    """Run an attack and print its effect on another conversation and the service."""
     writes, files, floor = Seen(), Seen(), Floor(place)
 
     async def write() -> bool:
@@ -118,7 +118,7 @@ async def attack(provider: SandboxProvider, store: Database, place: Path, comman
 
 
 async def main(kind: str, image: str, megabytes: int) -> None:
-    """Print what each attack did."""
+    """Run and print every attack."""
     with tempfile.TemporaryDirectory(prefix="fawn-bench-") as scratch:
         disk, place = Path(scratch) / "disk.img", Path(scratch) / "data"
         place.mkdir()

@@ -1,4 +1,4 @@
-"""The floor: what a bare asyncio loop needs for the same job, without store, graph, sandbox or formatting.
+"""Measure the floor: a bare asyncio loop without store, graph, sandbox or formatting.
 
 getUpdates → the model's stream → sendMessage with the first word, an edit a second, a last edit. It loses everything
 in a crash, keeps no history and knows no limits: nothing that does the job can be faster.
@@ -32,7 +32,7 @@ class Floor:
         self._model = f"{model}/v1/chat/completions"
 
     async def run(self) -> None:
-        """Take updates for ever, each in a task of its own."""
+        """Process updates forever, each in a separate task."""
         offset = 0
         async with asyncio.TaskGroup() as turns:
             while True:

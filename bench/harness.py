@@ -1,4 +1,4 @@
-"""What the benchmarks share: the outside world in its own processes, turns and their times, and the table of figures.
+"""Shared parts of the benchmarks: fakes in processes, turns, times and the table.
 
 All times are time.monotonic(), which the processes of a machine share: the fakes note when a call came and when it was
 answered, and nothing is measured inside the service.
@@ -43,13 +43,13 @@ class Turn:
 
     @property
     def overhead(self) -> float:
-        """The whole turn without the model's own time."""
+        """The duration of the turn without the model's own time."""
         return self.final_visible - self.received - self.thinking
 
 
 @dataclass(slots=True)
 class Job:
-    """What is asked in one message: a directive for the model, and the exact answer that must come."""
+    """One message: a directive for the model and the exact expected answer."""
 
     chat: int
     tokens: int = 20
@@ -73,13 +73,13 @@ def _bash(command: str) -> dict[str, object]:
 
 
 def new_chats(count: int) -> list[int]:
-    """Private chats that nobody has used yet."""
+    """Return private chats that have not been used yet."""
     return [next(_chats) for _ in range(count)]
 
 
 @dataclass(slots=True)
 class World:
-    """The fake Telegram and the fake model, each a process."""
+    """The fake Telegram and the fake model, each in its own process."""
 
     telegram: Remote
     model: Remote
@@ -95,8 +95,8 @@ class World:
         profile: Path | None = None,
         prepare: Callable[[Path], None] | None = None,
     ) -> AsyncIterator[Service]:
-        """A fresh service that polls already; the `waiting` jobs were sent before it started, and `prepare` has
-        made its data folder."""
+        """Start a fresh service and wait until it polls. The `waiting` jobs are sent before it starts; `prepare`
+        creates its data folder."""
         await self.telegram("forget")
         await self.model("forget", keep_bodies=False)
         await self.send(waiting)
@@ -109,7 +109,7 @@ class World:
                 yield service
 
     async def listening(self, service: Service, seconds: float = 60) -> None:
-        """Wait for the first getUpdates. Raises RuntimeError when the service ended instead."""
+        """Wait for the first getUpdates. Raises RuntimeError if the service ended instead."""
         async with asyncio.timeout(seconds):
             while not await self.telegram("poll_count"):
                 if service.process.returncode is not None:
@@ -118,29 +118,29 @@ class World:
                 await asyncio.sleep(0.01)
 
     async def first_poll(self) -> float:
-        """When the first getUpdates came."""
+        """Return when the first getUpdates arrived."""
         at: float = await self.telegram("first_poll")
         return at
 
     async def send(self, jobs: Sequence[Job]) -> None:
-        """One message in each job's chat, all at once."""
+        """Send one message in each job's chat, all at once."""
         await self.telegram("bulk", texts={str(job.chat): job.text for job in jobs})
 
     async def ask(self, jobs: Sequence[Job], *, send: bool = True, seconds: float = 60) -> None:
-        """Send all jobs and wait until each answer is visible (or was not in time: `check` tells)."""
+        """Send all jobs and wait until each answer is visible or the time is over (see `check`)."""
         if send:
             await self.send(jobs)
         waits = (self.telegram("wait", chat=j.chat, text=j.answer.split()[-1], seconds=seconds) for j in jobs)
         await asyncio.gather(*waits, return_exceptions=True)
 
     async def turn(self, job: Job) -> Turn:
-        """Ask one thing alone and take the times; what a service does after the answer gets a moment too."""
+        """Run one job alone and return its times, after a short pause for the work that follows the answer."""
         await self.ask([job])
         await asyncio.sleep(PAUSE)
         return await self.times(job)
 
     async def times(self, job: Job) -> Turn:
-        """The times of a job that is answered."""
+        """Return the times of an answered job."""
         requests = await self.model("requests", id=job.id)
         deliveries = await self.telegram("deliveries", chat=job.chat)
         at = deliveries[-1]["at"][0]
@@ -164,13 +164,13 @@ class World:
         )
 
     async def makespan(self, job: Job) -> tuple[float, float]:
-        """When the message came up, and when the last change of its reply was visible."""
+        """Return when the message arrived and when the last change of its reply was visible."""
         calls = await self.telegram("calls_of", chat=job.chat)
         shown = [call["done"] for call in calls if call["status"] == 200 and call["args"].get("text")]
         return await self.telegram("sent_at", chat=job.chat), max(shown, default=float("inf"))
 
     async def check(self, jobs: Sequence[Job]) -> Exact:
-        """Compare what is visible with what the model said, word by word. One job a chat."""
+        """Compare the visible replies with the model's text, word by word. One job per chat."""
         exact = Exact()
         for job in jobs:
             shown = await self.telegram("texts", chat=job.chat)
@@ -184,7 +184,7 @@ class World:
 
 @dataclass(slots=True)
 class Exact:
-    """How many replies are there and right; `lost` misses words, `doubled` has words or messages twice."""
+    """The number of replies that are complete and correct; `lost` lack words, `doubled` repeat words or messages."""
 
     replies: int = 0
     right: int = 0
@@ -207,7 +207,7 @@ async def world() -> AsyncIterator[World]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a result: the figure, the same for the floor where there is one, and the goal (at most)."""
+    """One line of a result: the figure, the floor (if there is one) and the goal (a maximum)."""
 
     name: str
     figure: float
@@ -221,7 +221,7 @@ class Row:
         return self.goal is not None and not self.figure <= self.goal
 
     def markdown(self) -> str:
-        """The row for docs/benchmarks.md."""
+        """Return the row for docs/benchmarks.md."""
         floor = "" if self.floor is None else f"{self.floor:.3g}"
         goal = "" if self.goal is None else f"≤ {self.goal:g}{' **missed**' if self.missed else ''}"
         return f"| {self.name.strip()} | {self.figure:.3g} {self.unit} | {floor} | {goal} | {self.note} |"
@@ -255,5 +255,5 @@ def p99(values: Sequence[float]) -> float:
 
 
 def ms(turns: Sequence[Turn], span: Callable[[Turn], float]) -> list[float]:
-    """One span of every turn, in milliseconds."""
+    """Return one span of every turn, in milliseconds."""
     return [span(turn) * 1000 for turn in turns]

@@ -1,4 +1,4 @@
-"""Starting and doing nothing: time to listen and to answer, memory and CPU at rest, with console and Telegram."""
+"""Measure startup and idle costs: time to listen and to answer, memory and CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.harness import Job, Row, World, median, new_chats, show
 
 
 async def start(world: World) -> tuple[float, float]:
-    """Seconds from the start of the process to its first getUpdates, and to the first whole reply."""
+    """Return the seconds from process start to the first getUpdates and to the first complete reply."""
     [chat] = new_chats(1)
     job = Job(chat)
     async with world.service("fawn") as service:
@@ -20,7 +20,7 @@ async def start(world: World) -> tuple[float, float]:
 
 
 async def rest(world: World, seconds: float) -> tuple[float, float, float]:
-    """RSS in MB before and after the first turn, and CPU in percent of a core; with a terminal attached."""
+    """Return RSS in MB before and after the first turn, and CPU in percent of a core, with a terminal attached."""
     async with world.service("fawn", tty=True) as service:
         fresh = service.rss()
         [chat] = new_chats(1)
@@ -32,7 +32,7 @@ async def rest(world: World, seconds: float) -> tuple[float, float, float]:
 
 
 async def run(world: World, full: bool = False) -> list[Row]:
-    """Goals: issue text."""
+    """Run the part and compare it with the goals."""
     starts = [await start(world) for _ in range(10 if full else 3)]
     fresh, used, cpu = await rest(world, 60 if full else 20)
     rows = [

@@ -1,4 +1,4 @@
-"""`python -m bench.kills`: kill the service a thousand times while people talk on four platforms, and count.
+"""Kill the service a thousand times while people talk on four platforms: `python -m bench.kills`.
 
 Runs by itself for about three quarters of an hour; prints how far it is; ctrl-C (or SIGTERM) ends it early, with the
 figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot be done is said
@@ -33,7 +33,7 @@ SETTINGS = {
 
 @contextmanager
 def disk(folder: Path) -> Iterator[bool]:
-    """A small file system at `folder`/data; gives whether it is one."""
+    """Mount a small file system at `folder`/data; yields whether that worked."""
     data = folder / "data"
     data.mkdir()
     if (
@@ -51,7 +51,7 @@ def disk(folder: Path) -> Iterator[bool]:
 
 
 def clock(folder: Path) -> Path | None:
-    """Build the clock that steps, for every process that is started from now on; the file with its step."""
+    """Build the library that steps the clock of every process started from now on; return the file with its step."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -64,7 +64,7 @@ def clock(folder: Path) -> Path | None:
 
 
 async def tell(havoc: Havoc, town: Town, kills: int) -> None:
-    """Where it is, now and then; the model's fake forgets what nobody asks for."""
+    """Print the progress from time to time, and clear the log of the fake model."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(TELL)
@@ -80,7 +80,7 @@ async def tell(havoc: Havoc, town: Town, kills: int) -> None:
 
 
 async def main(given: argparse.Namespace) -> int:
-    """The number of faults."""
+    """Run it and return the number of faults."""
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # clients that die are what this is about
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fawn-kills-")))

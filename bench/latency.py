@@ -1,4 +1,4 @@
-"""One chat at a time: how long until something happens, what a turn costs beyond the model, and its CPU."""
+"""Measure one chat at a time: latency, time beyond the model, and CPU per turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAST = {**NO_LIMITS, "per_chat": 1e6, "burst": 1000}  # a chat at a time: its ow
 
 
 async def alone(world: World, service: Service, jobs: Sequence[Job]) -> tuple[list[Turn], float]:
-    """The turns of `jobs` one after the other, and the CPU seconds a turn."""
+    """Run the turns of `jobs` one after the other; return them and the CPU seconds per turn."""
     for job in [Job(chat) for chat in new_chats(5)]:  # warm up
         await world.turn(job)
     before = service.cpu()
@@ -28,7 +28,8 @@ async def alone(world: World, service: Service, jobs: Sequence[Job]) -> tuple[li
 
 
 async def measure(world: World, kind: Kind, turns: int) -> dict[str, tuple[list[Turn], float]]:
-    """20 tokens at once, 100 tokens at 50 a second (shown at a chat's own pace), and (Fawn) five sandbox commands."""
+    """Measure 20 tokens at once, 100 tokens at 50 a second (at a chat's own limit), and (Fawn) five sandbox
+    commands."""
     chats = new_chats(10)
     results = {}
     async with world.service(kind, rates=FAST) as service:
@@ -43,7 +44,7 @@ async def measure(world: World, kind: Kind, turns: int) -> dict[str, tuple[list[
 
 
 async def run(world: World, full: bool = False) -> list[Row]:
-    """Goals: issue text; the floor in the same run."""
+    """Run the part and compare it with the goals and the floor of the same run."""
     count = 200 if full else 60
     floor = await measure(world, "floor", count)
     fawn = await measure(world, "fawn", count)

@@ -1,4 +1,4 @@
-"""Many chats at once, 100 tokens at 20 ms each: the makespan as a multiple of the model's own time, word for word."""
+"""Measure many chats at once, 100 tokens at 20 ms each, word for word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTLE = 1.5  # seconds after the last answer in which a late double would show
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`limits`: the platform enforces Telegram's own, and the service keeps its default pace."""
+    """With `limits`, the platform enforces Telegram's limits and the service keeps its defaults."""
 
     chats: int
     goal: float
@@ -44,7 +44,7 @@ QUICK = {5, 50, 200, 400}
 
 
 async def measure(world: World, kind: Kind, case: Case) -> tuple[float, Exact, int, float]:
-    """The makespan as a multiple of the ideal, what became of the replies, calls refused as too fast, peak memory."""
+    """Return the makespan as a multiple of the ideal, the replies, refused calls and peak memory."""
     await world.telegram("set_latency", seconds=case.latency)
     await world.telegram("enforce_rates", on=case.limits)
     try:
@@ -66,7 +66,7 @@ async def measure(world: World, kind: Kind, case: Case) -> tuple[float, Exact, i
 
 
 async def run(world: World, full: bool = False) -> list[Row]:
-    """Goals: issue text; the floor in the same run where no limits apply (it knows none)."""
+    """Run the part and compare it with the goals, and with the floor where no limits apply."""
     rows: list[Row] = []
     for case in CASES:
         if not full and case.chats not in QUICK:

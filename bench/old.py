@@ -1,4 +1,4 @@
-"""An old service: what a turn and a command cost with a million finished rows in the store, against an empty one.
+"""Measure a turn and a command with a million finished rows, against an empty store.
 
 Both are measured in turns, a little at a time: whatever else the machine does then falls on both.
 """
@@ -48,7 +48,7 @@ _TABLES = (
 
 
 def age(data: Path) -> None:
-    """Make a data folder that was in use for a long time."""
+    """Create a data folder that was used for a long time."""
     data.mkdir()
     migrate_database(data / "fawn.db")
     connection = sqlite3.connect(data / "fawn.db")
@@ -62,14 +62,14 @@ def age(data: Path) -> None:
 
 
 class Spell(NamedTuple):
-    """Figures of one life of a service, in milliseconds."""
+    """Figures of one service process, in milliseconds."""
 
     turns: list[float]
     commands: list[float]
 
 
 async def spell(world: World, prepare: Callable[[Path], None] | None, count: int) -> Spell:
-    """`count` turns and as many commands, each alone."""
+    """Run `count` turns and as many commands, each alone."""
     chats = new_chats(10)
     async with world.service("fawn", rates=FAST, prepare=prepare) as service:
         for chat in chats:  # warm up
@@ -81,7 +81,7 @@ async def spell(world: World, prepare: Callable[[Path], None] | None, count: int
 
 
 async def command(world: World, chat: int) -> float:
-    """Milliseconds from a command's delivery to the call that answers it."""
+    """Return the milliseconds from the delivery of a command to the call that answers it."""
     before = time.monotonic()
     await world.telegram("bulk", texts={str(chat): "/model"})
     while True:
@@ -93,7 +93,7 @@ async def command(world: World, chat: int) -> float:
 
 
 async def run(world: World, full: bool = False) -> list[Row]:
-    """Goal: issue text. Within 10 % of an empty store."""
+    """Run the part; the goal is at most 10 % above an empty store."""
     rounds, count = (6, 50) if full else (3, 30)
     empty, old = [], []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""The fake platforms with one face for the benchmarks: `python -m bench.platforms NAME --port N`, as a process each.
+"""Give all fake platforms one interface for the benchmarks: `python -m bench.platforms NAME --port N`.
 
 People are numbers: each has a direct chat with the bot and says one thing in it.
 """
@@ -21,38 +21,38 @@ LOOK = 0.04  # seconds between two looks at what is visible: the grain of a make
 
 
 class Crowd(LocalServer):
-    """What a benchmark asks of a platform."""
+    """The operations that a benchmark needs of a platform."""
 
     calls: Any  # every call of the bot so far
 
     def settings(self) -> dict[str, object]:
-        """The channel's section of the configuration: no overall limits, a chat keeps its own pace."""
+        """The channel's configuration section without overall limits; a chat keeps its own limit."""
         raise NotImplementedError
 
     def quick(self) -> dict[str, object]:
-        """…and what lifts its pace in one chat, for measures of one chat at a time."""
+        """Further settings that lift the limit per chat, to measure one chat at a time."""
         raise NotImplementedError
 
     def connected(self) -> bool:
-        """The bot listens."""
+        """Whether the bot listens."""
         raise NotImplementedError
 
     def write(self, person: int, text: str) -> None:
         raise NotImplementedError
 
     def read(self, person: int) -> Sequence[str]:
-        """The bot's messages in this chat."""
+        """Return the bot's messages in this chat."""
         raise NotImplementedError
 
     async def ask(self, texts: dict[str, str]) -> float:
-        """{person: text}, all at once; gives the time.monotonic() of it."""
+        """Send {person: text} all at once and return the time.monotonic() of it."""
         began = time.monotonic()
         for person, text in texts.items():
             self.write(int(person), text)
         return began
 
     async def answered(self, texts: dict[str, str], seconds: float = 60.0) -> float:
-        """Wait until every chat shows exactly this, and nothing else; the time.monotonic() of the last. Or give up."""
+        """Wait until every chat shows exactly this; return the time.monotonic() of the last one, or give up."""
         left, end, last = dict(texts), time.monotonic() + seconds, time.monotonic()
         while left and time.monotonic() < end:
             await asyncio.sleep(LOOK)
@@ -65,7 +65,7 @@ class Crowd(LocalServer):
         return {person: list(self.read(person)) for person in people}
 
     def arrivals(self, word: str) -> dict[int, float]:
-        """When the first call came that carried `word`0, `word`1, … (time.monotonic())."""
+        """Return when the first call with `word`0, `word`1, … arrived (time.monotonic())."""
         found: dict[int, float] = {}
         pattern = re.compile(rf"\b{re.escape(word)}(\d+)\b".encode())
         for call in self.calls:

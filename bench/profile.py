@@ -1,4 +1,4 @@
-"""`python -m bench.profile`: where the service's CPU goes, by cProfile, for streaming chats or for turns one by one."""
+"""Profile the CPU of the service with cProfile: `python -m bench.profile`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.service import NO_LIMITS
 
 
 async def main(chats: int, turns: int, tokens: int, pace: float, tools: int, profile: Path) -> None:
-    """`chats` at once if there are any, then `turns` one after the other."""
+    """Run `chats` at once if there are any, then `turns` one after the other."""
     async with (
         world() as outside,
         outside.service("fawn", rates=FAST if turns else NO_LIMITS, profile=profile) as service,

@@ -1,4 +1,4 @@
-"""What a command costs in a long-lived sandbox, against a sandbox (or a `docker exec`) per command, in the same run.
+"""Measure commands in a long-lived sandbox against a new sandbox (or `docker exec`) per command.
 
 python -m bench.sandbox [--engine bubblewrap|docker] [--image IMAGE] [--disk measured|images] [--rounds N] [--many N]
 
@@ -44,7 +44,7 @@ async def process(*argv: str) -> None:
 
 
 async def execute(engine: DockerEngine, container: str) -> None:
-    """A `docker exec` as the SDK does it: create, start, read to the end, exit code."""
+    """Run a `docker exec` with the SDK: create, start, read to the end, get the exit code."""
 
     def work(client: Any) -> None:  # docker.APIClient
         made = client.exec_create(container, ["bash", "-c", "true"])["Id"]
@@ -55,7 +55,7 @@ async def execute(engine: DockerEngine, container: str) -> None:
 
 
 async def container_with(engine: DockerEngine, folder: Path) -> str:
-    """The container that has something of this folder mounted."""
+    """Return the container that mounts a part of this folder."""
     for one in await engine.list_labelled("fawn.instance"):
         if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id)):
             return one.id
@@ -63,7 +63,7 @@ async def container_with(engine: DockerEngine, folder: Path) -> str:
 
 
 async def measure(work: Work, rounds: int) -> tuple[float, float]:
-    """Median and 95th percentile of `work`, in milliseconds; the first time does not count."""
+    """Return median and 95th percentile of `work` in milliseconds, without the first run."""
     await work()
     times = []
     for _ in range(rounds):
@@ -74,13 +74,13 @@ async def measure(work: Work, rounds: int) -> tuple[float, float]:
 
 
 def available() -> int:
-    """Bytes of memory that this machine has left."""
+    """Return the available memory of this machine in bytes."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
 
 
 async def starts(provider: SandboxProvider, scratch: Path, rounds: int = 10) -> list[float]:
-    """Milliseconds from nothing to the end of the first command."""
+    """Return the milliseconds from nothing to the end of the first command."""
     times = []
     for i in range(rounds):
         begun = time.perf_counter()
@@ -92,7 +92,7 @@ async def starts(provider: SandboxProvider, scratch: Path, rounds: int = 10) -> 
 
 
 async def single(provider: SandboxProvider, scratch: Path, rounds: int, engine: DockerEngine | None) -> None:
-    """One sandbox, one thing at a time."""
+    """Measure one sandbox, one operation at a time."""
     first = await starts(provider, scratch)
     async with provider.acquire("one", scratch / "one") as sandbox:
         folder = scratch / "one" / "workspace"
@@ -115,7 +115,7 @@ async def single(provider: SandboxProvider, scratch: Path, rounds: int, engine: 
 
 
 def files(sandbox: Sandbox, folder: Path, rounds: int) -> list[tuple[str, Work, int]]:
-    """Small and big files through the stream, and from the host's side."""
+    """Measure small and large files, through the stream and from the host."""
     small, big = f"{WORKSPACE}/small", f"{WORKSPACE}/big"
     return [
         ("long-lived sandbox: write 1 KB", lambda: sandbox.write(small, MEGABYTE[:1024]), rounds),
@@ -128,7 +128,7 @@ def files(sandbox: Sandbox, folder: Path, rounds: int) -> list[tuple[str, Work, 
 
 
 async def crowd(provider: SandboxProvider, scratch: Path, many: int) -> None:
-    """Many sandboxes: starting, working at once, doing nothing."""
+    """Measure many sandboxes: starting, running commands at once, idle."""
     async with AsyncExitStack() as stack:
         before, begun = available(), time.perf_counter()
         held = [provider.acquire(f"m{i}", scratch / f"m{i}") for i in range(many)]
@@ -147,7 +147,7 @@ async def crowd(provider: SandboxProvider, scratch: Path, many: int) -> None:
 
 
 async def main(kind: str, image: str, disk: str, rounds: int, many: int) -> None:
-    """Print the table."""
+    """Run and print the table."""
     with tempfile.TemporaryDirectory(prefix="fawn-bench-") as place:
         scratch = Path(place)
         engine = DockerEngine(HOST) if kind == "docker" else None

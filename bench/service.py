@@ -1,4 +1,4 @@
-"""A service under measurement: Fawn or the floor, as a process of its own, and what that process costs."""
+"""Run the service under measurement (Fawn or the floor) as a process and read its costs."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ class Service:
     started: float  # time.monotonic()
 
     def cpu(self) -> float:
-        """Seconds of CPU so far, user and system, with children that ended."""
+        """The CPU seconds so far, user and system, with ended children."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(int(field) for field in fields[11:15]) / TICKS
 
     def rss(self) -> float:
-        """Resident memory in MB."""
+        """The resident memory in MB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
     def peak(self) -> float:
-        """The most resident memory so far, MB."""
+        """The peak resident memory so far, in MB."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
     def size(self) -> float:
-        """Everything in the data folder, in MB."""
+        """The size of the data folder in MB."""
         return sum(p.stat().st_size for p in self.data.rglob("*") if p.is_file()) / 1e6
 
     async def stop(self) -> None:
-        """A clean stop. Raises RuntimeError when it does not end well by itself."""
+        """Shut it down gracefully. Raises RuntimeError if it does not exit with 0."""
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
             await asyncio.wait_for(self.process.wait(), 40)
@@ -59,7 +59,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a service is started: where the world is, and what differs from its defaults."""
+    """The addresses of the fakes, and settings that differ from the defaults."""
 
     telegram: str
     model: str
@@ -115,7 +115,7 @@ async def started(kind: Kind, setup: Setup) -> AsyncIterator[Service]:
 
 
 def _terminal() -> tuple[int, int]:
-    """A pseudo terminal: the service's end, and ours, whose output is thrown away."""
+    """Open a pseudo-terminal: the service gets one end, the output of the other is discarded."""
     ours, theirs = pty.openpty()
     asyncio.get_running_loop().add_reader(ours, os.read, ours, 65536)
     return theirs, ours

@@ -1,4 +1,4 @@
-"""A long life: a thousand turns in one thread, and memory over many turns."""
+"""Measure a thousand turns in one thread, and memory over many turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAT = 10.0  # MB that memory may grow from a tenth of the turns to all of them
 
 
 async def one_thread(world: World, turns: int) -> list[Row]:
-    """`turns` turns in one private chat, then a clean stop."""
+    """Run `turns` turns in one private chat, then shut down gracefully."""
     [chat] = new_chats(1)
     async with world.service("fawn", rates=FAST) as service:
         times = [await world.turn(Job(chat)) for _ in range(turns)]
@@ -28,7 +28,7 @@ async def one_thread(world: World, turns: int) -> list[Row]:
 
 
 async def memory(world: World, turns: int) -> list[Row]:
-    """`turns` turns in 100 chats, 20 side by side: RSS after a tenth, and at the end."""
+    """Run `turns` turns in 100 chats, 20 at once; return RSS after a tenth and at the end."""
     chats = new_chats(100)
     async with world.service("fawn", rates=FAST) as service:
         idle = service.rss()
@@ -55,7 +55,7 @@ async def memory(world: World, turns: int) -> list[Row]:
 
 
 async def run(world: World, full: bool = False, turns: int = 0) -> list[Row]:
-    """Goals: issue text. `turns` overrides how many the memory row takes."""
+    """Run the part and compare it with the goals; `turns` overrides the number for the memory row."""
     rows = await one_thread(world, 1000 if full else 200)
     rows += await memory(world, turns or (10_000 if full else 1000))
     show("A long life", rows)

@@ -1,4 +1,7 @@
-"""For all tests: generated examples are the same in every run; `pytest --hypothesis-profile=default` draws new ones."""
+"""Settings for all tests: generated examples are the same in every run.
+
+`pytest --hypothesis-profile=default` draws new examples.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,6 @@ settings.load_profile("steady")
 
 @pytest.fixture
 def deep_tree_removed(tmp_path: Path) -> Iterator[None]:
-    """Remove `tmp_path` after the test: pytest itself cannot delete thousands of levels, and fails at a later run."""
+    """Remove `tmp_path` after the test: pytest cannot delete thousands of levels and would fail in a later run."""
     yield
     remove_tree(tmp_path)

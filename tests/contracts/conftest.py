@@ -1,4 +1,4 @@
-"""The channel under test: every one that has a rig, unless a test demands an ability."""
+"""The channel under test: every channel with a rig, unless a test requires an ability."""
 
 from __future__ import annotations
 

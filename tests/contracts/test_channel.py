@@ -1,6 +1,6 @@
-"""What every channel promises. What a rig says its platform can do is what is demanded of it. Here: what comes in.
+"""Contract of every channel: incoming events. A rig's abilities select the tests.
 
-What goes out is in the neighbours `test_channel_*.py`.
+Outgoing replies are in `test_channel_*.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every channel promises about files, and about the address of everything that goes out."""
+"""Contract of every channel: files, and the thread of every outgoing call."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_an_upload_is_read_in_chunks(rig: Rig) -> None:
 
 @demanded("downloads", "wire")
 async def test_an_upload_is_streamed_while_it_arrives(rig: Rig) -> None:
-    """Nobody holds all of it, and who has enough lets go of the connection."""
+    """It is never buffered in full, and a reader that stops early closes the connection."""
     rig.send_file("long.bin", bytes(4 << 20))
     message = await rig.box.next()
     rig.wire.stall(1 << 20)

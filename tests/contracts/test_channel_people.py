@@ -1,4 +1,4 @@
-"""What every channel promises to people: questions with buttons, changes of mind, and no ping that was not meant."""
+"""Contract of every channel: buttons, edits and deletions, and no unwanted notifications."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLOURS = Ask("ask-0123456789abcdef0123456789abcdef", "Which colour?", ("red", "
 
 
 async def ask(rig: Rig, *questions: Ask | Approve, topic: int = 0) -> None:
-    """Put questions that wait."""
+    """Post questions that wait for an answer."""
     view = View()
     for question in questions or (COLOURS,):
         view.add(question)

@@ -1,4 +1,4 @@
-"""What every channel promises about a reply: it grows in its place, and in the end it is exactly the final."""
+"""Contract of every channel: a reply streams in place and ends as exactly the final reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
 
 def plain(text: str) -> str:
-    """As a person reads it: characters without width, which keep names from being mentions, are not seen."""
+    """Return the text as a person reads it, without the zero-width characters that prevent mentions."""
     return re.sub("[\u200b\u2060\ufeff]", "", unicodedata.normalize("NFC", text))
 
 

@@ -1,4 +1,4 @@
-"""What every channel promises when the platform, the network or the process has its bad day."""
+"""Contract of every channel: faults of the platform, the network and the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind of folders for conversations does, with an image of its own for each or without."""
+"""Contract of conversation folders, with and without a separate image each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every sandbox provider must do. A provider without commands is held to the part about files."""
+"""Contract of every sandbox provider. Providers without commands run only the file tests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def sandbox(provider: SandboxProvider, tmp_path: Path) -> AsyncIterator[Sa
 
 @pytest.fixture
 def computer(sandbox: Sandbox) -> Sandbox:
-    """A sandbox that runs commands; for tests that are marked so."""
+    """A sandbox that runs commands, for tests that are marked for it."""
     assert sandbox.runs_commands
     return sandbox
 
@@ -298,7 +298,7 @@ async def test_ten_commands_run_concurrently(computer: Sandbox) -> None:
 
 
 async def _alive(computer: Sandbox, mark: str) -> int:
-    """Processes whose command line is `sleep MARK`."""
+    """Return the processes whose command line is `sleep MARK`."""
     program = (
         "import glob\nn = 0\nfor path in glob.glob('/proc/[0-9]*/cmdline'):\n"
         "    try: n += open(path).read().split(chr(0)) == ['sleep', 'MARK', '']\n    except OSError: pass\nprint(n)"

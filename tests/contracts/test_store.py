@@ -1,4 +1,4 @@
-"""What every store promises, and every statement of ours relies on. A further engine joins `STORES`."""
+"""Contract of every store, for all statements of Fawn. Add another engine to `STORES`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: both fake worlds, and the service between them."""
+"""Fixtures of the end-to-end tests: the fake platform, the fake model, and the service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def model() -> AsyncIterator[FakeModel]:
 
 @pytest.fixture
 async def start(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> AsyncIterator[Start]:
-    """`await start(section={…})` gives a running service; the test's end kills it."""
+    """`await start(section={…})` returns a running service; the end of the test kills it."""
     services: list[Service] = []
 
     async def begin(**settings: Any) -> Service:
@@ -48,5 +48,5 @@ async def start(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> Asy
 
 @pytest.fixture
 def bubblewrap() -> None:
-    """For tests that run commands."""
+    """Require bubblewrap, for tests that run commands."""
     need_bubblewrap()

@@ -1,4 +1,4 @@
-"""kill -9 at every named point: every accepted message ends in exactly one final reply, every effect happens once."""
+"""kill -9 at every named point: one final reply per message, every effect at most once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
 
 
 async def test_killed_right_after_the_update_was_handed_out(telegram: FakeTelegram, start: Start) -> None:
-    """After receive: whether it was stored or not, it is answered once."""
+    """Whether the update was stored or not, it is answered once."""
     service = await start()
     telegram.send(ask(text="hello there"))
     await until(lambda: telegram.deliveries(JANE), what="the delivery")
@@ -78,7 +78,7 @@ async def test_killed_during_20_streaming_replies(telegram: FakeTelegram, start:
 # Case 57 of docs/cases.md
 @pytest.mark.usefixtures("bubblewrap")
 async def test_a_finished_tool_call_does_not_run_again(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """Killed after the tool ran, while the model thinks about its result."""
+    """Killed after the tool call, while the model processes its result."""
     service = await start()
     steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
     telegram.send(ask(steps=steps, text="all done", delay_ms=1500))
@@ -94,7 +94,7 @@ async def test_a_finished_tool_call_does_not_run_again(telegram: FakeTelegram, m
 async def test_killed_during_a_tool_call_the_model_learns_that_the_outcome_is_unknown(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """A command of unknown outcome is never simply run again."""
+    """A command with an unknown outcome is not repeated."""
     service = await start()
     steps = [bash("echo begun >> /mnt/user-data/workspace/effects; sleep 4")]
     telegram.send(ask(steps=steps, text="looked at it"))
@@ -126,7 +126,7 @@ async def test_killed_after_the_outbox_write_before_the_platform(telegram: FakeT
 
 # Case 63 of docs/cases.md
 async def test_killed_after_the_platform_accepted(telegram: FakeTelegram, start: Start) -> None:
-    """The platform showed the post and its answer never came: at most one more, and that one is marked."""
+    """The platform showed the post but its answer was lost: at most one repeat, with a mark."""
     service = await start()
     telegram.fault("hang", "sendMessage", after=True, contains="accepted")
     telegram.send(ask(text="accepted once"))
@@ -178,8 +178,8 @@ async def test_killed_between_two_messages_of_an_album(telegram: FakeTelegram, m
 async def test_resumed_within_three_seconds_of_a_restart(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """The clock belongs to the promise here: somebody waits for this reply. A machine that is busy with other tests has
-    the time it needs to load the agent twice."""
+    """The time is part of the requirement, because a user waits for this reply. A machine that is busy with other
+    tests gets the time it needs to load the agent twice."""
     began = time.monotonic()
     await (await asyncio.create_subprocess_exec(sys.executable, "-c", "import agent.factory", cwd=ROOT)).wait()
     loading = time.monotonic() - began
@@ -196,7 +196,7 @@ async def test_resumed_within_three_seconds_of_a_restart(
 
 @pytest.mark.usefixtures("bubblewrap")
 async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start) -> None:
-    """8 chats, 4 messages each, a tool effect in every turn, kill -9 again and again."""
+    """8 chats with 4 messages each, a tool effect in every turn, and repeated kill -9."""
     dice = random.Random()
     settings = {"channels": {"telegram": {"overall": 1000, "per_chat": 50}}, "limits": {"attempts": 50}}
     service = await start(**settings)

@@ -1,4 +1,4 @@
-"""One conversation takes all of a small disk; the service and everybody else go on."""
+"""One conversation fills a small disk; the service and other conversations continue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BACKGROUND = "(for i in $(seq 300); do fallocate -l 20M x$i; done; sleep 30) >/d
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A data_dir of its own file system."""
+    """A data_dir on its own file system."""
     with small_disk(tmp_path, 400) as place:
         yield place
 
@@ -38,7 +38,7 @@ def sandbox(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 async def answered(service: Service, telegram: FakeTelegram, seconds: float) -> list[float]:
-    """How long another person waited for each answer."""
+    """Measure how long another user waited for each answer."""
     waited: list[float] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""A service whose conversations have file systems of their own."""
+"""A service whose conversations have separate file systems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mounts(folder: Path) -> list[str]:
 
 
 async def saved(service: Service, folder: Path) -> set[str]:
-    """Files that a backup has, without their conversation's name."""
+    """Return the files in a backup, without the name of their conversation."""
     code, words = await service.fawn("backup", "saved.tar.gz")
     assert code == 0, words
     assert "LEFT OUT" not in words
@@ -85,7 +85,7 @@ async def test_files_survive_a_kill_a_backup_and_a_shutdown(
 async def test_without_the_right_to_mount_the_service_does_not_start(
     telegram: FakeTelegram, model: FakeModel, tmp_path: Path
 ) -> None:
-    """Without the right to mount, as in most containers."""
+    """As in most containers."""
     service = Service(tmp_path, telegram, model, {"sandbox": {**IMAGES, "provider": "none"}})
     done = await asyncio.to_thread(
         subprocess.run,

@@ -1,4 +1,4 @@
-"""The service with containers: killed and started again, and an engine that goes away under it."""
+"""The service with Docker sandboxes: kill and restart, and an engine that stops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WORK = "/mnt/user-data/workspace"
 
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[DockerEngine]:
-    """The engine; at the end nothing is left of the service's containers."""
+    """The engine; at the end, no container of the service is left."""
     need_docker()
     made = DockerEngine(HOST)
     yield made
@@ -37,14 +37,14 @@ async def engine(tmp_path: Path) -> AsyncIterator[DockerEngine]:
 
 
 def results(model: FakeModel) -> list[str]:
-    """What the tools of the last turn said to the model."""
+    """Return the tool results of the last turn, as the model got them."""
     return [str(message["content"]) for message in model.requests()[-1].messages if message["role"] == "tool"]
 
 
 async def test_killed_during_a_command_the_next_turn_gets_a_new_container(
     telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
-    """kill -9: the old one is removed with all that ran in it, in the background too, and the folders are intact."""
+    """The old container is removed with its background processes, and the folders are intact."""
     service = await start(sandbox=DOCKER)
     noise = f"echo begun >> {WORK}/log; (setsid sleep 7202 &); while :; do echo noise; sleep 0.01; done"
     telegram.send(ask(steps=[bash("sleep 7201 &"), bash(noise)], text="looked at it"))
@@ -68,7 +68,7 @@ async def test_killed_during_a_command_the_next_turn_gets_a_new_container(
 async def test_turns_survive_a_restart_of_the_engine(
     telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
-    """The call under way and the next one fail clearly, the turn ends, and the next turn works in the same folders."""
+    """The current call and the next one fail clearly, the turn ends, and the next turn works in the same folders."""
     front = Front(tmp_path / "e.sock")
     await front.start()
     service = await start(sandbox={**DOCKER, "docker_host": front.host})

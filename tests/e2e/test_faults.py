@@ -1,4 +1,4 @@
-"""The outside misbehaves: the platform, the model, the disk."""
+"""Faults of the outside world: the platform, the model, the disk."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ async def test_a_long_complex_reply_is_complete_despite_random_faults(telegram: 
 async def test_messages_sent_during_downtime_are_each_answered_once(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """Telegram keeps what comes while the bot is away; nothing that was answered before is answered again."""
+    """Telegram keeps updates while the bot is offline; messages answered before are not answered again."""
     service = await start()
     telegram.send(ask(text="before"), chat=500)
     await telegram.wait(500, "before")
@@ -244,7 +244,7 @@ async def test_messages_sent_during_downtime_are_each_answered_once(
 async def test_a_sandbox_that_dies_during_a_command_is_replaced(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """The call fails clearly, the turn goes on in a new machine, the folders are intact."""
+    """The call fails clearly, the turn continues in a new sandbox, the folders are intact."""
     service = await start()
     steps = [
         bash("echo kept > /mnt/user-data/workspace/kept"),
@@ -264,7 +264,7 @@ async def test_a_sandbox_that_dies_during_a_command_is_replaced(
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process."""
+    """Return the direct children of a process."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 

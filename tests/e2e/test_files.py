@@ -1,4 +1,4 @@
-"""Files in and out, between the chat and the sandbox."""
+"""Files in both directions between the chat and the sandbox."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("bubblewrap")
 
 
 def files(telegram: FakeTelegram, chat: int = JANE) -> list[str]:
-    """The names of what the bot sent, in order."""
+    """Return the names of the files that the bot sent, in order."""
     return [shown.file_name or shown.kind for shown in telegram.visible(chat) if shown.by_bot and shown.file]
 
 
@@ -77,7 +77,7 @@ async def test_unsafe_upload_names_are_replaced(telegram: FakeTelegram, model: F
 async def test_only_regular_files_of_outputs_are_presented(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """Only regular files of outputs/ go out; what is refused is named to the model; no text is no silence."""
+    """The model gets the names of refused files, and a reply without text still appears."""
     service = await start()
     paths = [{"path": f"{OUT}/b.csv", "caption": "second"}, {"path": f"{OUT}/a.csv", "caption": "first"}]
     paths += [{"path": "/etc/passwd"}, {"path": f"{OUT}/../workspace/x"}]

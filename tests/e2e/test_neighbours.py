@@ -1,4 +1,4 @@
-"""What one conversation leaves in its folders hurts nobody else, and not the service."""
+"""Hostile folders of one conversation do not affect other conversations or the service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUT = "/mnt/user-data/outputs"
 
 @pytest.fixture(params=["local", "docker"])
 def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """The settings of each kind, and the end of what it left."""
+    """The settings of each provider; removes its containers at the end."""
     if request.param == "docker":
         request.getfixturevalue("engine")
     else:
@@ -46,7 +46,7 @@ async def asked(telegram: FakeTelegram, chat: int, words: str, *steps: dict[str,
 
 
 def forget_soon(service: Service, chat: int) -> Path:
-    """Make a conversation as old as if nobody had used it for years; its folder."""
+    """Make a conversation look unused for years; return its folder."""
     database = sqlite3.connect(service.data / "fawn.db")
     ((key,),) = database.execute(
         "UPDATE conversations SET used=0 WHERE thread LIKE ? RETURNING key", (f"%/{chat}/%",)
@@ -86,7 +86,7 @@ async def test_a_very_deep_tree_can_be_backed_up_and_deleted(
 async def test_a_turn_that_ended_between_the_database_copies_of_a_backup_is_not_lost(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
-    """`fawn.db` from the middle of a turn, everything else from after it, as `fawn backup` copies them."""
+    """`fawn.db` from the middle of a turn and everything else from its end, the order in which `fawn backup` copies."""
     need_bubblewrap()
     service = await start()
     effect = bash("echo once >> effects; until [ -e go ]; do sleep 0.1; done")

@@ -1,4 +1,4 @@
-"""What the settings give a sandbox: links to its servers, a bound on its disk, words about its network."""
+"""Sandbox settings end to end: preview links, a disk limit, messages about the network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVE = (
 
 
 def results(model: FakeModel) -> str:
-    """What the tools said, as the model last saw it."""
+    """Return the tool results, as the model last saw them."""
     return "\n".join(str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool")
 
 

@@ -1,4 +1,4 @@
-"""Push at the end of long work: once, to the person who asked, in the place where they asked."""
+"""The ping at the end of a long task: once, to the requester, in the same place."""
 
 from __future__ import annotations
 

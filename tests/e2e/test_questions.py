@@ -1,4 +1,4 @@
-"""Questions that wait for people: several at once, and answers that do not come alone."""
+"""Several open questions, and answers that arrive together with other messages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_second_click_during_the_resumed_turn_is_kept(
 async def test_messages_sent_with_an_answer_reach_the_model(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """The bot is down while somebody answers, and pastes something long after it."""
+    """The bot is offline while a user answers and then sends a long paste."""
     service = await start()
     telegram.send(ask(steps=[{"calls": [question("Which text?")]}], text="thank you"))
     await telegram.wait(JANE, "Which text?")

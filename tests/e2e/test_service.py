@@ -1,4 +1,4 @@
-"""The program itself: start, stop, status, faults of the configuration, the lock, the schema, backup."""
+"""The program: start, shutdown, status, configuration errors, lock, schema, backup."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ async def test_every_configuration_error_is_reported_at_once(
 
 # Cases 79 and 50 of docs/cases.md
 async def test_sigterm_suspends_running_turns(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """Stops listening at once, parks the turns, exits 0; a clean stop is no attempt; nothing is lost."""
+    """It stops listening at once, suspends the turns and exits with 0. A graceful shutdown does not count as an
+    attempt, and nothing is lost."""
     service = await start(limits={"grace_seconds": 1, "attempts": 1})
     chats = range(700, 710)
     for chat in chats:

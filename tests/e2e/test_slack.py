@@ -18,7 +18,7 @@ DIRECT = f"D{JANE}"
 
 
 class InSlack(Service):
-    """`fawn run` with Slack alone; Jane and nobody else may talk to it."""
+    """`fawn run` with Slack only; only Jane has access."""
 
     def __init__(self, folder: Path, slack: FakeSlack, model: FakeModel) -> None:
         self.slack = slack
@@ -34,7 +34,7 @@ class InSlack(Service):
         assert not self._ended(), self.log()
 
     def asked(self) -> str:
-        """What people said, as the model was told with its last call."""
+        """Return the user messages of the last model call."""
         return "\n".join(str(m["content"]) for m in self.model.requests()[-1].messages if m["role"] == "user")
 
 

@@ -1,4 +1,4 @@
-"""No statement of a service at work reads all of a table that grows: each finds its rows through an index."""
+"""Every statement of a running service finds its rows in growing tables by an index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?
 
 
 class Traced(Service):
-    """The service, whose statements are in `statements` after a clean stop."""
+    """The service; its statements are in `statements` after a graceful shutdown."""
 
     async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
         with (self.folder / "log").open("ab") as log:
@@ -34,7 +34,7 @@ class Traced(Service):
         return self.process
 
     async def statements(self) -> set[str]:
-        """Stop it; what it asked of its databases."""
+        """Shut it down and return its statements."""
         assert await self.stop() == 0
         return set((self.folder / "statements").read_text().split("\0"))
 
@@ -47,7 +47,7 @@ class _Anything(dict[str, Any]):
 
 
 def scans(database: Path, statement: str) -> list[str]:
-    """The steps of SQLite's plan that read a whole table, or a whole index that has an entry for each of its rows."""
+    """Return the steps of SQLite's plan that read a whole table, or a whole index with an entry per row."""
     connection = sqlite3.connect(database)
     try:
         rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", _Anything()).fetchall()
@@ -64,7 +64,7 @@ def scans(database: Path, statement: str) -> list[str]:
 
 
 async def converse(service: Service, telegram: FakeTelegram) -> None:
-    """What people and an operator do in a day."""
+    """Do what people and an operator do in a day."""
 
     async def say(text: str, answer: str, **more: Any) -> None:
         telegram.send(text, **more)
@@ -91,7 +91,7 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
 
 
 def age(database: Path) -> None:
-    """Make everything too old to be kept."""
+    """Make everything older than the retention time."""
     connection = sqlite3.connect(database)
     for table, time in AGES.items():
         connection.execute(f"UPDATE {table} SET {time}=0")  # noqa: S608 — constants
@@ -127,7 +127,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
 
 
 def test_a_table_scan_is_detected(tmp_path: Path) -> None:
-    """The measure itself."""
+    """Check the measurement itself."""
     connection = sqlite3.connect(tmp_path / "a.db")
     connection.executescript("CREATE TABLE t(a, b); CREATE INDEX t_b ON t(b); CREATE INDEX t_open ON t(b) WHERE a=0")
     connection.close()

@@ -1,4 +1,4 @@
-"""What must never end the service or run a turn twice: strange file names, damaged rows, a clock that stood still."""
+"""Irregular file names, damaged rows and a paused process neither end the service nor repeat a turn."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_paused_process_continues_its_turns(telegram: FakeTelegram, mode
 
 @pytest.mark.parametrize("running", [True, False])
 async def test_damaged_messages_do_not_block_others(telegram: FakeTelegram, start: Start, running: bool) -> None:
-    """One of a chat, one command, one with an answer on its way out; the database was written to by somebody else."""
+    """A chat message, a command, and a message with an undelivered reply, damaged by another program."""
     service = await start()
     for chat in (500, 501, 502):
         telegram.send(ask(text=f"before {chat}"), chat=chat)

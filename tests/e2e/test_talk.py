@@ -1,4 +1,4 @@
-"""Talking with the bot: one run and one reply, steering, stopping, commands, who may what."""
+"""Conversations with the bot: one run and one reply, steering, stop, commands, access."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_new_begins_a_conversation_and_retry_repeats_the_request(
 async def test_a_reply_to_the_bots_answer_continues_its_conversation(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
-    """Also when a newer conversation was begun in between."""
+    """Also if a newer conversation was started in between."""
     service = await start()
     group = -100
     telegram.send("@fawn_bot remember seven", chat=group)
@@ -219,7 +219,7 @@ async def test_a_reply_to_the_bots_answer_continues_its_conversation(
 
 # Case 24 of docs/cases.md
 async def test_answers_stay_in_their_forum_topic(telegram: FakeTelegram, start: Start) -> None:
-    """And case 69: two topics at once, every call carries its own."""
+    """Also case 69: two topics at once, and every call names its own."""
     service = await start()
     forum = -1005
     telegram.forum(forum, 11, 12)
@@ -260,7 +260,7 @@ async def test_a_paired_person_gets_access(telegram: FakeTelegram, model: FakeMo
 
 
 async def test_unknown_people_in_groups_get_no_answer(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    """Case 44's other half: no run, no code where others could read it."""
+    """The other half of case 44: no run, and no code where others could read it."""
     service = await start(channels={"telegram": {"access": {"open": False}}})
     telegram.send("@fawn_bot hello", chat=-100, user=BOB)
     await until(lambda: telegram.waiting() == 0 and telegram.deliveries(-100))

@@ -1,4 +1,4 @@
-"""The whole service in four chats at once: through the real SDKs, killed, absent, throttled."""
+"""The whole service on four platforms at once: real SDKs, kills, downtime, rate limits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_one_service_answers_on_every_platform(town: Town) -> None:
 
 
 async def test_killed_at_random_every_platform_is_answered_once(town: Town) -> None:
-    """A direct chat and topics on four platforms, kill -9 again and again; `python -m bench.kills` does it for long."""
+    """A direct chat and topics on four platforms with repeated kill -9; `python -m bench.kills` is the long version."""
     figures = await Havoc(town, Plan(kills=3, life=(1.0, 3.0), unborn=0, gateway=1)).run()
     assert not figures.faults, f"{figures}\n" + "\n".join(figures.faults)
     assert figures.answered >= 8
@@ -79,7 +79,7 @@ async def test_missed_messages_are_answered_once(town: Town) -> None:
 
 # Case 33 of docs/cases.md
 async def test_two_simultaneous_messages_in_a_topic_share_one_run(town: Town) -> None:
-    """The second is no second run: it is taken into account before the answer. Another topic is not held up."""
+    """The second message does not start a run: the answer takes it into account. Another topic is not delayed."""
     rig = town.rigs["feishu"]
     step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
     rig.mutter(ask(steps=[step], text="only the first", delay_ms=1500, id="a"), 7, mention=True)
@@ -97,7 +97,7 @@ async def test_two_simultaneous_messages_in_a_topic_share_one_run(town: Town) ->
 
 # Cases 34 and 87 of docs/cases.md
 async def test_separately_sent_files_are_one_turn_despite_a_kill(town: Town) -> None:
-    """Feishu sends files one by one. What comes after a second is a turn of its own."""
+    """Feishu sends files one by one. A file after more than a second starts another turn."""
     rig = town.rigs["feishu"]
     rig.mutter("hello")
     await town.shows("feishu", "hello")

@@ -1,1 +1,1 @@
-"""The outside world on loopback: wire-faithful servers of ours that the real SDKs talk to."""
+"""Wire-faithful servers of the platforms and the model on loopback, for the real SDKs."""

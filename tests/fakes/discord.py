@@ -97,7 +97,7 @@ class FakeDiscord(People, LocalServer):
         return self
 
     def push(self, event: str, data: Json) -> None:
-        """Tell every session, from whatever thread."""
+        """Send to every session, from any thread."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -154,7 +154,7 @@ class FakeDiscord(People, LocalServer):
         return response
 
     def _count(self, call: Call) -> dict[str, str]:
-        """The headers of the route's bucket; with Retry-After when the call is one too many."""
+        """Return the headers of the route's bucket, with Retry-After if the call exceeds the limit."""
         if self.rates is None or call.method in FREE:
             return {}
         now = time.monotonic()
@@ -187,7 +187,7 @@ class FakeDiscord(People, LocalServer):
         return [call for call in self.calls if call.method in methods]
 
     async def wait(self, text: str, channel: str = "", seconds: float = 20.0) -> None:
-        """Until a message of the bot with this text is visible. Raises TimeoutError."""
+        """Wait until a message of the bot with this text is visible. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while not any(text in shown.text for shown in self.visible(channel)):
             if time.monotonic() > end:
@@ -222,7 +222,7 @@ def flood(seconds: float, headers: dict[str, str] | None = None) -> web.Response
 
 
 def broken(code: int, body: str) -> web.Response:
-    """A fault before Discord: a page, or its own words."""
+    """Return a fault in front of Discord: an HTML page, or the given body."""
     if body:
         return web.Response(status=code, text=body, content_type="text/html")
     return answer({"message": f"{code}: broken", "code": 0}, code)

@@ -1,4 +1,4 @@
-"""The fake Discord's gateway: sessions that can be resumed, compression, heartbeats, and everything that goes wrong."""
+"""The fake Discord's gateway: resumable sessions, compression, heartbeats, and faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WANTED = {  # event → intents of which one must be asked for
 
 @dataclass(slots=True)
 class Session:
-    """What RESUME goes on with."""
+    """The state with which RESUME continues."""
 
     id: str
     intents: int
@@ -58,7 +58,7 @@ def packer(kind: str | None) -> Callable[[bytes], bytes] | None:
 
 
 class Gateway(World):
-    """Every session gets every event that its intents ask for."""
+    """Every session gets every event that its intents include."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -76,13 +76,13 @@ class Gateway(World):
         return self.base.replace("http", "ws", 1) + "/"
 
     def push(self, event: str, data: Json) -> None:
-        """Tell every session."""
+        """Send to every session."""
         for session in self.sessions.values():
             if event not in WANTED or session.intents & WANTED[event]:
                 self._dispatch(session, event, self._stripped(session, event, data))
 
     def _stripped(self, session: Session, event: str, data: Json) -> Json:
-        """Without the content, where the bot may not read it."""
+        """Remove the content if the bot may not read it."""
         if event not in ("MESSAGE_CREATE", "MESSAGE_UPDATE") or session.intents & CONTENT:
             return data
         room = self.rooms[data["channel_id"]]
@@ -172,22 +172,22 @@ class Gateway(World):
     # ------------------------------------------------------------ trouble
 
     def abort(self) -> None:
-        """Every connection breaks."""
+        """Break every connection."""
         for connection in list(self.connections):
             if connection.request.transport:
                 connection.request.transport.abort()
 
     def deafen(self) -> None:
-        """Connections stay open, but nothing comes any more."""
+        """Keep connections open, but send nothing over them."""
         for connection in self.connections:
             connection.deaf = True
 
     def forget(self) -> None:
-        """Sessions cannot be resumed any more."""
+        """Make all sessions impossible to resume."""
         self.sessions.clear()
 
     def order(self, op: int, data: object = None) -> None:
-        """Op 7: connect again; op 9: the session is invalid (true: it may be resumed)."""
+        """Send op 7 (reconnect) or op 9 (invalid session; true: it may be resumed)."""
         for connection in self.connections:
             self._send(connection, frame(op, data))
 
@@ -197,7 +197,7 @@ class Gateway(World):
             await connection.socket.close(code=code)
 
     def poison(self, event: str = "MESSAGE_CREATE", guild: str = GUILD) -> None:
-        """An event that no client can parse."""
+        """Send an event that no client can parse."""
         for session in self.sessions.values():
             self._dispatch(session, event, {"id": "77777", "guild_id": guild, "author": "nobody", "roles": 7})
 

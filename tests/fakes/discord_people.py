@@ -1,4 +1,4 @@
-"""What people do in the fake Discord: each call is one act, sends its event and gives the message (or interaction)."""
+"""Actions of people in the fake Discord: each sends its event and returns the message."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class People(Rest):
         ago: float = 0.0,
         quiet: bool = False,
     ) -> Json:
-        """Somebody writes. `names` are people mentioned besides the bot, `forward` the text of a forwarded message,
-        `ago` how many seconds ago it was, `quiet` without an event (nobody was connected)."""
+        """A person writes. `names` are people mentioned besides the bot, `forward` is the text of a forwarded
+        message, `ago` its age in seconds, `quiet` sends no event (no client was connected)."""
         room = self.room(channel)
         self.person(user)
         words = " ".join([f"<@{BOT}>"] * mention + [f"<@{name}>" for name in names] + [text])
@@ -59,26 +59,26 @@ class People(Rest):
         return made
 
     def send_file(self, name: str, data: bytes, caption: str = "", channel: str = "", *, mention: bool = False) -> Json:
-        """Somebody drops a file."""
+        """A person sends a file."""
         return self.say(caption, channel, mention=mention, files=[(name, data)])
 
     def tell(self, event: str, data: Json) -> None:
-        """Send the event of an act; it can be told again."""
+        """Send the event of an action; it can be redelivered."""
         self._told = (event, data)
         self.push(event, data)
 
     def redeliver(self) -> None:
-        """The event of the last act is told once more."""
+        """Send the event of the last action again."""
         self.push(*self._told)
 
     def amend(self, message: str, text: str, channel: str = "") -> None:
-        """Its author edits a message."""
+        """The author edits a message."""
         found = self.room(channel).messages[message]
         found |= {"content": text, "edited_timestamp": stamp()}
         self.tell("MESSAGE_UPDATE", self.event(found))
 
     def withdraw(self, message: str, channel: str = "") -> None:
-        """A message is deleted."""
+        """Delete a message."""
         room = self.room(channel)
         del room.messages[message]
         self.push("MESSAGE_DELETE", {"id": message, "channel_id": room.id} | guild_of(room))
@@ -92,24 +92,24 @@ class People(Rest):
         self.tell("MESSAGE_REACTION_ADD", told)
 
     def archive(self, thread: str) -> None:
-        """Nobody wrote for a day."""
+        """Archive a thread, as after a day without messages."""
         self.rooms[thread].archived = True
         self.push("THREAD_UPDATE", self.room_json(self.rooms[thread]))
 
     def close_channel(self, channel: str) -> None:
-        """A channel or thread is deleted."""
+        """Delete a channel or thread."""
         room = self.rooms.pop(channel)
         told = {"id": room.id, "guild_id": room.guild, "parent_id": room.parent or None, "type": room.type}
         self.push("THREAD_DELETE" if room.type == THREAD else "CHANNEL_DELETE", self.room_json(room) | told)
 
     def run_out(self) -> None:
-        """The links of all files run out."""
+        """Expire the links of all files."""
         self.links += 1
 
     # ------------------------------------------------------------ interactions
 
     def press(self, label: str, channel: str = "", user: str = JANE) -> str:
-        """Somebody presses a button, or chooses from a menu, of the bot's latest message that has it."""
+        """A person clicks a button or a menu option of the bot's latest message that has it."""
         room = self.room(channel)
         for found in reversed(list(room.messages.values())):
             for row in found["components"]:
@@ -124,14 +124,14 @@ class People(Rest):
         raise KeyError(f"no button {label!r}")
 
     def slash(self, name: str, words: str = "", channel: str = "", user: str = JANE) -> str:
-        """Somebody uses a native command."""
+        """A person uses a native command."""
         options = [{"name": "words", "type": 3, "value": words}] if words else []
         known = next((command["id"] for command in self.commands if command["name"] == name), self.snow())
         data = {"id": known, "name": name, "type": 1, "options": options}
         return self._interaction(self.room(channel), 2, data, user)
 
     def _interaction(self, room: Room, kind: int, data: Json, user: str, **more: object) -> str:
-        """Gives the token, by which `interactions` knows what became of it."""
+        """Return the token under which `interactions` has the result."""
         id = self.snow()
         token = f"interaction-token-{id}"
         event: Json = {"id": id, "application_id": BOT, "type": kind, "data": data, "channel_id": room.id, "version": 1}
@@ -149,5 +149,5 @@ class People(Rest):
         return token
 
     def expire(self, token: str) -> None:
-        """A quarter of an hour passes for an interaction."""
+        """Let a quarter of an hour pass for an interaction."""
         self.interactions[token]["at"] -= 901

@@ -1,4 +1,4 @@
-"""The fake Discord's REST API v10: the calls a bot makes, with their checks and error codes."""
+"""The fake Discord's REST API v10: the calls of a bot, with their checks and error codes."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class Rest(Gateway):
         return room.messages[params["message"]]
 
     def _say(self, room: Room, body: Json, files: Files) -> Json:
-        """The bot posts."""
+        """Post as the bot."""
         check(body, files)
         limit = TIERS[self.guilds[room.guild]["premium_tier"]] if room.guild else TIERS[0]
         if sum(len(data) for _, data in files.values()) > limit:
@@ -295,12 +295,12 @@ def invalid(field: str) -> ApiError:
 
 
 def rich(embeds: list[Json] | None) -> list[Json]:
-    """Embeds as Discord gives them back."""
+    """Return embeds as Discord does."""
     return [{"type": "rich", **embed} for embed in embeds or ()]
 
 
 def numbered(rows: list[Json] | None) -> list[Json]:
-    """Components as Discord gives them back: each has an id."""
+    """Return components as Discord does: each has an id."""
     count = itertools.count(1)
     more: dict[int, Json] = {
         2: {"disabled": False},
@@ -317,7 +317,7 @@ def numbered(rows: list[Json] | None) -> list[Json]:
 
 
 def pinged(body: Json) -> list[str]:
-    """Whom a new message notifies: those it names, as far as `allowed_mentions` lets it."""
+    """Return whom a new message notifies: those it mentions, as far as `allowed_mentions` permits."""
     named = re.findall(r"<@!?(\d+)>", body.get("content") or "")
     if re.search("@everyone|@here", body.get("content") or ""):
         named.append("everyone")

@@ -1,4 +1,4 @@
-"""What the fake Discord knows: people, servers, channels, messages, and how they look on the wire (API v10)."""
+"""The state of the fake Discord: people, servers, channels, messages, in API v10 format."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class World:
     # ------------------------------------------------------------ things
 
     def snow(self, ago: float = 0.0) -> str:
-        """A new id, made so many seconds ago."""
+        """Return a new id that is this many seconds old."""
         return str((int((time.time() - ago) * 1000) - EPOCH) << 22 | next(self._ids) & 0x3FFFFF)
 
     def person(self, id: str, name: str = "", bot: bool = False) -> Json:

@@ -163,7 +163,7 @@ class FakeFeishu(LocalServer, People):
             event.answers.append(answer)
 
     def deliver(self, event: Json) -> str:
-        """Push an event, again and again until it is acknowledged; gives the frame's id."""
+        """Push an event repeatedly until it is acknowledged; return the frame's id."""
         event_id = uuid.uuid4().hex
         self.pushed[event_id] = Pushed(orjson.dumps(event))
 
@@ -184,7 +184,7 @@ class FakeFeishu(LocalServer, People):
         return event_id
 
     def redeliver(self, event_id: str = "") -> None:
-        """Push an event (the last one) once more, whatever was answered."""
+        """Push an event (the last one) again, whatever was answered."""
         known = event_id or list(self.pushed)[-1]
         copy = self.pushed[known].payload
         self.deliver(orjson.loads(copy))
@@ -193,7 +193,7 @@ class FakeFeishu(LocalServer, People):
         return any(answer["code"] == 200 for answer in self.pushed[event_id].answers)
 
     def answer(self, event_id: str) -> Json | None:
-        """What the bot answered to an event (a click's toast)."""
+        """Return the bot's answer to an event (the toast of a click)."""
         return next((a.get("data") for a in self.pushed[event_id].answers if a["code"] == 200), None)
 
     async def _push(self, event_id: str, event: Pushed) -> None:
@@ -208,14 +208,14 @@ class FakeFeishu(LocalServer, People):
             await self.sockets[-1].send_bytes(frame.encode())  # with several connections one of them gets it
 
     def abort(self) -> None:
-        """Every connection breaks."""
+        """Break every connection."""
         for socket in self.sockets:
             if socket._req is not None and socket._req.transport:
                 socket._req.transport.abort()
         self.sockets.clear()
 
     def deafen(self) -> None:
-        """Connections stay open, nothing comes any more, until a new one is made."""
+        """Keep connections open, but send nothing, until a new one is opened."""
         self.deaf = True
 
     # ------------------------------------------------------------ REST
@@ -268,7 +268,7 @@ class FakeFeishu(LocalServer, People):
         return "unknown", lambda: _refuse(404, "404 page not found"), text
 
     def _place(self, path: str, body: Json) -> str:
-        """The chat, or the topic's root, that a call concerns."""
+        """Return the chat, or the topic's root, of a call."""
         if chat := body.get("receive_id"):
             return str(chat)
         if found := re.match(r"im/v1/messages/([^/]+)", path):
@@ -304,7 +304,7 @@ class FakeFeishu(LocalServer, People):
         return web.json_response({"code": 0, "msg": "ok", "tenant_access_token": self.token, "expire": 7200})
 
     def expire(self) -> None:
-        """The token is no longer good."""
+        """Invalidate the token."""
         self.token = f"t-{uuid.uuid4().hex}"
 
     async def _suffer(self, fault: Fault, request: web.Request) -> web.StreamResponse | None:
@@ -320,7 +320,7 @@ class FakeFeishu(LocalServer, People):
     # ------------------------------------------------------------ for tests
 
     async def wait(self, text: str, chat: str = DIRECT, root: str = "", seconds: float = 10.0) -> str:
-        """The first visible message of the bot with `text` in it. Raises TimeoutError."""
+        """Return the first visible message of the bot with `text` in it. Raises TimeoutError."""
         await until(lambda: any(text in shown for shown in self.visible(chat, root)), seconds, text)
         return next(shown for shown in self.visible(chat, root) if text in shown)
 

@@ -1,4 +1,4 @@
-"""What stands between a bot and the platform: a proxy that counts, and a door that speaks TLS."""
+"""Proxies in front of the fake Feishu: a counting HTTP proxy and a TLS terminator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 
 class Door:
-    """A listener that passes everything on to one port; `asked` is what its guests wanted."""
+    """A listener that forwards to one port; `asked` is what its clients requested."""
 
     def __init__(self, target: int) -> None:
         self.target = target
@@ -22,7 +22,7 @@ class Door:
         self.asked: list[str] = []
 
     async def proxied(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """An http proxy: CONNECT, or a whole URL in the request. Whoever is asked for, the target gets it."""
+        """Forward an HTTP proxy request (CONNECT, or a whole URL) to the target, whatever host it names."""
         line = (await reader.readline()).decode()
         if not line:
             return
@@ -38,7 +38,7 @@ class Door:
         await self.passed(reader, writer, f"{method} {path} {version}\r\nConnection: close\r\n".encode())
 
     async def passed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes = b"") -> None:
-        """Bytes both ways."""
+        """Copy bytes in both directions."""
         inner_reader, inner = await asyncio.open_connection("127.0.0.1", self.target)
         inner.write(first)
         try:
@@ -59,7 +59,7 @@ async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 @asynccontextmanager
 async def opened(door: Door, *, proxy: bool, trust: ssl.SSLContext | None = None) -> AsyncIterator[Door]:
-    """The door, listening."""
+    """Start listening."""
     guests: set[asyncio.Task[None]] = set()
 
     def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,7 +85,7 @@ async def opened(door: Door, *, proxy: bool, trust: ssl.SSLContext | None = None
 
 
 def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for 127.0.0.1 that nobody else trusts, and the context that shows it."""
+    """Create a certificate for 127.0.0.1 that no client trusts by default, and its server context."""
     pem, key = folder / "ca.pem", folder / "key.pem"
     asked = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
     command = ["openssl", *asked.split(), "-addext", "subjectAltName=IP:127.0.0.1"]

@@ -1,4 +1,4 @@
-"""What people do in the fake Feishu, as events."""
+"""Actions of people in the fake Feishu, as events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOT_MENTION = {"key": "@_user_1", "id": {"union_id": "on_bot", "user_id": "", "o
 
 
 class People(Methods):
-    """Their acts. Each gives the message (or the event's id); `deliver` is the server's."""
+    """The users' side. Each action returns the message (or the event's id); the server implements `deliver`."""
 
     def deliver(self, event: Json) -> str:
         raise NotImplementedError
@@ -47,8 +47,8 @@ class People(Methods):
         silent: bool = False,
         event_id: str = "",
     ) -> Said:
-        """A person posts. `parent` is the message it answers (in its topic, where there is one or `in_thread`);
-        `silent`: nobody tells the bot."""
+        """A person posts. `parent` is the message it answers (in its topic, if there is one or `in_thread`);
+        `silent`: no event is sent."""
         place: Json = {}
         if parent:
             answered = self.messages[parent]
@@ -80,13 +80,13 @@ class People(Methods):
         return self.event("im.message.receive_v1", {"sender": sender, "message": raw}, event_id or f"ev_{said.id}")
 
     def send(self, text: str, *, chat: str = DIRECT, mention: bool | None = None, **more: Any) -> Said:
-        """A text; in a group with a mention of the bot unless told otherwise."""
+        """A person writes; in a group with a mention of the bot, unless stated otherwise."""
         named = self.chats.get(chat, "group") != "p2p" if mention is None else mention
         mentions = [*([BOT_MENTION] if named else []), *more.pop("mentions", [])]
         return self.message({"text": f"@_user_1 {text}" if named else text}, chat=chat, mentions=mentions, **more)
 
     def upload(self, name: str, data: bytes, kind: str = "file", **more: Any) -> Said:
-        """A person drops a file, an image, a voice message (`audio`) or a video (`media`)."""
+        """A person sends a file, an image, a voice message (`audio`) or a video (`media`)."""
         key = f"{'img' if kind == 'image' else 'file'}_v3_{uuid.uuid4().hex}"
         self.files[key] = (name, data)
         content: Json = {"image_key": key} if kind == "image" else {"file_key": key, "file_name": name}
@@ -106,7 +106,7 @@ class People(Methods):
         return bundle
 
     def edit(self, message_id: str, text: str) -> None:
-        """The event names the message; what it says now is to be read, with the editor's paragraphs."""
+        """A person edits a message. The event only names it; its new text is read from the API."""
         said = self.messages[message_id]
         said.content = {"text": "".join(f"<p>{line}</p>" for line in text.split("\n"))}
         said.edits += 1
@@ -130,7 +130,7 @@ class People(Methods):
         return self.deliver(self.event("im.message.reaction.created_v1", event))
 
     def press(self, label: str, *, chat: str = DIRECT, root: str = "", person: str = JANE) -> str:
-        """A person presses a button of the bot's last card that has it; gives the frame's id (see `answers`)."""
+        """A person clicks a button of the bot's last card that has it; returns the frame's id (see `answers`)."""
         cards = [said for said in reversed(self.bot_messages(chat, root)) if said.card]
         buttons = [(said, e) for said in cards for e in self.cards[said.card].elements() if e["tag"] == "button"]
         shown, button = next((said, b) for said, b in buttons if b["text"]["content"] == label)

@@ -1,4 +1,4 @@
-"""The REST methods of the fake Feishu: im/v1, cardkit/v1, contact/v3, bot/v3, as far as a bot needs them."""
+"""The REST methods of the fake Feishu that a bot needs: im/v1, cardkit/v1, contact/v3, bot/v3."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Methods(World):
         return {"items": items, "has_more": more, "page_token": str(start + size) if more else ""}
 
     def item(self, said: Said, query: Json | None = None) -> Json:
-        """A message as the history tells it: other fields than the event's."""
+        """A message in the format of the history, which differs from the event's."""
         bot = said.sender == APP
         sender = {
             "id": said.sender,
@@ -225,7 +225,7 @@ class Methods(World):
         return {}
 
     def _changing(self, card_id: str, body: Json) -> Card:
-        """A card about to change: its sequence rises, not too often."""
+        """Check an update of a card: its sequence rises, and it is not too frequent."""
         card = self.cards.get(card_id)
         if card is None or any(said.card == card_id and said.deleted for said in self.messages.values()):
             raise Refusal(300306, "card not found")

@@ -1,4 +1,4 @@
-"""What the fake Feishu knows: chats, messages, cards, files, and how a person sees them."""
+"""The state of the fake Feishu: chats, messages, cards, files, and their visible form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IMAGE = re.compile(r"!\[[^\]]*\]\(([^)]*)\)")
 
 
 class Refusal(Exception):
-    """What the platform says no with."""
+    """An error response of the platform."""
 
     def __init__(self, code: int, words: str, status: int = 400) -> None:
         super().__init__(words)
@@ -72,7 +72,7 @@ class Card:
         return bool(self.json.get("config", {}).get("streaming_mode"))
 
     def elements(self) -> list[Json]:
-        """Every element, those in panels and columns included."""
+        """Return every element, with those in panels and columns."""
         return _flat(self.json["body"]["elements"])
 
     def element(self, element_id: str) -> Json:
@@ -90,7 +90,7 @@ def _flat(elements: list[Json]) -> list[Json]:
 
 
 def checked(text: str) -> Json:
-    """A card's JSON as the platform takes it. Raises Refusal."""
+    """Validate a card's JSON. Raises Refusal."""
     json: Json = orjson.loads(text)
     if json.get("schema") != "2.0" or not isinstance(json.get("body", {}).get("elements"), list):
         raise Refusal(200610, "body is nil")
@@ -109,7 +109,7 @@ def checked(text: str) -> Json:
 
 
 def checked_text(text: str) -> None:
-    """Markdown as a card takes it. Raises Refusal."""
+    """Validate the Markdown of a card. Raises Refusal."""
     prose = re.sub(r"(?ms)^( *)(`{3,}|~{3,}).*?^ *\2 *$", "", text)
     if len(re.findall(r"(?m)^.*\|.*\n[ >]*\|?( *:?-+:? *\|)+.*$", prose)) > CARD_TABLES:
         raise Refusal(230099, "Failed to create card content, ext=ErrCode: 11310; ErrMsg: card table number over limit")
@@ -129,7 +129,7 @@ class World:
         self._times: int = 0
 
     def now(self) -> int:
-        """Milliseconds, never twice the same: the order of messages is the order of their times."""
+        """Return unique milliseconds, so that messages are ordered by time."""
         self._times = max(self._times + 1, int(time.time() * 1000))
         return self._times
 
@@ -139,7 +139,7 @@ class World:
         return made
 
     def reply_to(self, parent: Said, in_thread: bool) -> Json:
-        """Where an answer to `parent` stands."""
+        """Return where an answer to `parent` belongs."""
         root = parent.root or parent.id
         if in_thread and not self.messages[root].thread:
             self.messages[root].thread = f"omt_{root[3:19]}"

@@ -69,11 +69,11 @@ class FakeModel(LocalServer):
 
     @property
     def thoughts(self) -> list[str]:
-        """What a model that thinks thinks of the request at hand."""
+        """Return the reasoning of a reasoning model for this request."""
         return [f"thought {self._answers}, ", *(f"step {number}, " for number in range(50)), "done"]
 
     def requests(self, id: str = "") -> list[Request]:
-        """Every request so far ("" = all, else those of one directive), in order of arrival."""
+        """Return all requests so far (or those of one directive), in order of arrival."""
         return [request for request in self._log if id in ("", request.id)]
 
     def forget(self, keep_bodies: bool = True) -> None:
@@ -177,7 +177,7 @@ class FakeModel(LocalServer):
         return [(f"call_{self._answers}_{index}", call) for index, call in enumerate(script.calls)]
 
     def _usage(self, body: Json, raw: bytes, script: Answer) -> Json:
-        """Four bytes are a token; what an earlier request began with is cached, as at the real providers."""
+        """Count four bytes as a token; a prefix of an earlier request counts as cached, as with real providers."""
         cached = prefix = 0
         if self.keep_bodies:
             sizes = 0
@@ -199,7 +199,7 @@ class FakeModel(LocalServer):
 
 
 async def _paced(stream: web.StreamResponse, pieces: list[bytes], script: Answer, entry: Request) -> bool:
-    """Write the words at their pace, by the clock: what is late goes out together. False: cut off by the script."""
+    """Write the words at their pace by the clock; late words are sent together. False: the script cut it off."""
     cuts = [at for at in (script.abort_at, script.cut_at, script.hang_at, script.garbage_at) if at >= 0]
     stop = min(cuts, default=-1)
     begin = time.monotonic()
@@ -225,7 +225,7 @@ async def _paced(stream: web.StreamResponse, pieces: list[bytes], script: Answer
 
 
 def dump(value: Json) -> bytes:
-    """JSON as any server may write it: also with half a surrogate pair in a text."""
+    """Serialize JSON as any server might, also with half a surrogate pair."""
     try:
         return orjson.dumps(value)
     except TypeError:
@@ -233,7 +233,7 @@ def dump(value: Json) -> bytes:
 
 
 def _fragments(call: ToolCall) -> list[Json]:
-    """A tool call as providers stream it: the name first, then the arguments in pieces."""
+    """Return a tool call as providers stream it: the name first, then the arguments in chunks."""
     half = len(call.arguments) // 2
     return [
         {"name": call.name, "arguments": ""},

@@ -1,4 +1,4 @@
-"""What the scripted model answers: a directive in the conversation, or an `Answer` from a test's own function.
+"""The answers of the scripted model: a directive in the conversation, or a test's function.
 
 The last user message may carry `::{json}` with these keys, all optional:
 
@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def words(self) -> list[str]:
-        """The text in the pieces in which it is streamed."""
+        """Return the text in the chunks in which it is streamed."""
         return re.findall(r"\S+\s*|\s+", self.text)
 
 
@@ -71,7 +71,7 @@ def text_of(message: Json) -> str:
 
 
 def words(tokens: int, word: str = "w") -> str:
-    """The answer of a directive with `tokens` (and `word`): what a test compares with."""
+    """Return the answer of a directive with `tokens` (and `word`), for comparison."""
     return " ".join(f"{word}{number}" for number in range(tokens))
 
 

@@ -1,4 +1,4 @@
-"""A second, independent client of a fake: one of the Node scripts in `clients`, running."""
+"""Run a Node script in `clients` as a second, independent client of a fake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = Path(__file__).parents[2] / ".venv" / "clients" / "node_modules"
 
 
 class Client:
-    """The running client: what it printed."""
+    """The running client and its output."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process

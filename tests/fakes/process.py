@@ -1,4 +1,4 @@
-"""A fake as a process of its own, driven over its control API."""
+"""Run a fake in its own process and control it over its control API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 
 
 class Remote:
-    """A running fake: `await remote("send", text="hi")` calls its method of that name and gives the JSON result."""
+    """A running fake: `await remote("send", text="hi")` calls that method and returns the JSON result."""
 
     def __init__(self, base_url: str, session: aiohttp.ClientSession, pid: int = 0) -> None:
         self.base_url = base_url
@@ -21,7 +21,7 @@ class Remote:
         self._session = session
 
     async def __call__(self, control: str, /, **arguments: Any) -> Any:
-        """Raises ValueError with the fake's own words when it could not do it."""
+        """Raises ValueError with the error of the fake."""
         async with self._session.post(f"{self.base_url}/_control/{control}", data=orjson.dumps(arguments)) as response:
             result = orjson.loads(await response.read())
         if response.status != 200:
@@ -31,7 +31,7 @@ class Remote:
 
 @asynccontextmanager
 async def process(module: str, *arguments: str, port: int = 0) -> AsyncIterator[Remote]:
-    """Run `python -m MODULE ARGUMENTS --port PORT` and give its remote control; it is ended on the way out."""
+    """Run `python -m MODULE ARGUMENTS --port PORT`, yield its remote control, and end it on exit."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, *arguments, "--port", str(port), stdout=asyncio.subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""What every fake of the outside world shares: a loopback HTTP server with faults, latency and a control API.
+"""Shared base of all fakes: a loopback HTTP server with faults, latency and a control API.
 
 A fake runs in the test's own loop (`async with FakeTelegram() as telegram`), in a thread with its own loop
 (`with FakeTelegram().in_thread() as telegram`) or as its own process (`python -m tests.fakes.telegram --port N`,
@@ -58,7 +58,7 @@ class Fault:
 
 
 class LocalServer:
-    """A fake's life: start, stop, faults, control. Subclasses add their routes in `routes()`."""
+    """The lifecycle of a fake: start, stop, faults, control. Subclasses add their routes in `routes()`."""
 
     body_limit = 64 << 20  # bytes of one request
 
@@ -93,7 +93,7 @@ class LocalServer:
         return self
 
     async def stop(self) -> None:
-        """Close every connection, those of hanging calls included. `start(port)` may follow: the state stays."""
+        """Close every connection, also of hanging calls. The state remains, so `start(port)` may follow."""
         if self._runner:
             await self._runner.cleanup()
         self._runner = self._loop = None
@@ -127,7 +127,7 @@ class LocalServer:
     # ------------------------------------------------------------ faults
 
     def fault(self, kind: Literal["flood", "error", "drop", "slow", "hang"], method: str = "*", **rule: Any) -> Fault:
-        """Add a rule; the first that matches a call is applied."""
+        """Add a rule; the first matching rule applies to a call."""
         made = Fault(kind, method, **rule)
         self.faults.append(made)
         return made
@@ -139,7 +139,7 @@ class LocalServer:
         self.latency = seconds
 
     def take_fault(self, method: str, chat: int | None = None, text: str = "") -> Fault | None:
-        """The rule for this call, used up by one."""
+        """Return the rule for this call and reduce its count."""
         for fault in self.faults:
             if not fault.matches(method, chat, text):
                 continue
@@ -154,7 +154,7 @@ class LocalServer:
         return None
 
     async def give(self, request: web.Request, data: bytes, mime: str, **headers: str) -> web.StreamResponse:
-        """A file, as a file server gives it: piece by piece, and only as fast as it is taken; no more than `stall`."""
+        """Serve a file in chunks, as fast as the client reads; stop after `stall` bytes."""
         answer = web.StreamResponse(headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer.content_type, answer.content_length = mime, len(data)
         await answer.prepare(request)
@@ -166,7 +166,7 @@ class LocalServer:
         return answer
 
     async def suffer(self, fault: Fault, request: web.Request) -> web.StreamResponse | None:
-        """Do what the rule says to the connection; None means: go on. `flood` and `error` are the subclass's."""
+        """Apply the rule to the connection; None means: continue. Subclasses implement `flood` and `error`."""
         match fault.kind:
             case "slow":
                 await asyncio.sleep(fault.seconds)
@@ -178,10 +178,10 @@ class LocalServer:
         raise AssertionError(f"{fault.kind} has a body of the platform's own")
 
     def abort(self) -> None:
-        """Every connection for events breaks; nothing happens where they are polled."""
+        """Break every event connection; without effect for polling."""
 
     def deafen(self) -> None:
-        """Connections for events stay open, but nothing comes over them any more."""
+        """Keep event connections open, but send nothing over them."""
 
     # ------------------------------------------------------------ control
 

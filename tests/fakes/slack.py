@@ -64,7 +64,7 @@ class Socket:
 
 @dataclass(slots=True)
 class Envelope:
-    """What is to be acknowledged: `ids` are the envelope ids of its tries, `acks` what came back."""
+    """An envelope to acknowledge: `ids` are the envelope ids of its deliveries, `acks` the answers."""
 
     kind: str
     payload: Json
@@ -77,7 +77,7 @@ class Envelope:
 
 
 class FakeSlack(LocalServer, People):
-    """The server; people's acts are in `slack_people`, the methods in `slack_methods`."""
+    """The server; actions of people are in `slack_people`, the methods in `slack_methods`."""
 
     def __init__(self, *workspaces: Workspace, latency: float = 0.0, redeliver_after: float = 1.0) -> None:
         LocalServer.__init__(self, latency=latency)
@@ -129,22 +129,22 @@ class FakeSlack(LocalServer, People):
         return bool(self.envelopes[key].acks)
 
     def abort(self) -> None:
-        """Every socket breaks without a word."""
+        """Break every socket without a close frame."""
         for socket in self.sockets:
             if socket.request.transport:
                 self.call_in_loop(socket.request.transport.abort)
 
     def deafen(self) -> None:
-        """The sockets stay open, but say nothing more."""
+        """Keep the sockets open, but send nothing."""
         for socket in self.sockets:
             socket.deaf = True
 
     def refresh(self) -> None:
-        """Slack asks every client to connect anew."""
+        """Ask every client to reconnect."""
         self.call_in_loop(lambda: asyncio.ensure_future(self._refresh()))
 
     def redeliver(self) -> None:
-        """The last envelope once more, with the same event."""
+        """Send the last envelope again, with the same event."""
         envelope = list(self.envelopes.values())[-1]
         self.call_in_loop(lambda: asyncio.ensure_future(self._send(envelope)))
 
@@ -264,7 +264,7 @@ class FakeSlack(LocalServer, People):
         return web.Response(text=f"OK - {len(data)}")
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
-        """Without the right token the real host sends people to a page where they log in."""
+        """Without a valid token, return a login page, as the real host does."""
         self.calls.append(Call("download", {}, "", time.monotonic()))
         team, _, file = request.match_info["file"].rpartition("-")
         if (fault := self.take_fault("download")) and (answer := await self.suffer(fault, request)):
@@ -317,7 +317,7 @@ class FakeSlack(LocalServer, People):
         return key
 
     async def _offer(self, envelope: Envelope) -> None:
-        """Until it is acknowledged: four times at most, an interaction only once."""
+        """Deliver until it is acknowledged: four times at most, an interaction only once."""
         envelope.lost = not any(socket.app_token == envelope.app_token for socket in self.sockets)
         for _ in range(4 if envelope.kind == "events_api" and not envelope.lost else 1):
             with suppress(ConnectionError):  # the client has just gone: the next try may find it again

@@ -1,4 +1,4 @@
-"""What people do in the fake Slack: each act is stored as a message and told to the app as Slack tells it."""
+"""Actions of people in the fake Slack: each is stored as a message and sent to the app as an event."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.fakes.slack_world import JANE, OPS, TEAM, Post, controls
 
 
 class People(Methods):
-    """Acts give what they made; `deliver` is the server's."""
+    """The users' side. Each action returns what it created; the server implements `deliver`."""
 
     def deliver(self, kind: str, payload: Json, *, accepts: bool = False) -> str:
-        """Put an envelope on its way; gives its key (the event's or the trigger's id)."""
+        """Send an envelope; return its key (the id of the event or the trigger)."""
         raise NotImplementedError
 
     def event(self, event: Json, team: str = TEAM, event_id: str = "") -> str:
@@ -75,7 +75,7 @@ class People(Methods):
         return post.ts
 
     def edit(self, ts: str, text: str, channel: str = OPS, team: str = TEAM) -> None:
-        """Change one's message."""
+        """Edit one's message."""
         post = self.conversation(channel, team).posts[ts]
         before = self.message(team, post)
         post.text = text
@@ -83,7 +83,7 @@ class People(Methods):
         self._changed("message_changed", channel, team, message=now, previous_message=before)
 
     def remove(self, ts: str, channel: str = OPS, team: str = TEAM) -> None:
-        """Delete a message (a person's, which the app is told, or the bot's)."""
+        """Delete a message (a person's, of which the app is notified, or the bot's)."""
         post = self.conversation(channel, team).posts.pop(ts)
         self._changed("message_deleted", channel, team, deleted_ts=ts, previous_message=self.message(team, post))
 
@@ -101,7 +101,7 @@ class People(Methods):
         )
 
     def press_stop(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
-        """The native stop button under a stream: Slack ends the stream and says so."""
+        """Click the native stop button under a stream: Slack ends the stream and notifies the app."""
         post = self.conversation(channel, team).posts[ts]
         post.state = "stopped"
         event = {"type": "agent_session_stopped", "channel": channel, "thread_ts": post.thread_ts, "user": user}

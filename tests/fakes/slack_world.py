@@ -114,7 +114,7 @@ def seen(text: str) -> str:
 
 
 def pings(text: str) -> list[str]:
-    """Whom a text with Slack's tokens notifies."""
+    """Return whom a text with Slack's tokens notifies."""
     return [found[1] or found[2] or found[3] for found in _PING.finditer(text)]
 
 

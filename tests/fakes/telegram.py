@@ -105,7 +105,7 @@ class Delivery:
 
 
 class FakeTelegram(LocalServer, Methods):
-    """The server; the users' acts are in `telegram_people`, the bot's methods in `telegram_methods`."""
+    """The server; actions of people are in `telegram_people`, the bot's methods in `telegram_methods`."""
 
     def __init__(self, token: str = TOKEN, *, latency: float = 0.0, rates: Rates | None = None) -> None:
         LocalServer.__init__(self, latency=latency)
@@ -318,7 +318,7 @@ class FakeTelegram(LocalServer, Methods):
         return (again + waiting)[:limit]
 
     def _wanted(self, update: Json) -> bool:
-        """Reactions come only to who asks for them (core.telegram.org/bots/api#getupdates)."""
+        """Send reactions only to bots that request them (core.telegram.org/bots/api#getupdates)."""
         return any(kind in update for kind in self._allowed) if self._allowed else "message_reaction" not in update
 
     def _end_poll(self, conflict: bool) -> None:

@@ -210,7 +210,7 @@ class Methods(People):
     # ------------------------------------------------------------ parts
 
     def addressed(self, args: Json) -> Chat:
-        """The chat a call is for. Raises the refusal when the bot cannot reach it."""
+        """Return the chat of a call. Raises the refusal if the bot cannot reach it."""
         raw = str(args.get("chat_id") or "")
         if not raw:
             refuse("chat_id is empty")

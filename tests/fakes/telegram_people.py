@@ -1,4 +1,4 @@
-"""What people do in the fake Telegram: each call is one act and gives the message (and queues its update)."""
+"""Actions of people in the fake Telegram: each returns the message and queues its update."""
 
 from __future__ import annotations
 

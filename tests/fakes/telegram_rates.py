@@ -1,4 +1,4 @@
-"""How fast a bot may talk: Telegram's limits as token buckets."""
+"""Telegram's rate limits as token buckets."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def formatted(text: str, entities: list[Json], parse_mode: str, limit: int) -> t
 
 
 def marked(text: str, entities: list[Json], people: Mapping[int, Json]) -> list[Json]:
-    """What the server makes of a bot's text by itself: "@name" outside of code and links is a mention, a link to
-    tg://user?id=… one without a name; mentions of people the bot never saw are dropped."""
+    """Return the text with entities that the server adds: "@name" outside code and links is a mention, a link to
+    tg://user?id=… a mention without a username; mentions of unknown people are dropped."""
     known: list[Json] = []
     for entity in entities:
         link = re.match(r"tg:(?://)?user\?id=(\d+)", str(entity.get("url") or ""), re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""The fake Discord against a second, independent client: hikari, whose strict models read everything it says."""
+"""The fake Discord against a second, independent client: hikari parses everything it sends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INTENTS = (
 
 @dataclass
 class Heard:
-    """What the client was told."""
+    """The events that the client received."""
 
     events: list[hikari.Event] = field(default_factory=list)
 

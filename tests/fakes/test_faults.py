@@ -1,4 +1,4 @@
-"""The fake Telegram's faults, its update queue, its rate limits, and its lives in a thread and in a process."""
+"""The fake Telegram's faults, update queue and rate limits, in a thread and in a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP = -1_001_234_567_890
 
 
 class Client:
-    """Bare calls, no SDK: `await client("sendMessage", chat_id=1, text="x")` gives (status, body)."""
+    """Bare calls without an SDK: `await client("sendMessage", chat_id=1, text="x")` returns (status, body)."""
 
     def __init__(self, session: aiohttp.ClientSession, base_url: str) -> None:
         self._session = session

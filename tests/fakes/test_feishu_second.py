@@ -1,4 +1,4 @@
-"""The fake Feishu against a second, independent client: @larksuiteoapi/node-sdk reads and writes everything it says."""
+"""The fake Feishu against a second, independent client: @larksuiteoapi/node-sdk."""
 
 from __future__ import annotations
 

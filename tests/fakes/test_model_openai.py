@@ -32,7 +32,7 @@ def user(text: str) -> ChatCompletionMessageParam:
 
 
 async def streamed(client: openai.AsyncOpenAI, text: str) -> str:
-    """The text of a streamed answer, as a client adds it up."""
+    """Return the text of a streamed answer, as a client assembles it."""
     stream = await client.chat.completions.create(model="m", messages=[user(text)], stream=True, tools=[LS])
     return "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
 

@@ -1,4 +1,4 @@
-"""The fake Telegram against a second, independent client: aiogram's strict models parse everything it says."""
+"""The fake Telegram against a second, independent client: aiogram parses everything it sends."""
 
 from __future__ import annotations
 

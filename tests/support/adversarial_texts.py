@@ -1,7 +1,7 @@
-"""Every function of ours that works through somebody's text on the event loop, and texts made to be hard for it.
+"""Every function that processes foreign text on the event loop, with texts that are hard for it.
 
-`python -m tests.text_work` runs all of them and prints the name of each before it begins: what is quadratic in the
-length of its text is ended by the limit of processor time, which what is linear does not come near.
+`python -m tests.support.adversarial_texts` runs all of them and prints each name before it starts. Work that is
+quadratic in the length of its text exceeds the CPU limit; linear work stays far below it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ PIECES = (
 
 
 def texts(length: int = LENGTH) -> dict[str, str]:
-    """By what they are made of: one piece over and over, up to an end that fits nothing, and in a table to the end."""
+    """Build the texts: one piece repeated up to an ending that does not match, also inside a table."""
     made: dict[str, str] = {}
     for piece in PIECES:
         body = piece * (length // 2 // len(piece))
@@ -144,7 +144,7 @@ def message(text: str) -> Message:
 
 
 def read_stream(text: str) -> None:
-    """The cheap stream's lines, from pieces as a socket gives them."""
+    """Read the lines of the model stream from chunks as a socket delivers them."""
     data = text.encode("utf-8", "replace")
 
     async def read() -> None:

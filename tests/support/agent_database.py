@@ -1,4 +1,4 @@
-"""A small real `Database`: SQLite with WAL and synchronous=FULL, one thread, a whole transaction in one hop."""
+"""A small real `TransactionRunner`: SQLite with WAL and synchronous=FULL, on one thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SqliteDatabase:
         self._connection.execute("PRAGMA synchronous=FULL")
 
     async def run(self, work: Callable[[Execute], T]) -> T:
-        """As `agent.context.Database.run`."""
+        """See `agent.context.TransactionRunner.run`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 
     def _run(self, work: Callable[[Execute], T]) -> T:

@@ -1,4 +1,4 @@
-"""Small tools for the agent's tests: each does one thing a policy cares about."""
+"""Small tools for the agent's tests: each has one property that a policy handles."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Runtime = ToolRuntime[Any, Any]  # the context is a Desk; pydantic would try to 
 
 @tool
 async def look(text: str) -> str:
-    """Say a text back."""
+    """Return the text."""
     return f"seen {text}"
 
 
 @tool
 async def effect(text: str, runtime: Runtime) -> str:
-    """Append a line to the file of effects: may never happen twice."""
+    """Append a line to the file of effects, which must not happen twice."""
     sandbox = await runtime.context.machine.get()
     await sandbox.write("/mnt/user-data/workspace/effects", f"{text}\n".encode(), append=True)
     return f"did {text}"
@@ -32,7 +32,7 @@ async def effect(text: str, runtime: Runtime) -> str:
 
 @tool
 async def slow(seconds: float, runtime: Runtime) -> str:
-    """Wait, and show that it does."""
+    """Wait and report progress."""
     runtime.stream_writer({"type": "output", "call": runtime.tool_call_id, "text": "waiting…\n"})
     await asyncio.sleep(seconds)
     return "waited"
@@ -40,13 +40,13 @@ async def slow(seconds: float, runtime: Runtime) -> str:
 
 @tool
 async def big(size: int) -> str:
-    """Say much."""
+    """Return a long text."""
     return "".join(f"line {number}\n" for number in range(size))
 
 
 @tool
 async def read_file(path: str, offset: int = 0) -> str:
-    """Say the same of every place."""
+    """Return the same text for every range."""
     return "the same"
 
 
@@ -62,7 +62,7 @@ async def broken(kind: str) -> str:
 
 @tool(response_format="content_and_artifact")
 async def present_files(paths: list[str]) -> tuple[str, dict[str, Any]]:
-    """Hand over files."""
+    """Present files."""
     return "presented", {"presented": [{"path": path, "caption": "caption"} for path in paths]}
 
 
@@ -81,5 +81,5 @@ def idempotent(name: str, args: Mapping[str, Any]) -> bool:
 
 
 def toolbox(*more: BaseTool) -> Toolbox:
-    """All of them."""
+    """Return all of them."""
     return Toolbox([*TOOLS, *more], frozenset({"effect"}), idempotent)

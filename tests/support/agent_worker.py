@@ -1,4 +1,4 @@
-"""Do turns until they are done or the process is killed: `python -m tests.support.agent_worker FOLDER URL TURNS`.
+"""Run turns until they are done or the process is killed: `python -m tests.support.agent_worker FOLDER URL TURNS`.
 
 FOLDER holds the checkpoints, the ledger and the file of effects; TURNS is a JSON list of [conversation, key, text].
 Prints a line per conversation that is done; the conversations run side by side.
@@ -22,7 +22,7 @@ from tests.support.turn_context import make_desk, say
 
 
 async def work(agent: Agent, database: SqliteDatabase, folder: Path, turns: list[tuple[str, str, str]]) -> None:
-    """The turns of one conversation, one after the other. Done ones are done again, as after a lost record."""
+    """Run the turns of one conversation in order. Finished turns run again, as after a lost record."""
     for conversation, key, text in turns:
         desk = await make_desk(database, folder / "files", conversation)
         shown = View()

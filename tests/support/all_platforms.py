@@ -1,4 +1,4 @@
-"""One service in every chat at once: four fake platforms, and the people of each through its rig."""
+"""One service on four fake platforms, with the people of each through its rig."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.service_process import Service
 
 
 class Town(Service):
-    """`fawn run` with all four. `rigs` are the people; the channels they could bring are not used."""
+    """`fawn run` with all four platforms. `rigs` provide the people; their own channels are not used."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Town(Service):
         super().__init__(folder, rigs["telegram"].server, model, settings)
 
     def channels(self) -> dict[str, dict[str, Any]]:
-        """Each with the settings of its fake."""
+        """The channel sections with the addresses of the fakes."""
         return {name: {**section, "access": {"open": True}} for name, section in self._sections.items()}
 
     async def start(self) -> None:
@@ -65,7 +65,7 @@ class Town(Service):
     @classmethod
     @asynccontextmanager
     async def open(cls, folder: Path, **settings: Any) -> AsyncIterator[Town]:
-        """The platforms and the model, the service running; killed at the end."""
+        """Start the platforms, the model and the service; kill it at the end."""
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
             model = await enter(FakeModel())
@@ -107,7 +107,7 @@ class Town(Service):
                 assert "Traceback" not in town.log(), town.log()
 
     async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 20) -> list[str]:
-        """What people on this platform see of the bot in a topic, as soon as `text` is part of it."""
+        """Return the bot's visible text in a topic, as soon as it contains `text`."""
         rig = self.rigs[name]
         await until(lambda: text in "\n".join(rig.visible(topic)), seconds, f"{text!r} on {name}")
         return rig.visible(topic)

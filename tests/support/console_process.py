@@ -1,6 +1,6 @@
-"""A process with only the console in it: what is offered goes into a log, and scripted replies come back.
+"""A process with only the console: it logs what the console offers and shows scripted replies.
 
-python console_driver.py LOG   (stdin and stdout: a pseudo-terminal or pipes)
+python -m tests.support.console_process LOG   (stdin and stdout: a pseudo-terminal or pipes)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POEM = "\n".join(f"line {i} of a **long** poem" for i in range(1, 61))
 
 @dataclass
 class Memory:
-    """Posts in memory."""
+    """Sent messages in memory."""
 
     key: str = "k"
     rows: dict[int, str | None] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Memory:
 
 
 class Script:
-    """An inbox and a bot in one: takes messages, answers them by their first word."""
+    """An inbox and a bot in one: accepts messages and answers them by their first word."""
 
     def __init__(self, channel: Channel, log: Path) -> None:
         self.channel, self.log = channel, log

@@ -1,4 +1,4 @@
-"""Engines that a test may need and a machine may lack."""
+"""Engines that a test requires and a machine may lack: bubblewrap, Docker, loop images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCRIPTS = Path(__file__).parents[2] / "packaging"
 
 
 def _problem(probe: Callable[[], Awaitable[None]]) -> str:
-    """Why something does not work here, with the fix; "" when it does."""
+    """Return why something does not work here, with the fix; "" if it works."""
     problems: list[str] = []
 
     async def run() -> None:
@@ -51,7 +51,7 @@ def _problem(probe: Callable[[], Awaitable[None]]) -> str:
 
 @functools.cache
 def bubblewrap_problem() -> str:
-    """Why bubblewrap does not work here, with the fix; "" when it does."""
+    """Return why bubblewrap does not work here, with the fix; "" if it works."""
 
     async def probe() -> None:
         provider = BubblewrapProvider(SandboxSettings(Path("skills")))
@@ -65,7 +65,7 @@ def bubblewrap_problem() -> str:
 
 @functools.cache
 def docker_problem() -> str:
-    """Why Docker does not work here, with the fix; "" when it does, and then the image of the tests is there."""
+    """Return why Docker does not work here, with the fix; "" if it works and the test image exists."""
 
     async def probe() -> None:
         engine = DockerEngine(HOST)
@@ -84,7 +84,7 @@ def docker_problem() -> str:
 
 
 def _need(problem: str) -> None:
-    """Skip the test, or fail it where FAWN_REQUIRE_ENGINES=1 forbids that."""
+    """Skip the test, or fail it if FAWN_REQUIRE_ENGINES=1 forbids skipping."""
     if problem:
         if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
             pytest.fail(problem)
@@ -103,7 +103,7 @@ def need_docker() -> None:
 
 @functools.cache
 def images_problem() -> str:
-    """Why file systems in images do not work here, with the fix; "" when they do."""
+    """Return why loop images do not work here, with the fix; "" if they work."""
 
     async def probe() -> None:
         with tempfile.TemporaryDirectory(prefix="fawn-") as folder, unmounted(Path(folder)):
@@ -123,13 +123,13 @@ def need_chromium() -> None:
 
 
 def measured(size_mb: int = 1000) -> PlainFolders:
-    """Plain folders, as by default."""
+    """Return plain folders, the default."""
     return PlainFolders(Path(), size_mb)
 
 
 @contextmanager
 def unmounted(folder: Path) -> Iterator[None]:
-    """Leave nothing mounted below `folder`, however it ends."""
+    """Unmount everything below `folder` on exit."""
     try:
         yield
     finally:
@@ -140,7 +140,7 @@ def unmounted(folder: Path) -> Iterator[None]:
 
 
 def docker_settings(folder: Path, **more: Any) -> DockerSettings:
-    """Settings whose data lies below `folder`, which tells their containers from everybody else's."""
+    """Return settings with data below `folder`, which distinguishes their containers from all others."""
     return DockerSettings(folder / "skills", state=folder / "state", **{"image": IMAGE, "host": HOST, **more})
 
 
@@ -148,7 +148,7 @@ def docker_settings(folder: Path, **more: Any) -> DockerSettings:
 async def docker_provider(
     settings: DockerSettings, egress: EgressService | None = None
 ) -> AsyncIterator[DockerProvider]:
-    """A provider; at the end none of its containers is left, and nobody else's is touched."""
+    """Yield a provider; on exit remove its containers, and only those."""
     need_docker()
     made = DockerProvider(settings, egress)
     try:
@@ -159,7 +159,7 @@ async def docker_provider(
 
 
 class Spare:
-    """An engine to be stopped and started, in a network of its own. Needs root, and a folder with a short path."""
+    """An engine that can be stopped and started, in its own network. Needs root, and a folder with a short path."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -185,19 +185,19 @@ class Spare:
         await engine.close()
 
     async def take(self, image: str) -> None:
-        """Copy an image of the usual engine."""
+        """Copy an image from the usual engine."""
         copy = f"docker --host {HOST} save {image} | docker --host {self.host} load"
         process = await asyncio.create_subprocess_shell(copy, stdout=asyncio.subprocess.DEVNULL)
         assert await process.wait() == 0
 
     async def stop(self) -> None:
-        """As an operator does it: containers end too."""
+        """Stop it as an operator does: containers end too."""
         self._process.terminate()
         await self._process.wait()
 
 
 class Front:
-    """A socket before the engine, which can go away and come back as an engine does that is stopped and started."""
+    """A socket in front of the engine that can disappear and return, like an engine that is restarted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -212,7 +212,7 @@ class Front:
         self._server = await asyncio.start_unix_server(self._serve, self._path)
 
     async def stop(self) -> None:
-        """Nobody is served any more, every connection is cut."""
+        """Refuse new connections and close all open ones."""
         assert self._server
         self._server.close()
         for client in list(self._clients):
@@ -247,7 +247,7 @@ class Front:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """As a user without rights, also where the tests run as root."""
+    """Run as an unprivileged user, also if the tests run as root."""
     if os.geteuid() != 0:
         yield
         return

@@ -1,4 +1,4 @@
-"""Folders as a hostile tenant makes them."""
+"""Folder trees that a hostile tenant can create."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def dig(folder: Path, levels: int, name: str = "d") -> None:
-    """Folders inside each other below `folder`, more than any path can name, with a file at the bottom."""
+    """Create nested folders below `folder`, deeper than any path, with a file at the bottom."""
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(levels):
         os.mkdir(name, dir_fd=here)
@@ -23,7 +23,7 @@ def dig(folder: Path, levels: int, name: str = "d") -> None:
 
 @contextmanager
 def removed(folder: Path) -> Iterator[Path]:
-    """Take `folder` away afterwards: what pytest tidies up with cannot go so deep."""
+    """Remove `folder` afterwards: pytest's cleanup cannot go that deep."""
     try:
         yield folder
     finally:

@@ -1,8 +1,7 @@
-"""Services by the dozen: a process that has loaded the program once, and forks.
+"""Fork services from a process that has loaded the program once.
 
-Loading takes a second and a half of a processor, and the tests here start the service more than a hundred times. What
-is forked is the real program from its `main` on, as a process of its own on its own event loop; a start from nothing is
-under test where a test says `forked = False`.
+Loading takes 1.5 s of CPU, and the tests start the service more than a hundred times. A forked service runs the real
+program from `main` on, in its own process and event loop. A test with `forked = False` starts a new interpreter.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOADED = ["bot.app", "bot.storage.migrate", "agent.factory", "agent.tools", "uvl
 
 
 class Forked:
-    """A service that was forked; what the tests use of `asyncio.subprocess.Process`."""
+    """A forked service, with the part of `asyncio.subprocess.Process` that the tests use."""
 
     def __init__(self, pid: int, ending: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.pid = pid
@@ -57,7 +56,7 @@ class Forked:
 
 
 async def fork(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path) -> Forked:
-    """`fawn arguments` in `folder`, its output added to `log`."""
+    """Run `fawn arguments` in `folder`, with its output appended to `log`."""
     reader, writer = await asyncio.open_unix_connection(await asyncio.to_thread(_nursery))
     request = {"arguments": arguments, "folder": str(folder), "environment": dict(environment), "log": str(log)}
     writer.write(json.dumps(request).encode() + b"\n")
@@ -66,7 +65,7 @@ async def fork(arguments: Sequence[str], folder: Path, environment: Mapping[str,
 
 @cache
 def _nursery() -> str:
-    """The address of this process's nursery, which ends with it."""
+    """Return the address of this process's fork server, which ends with it."""
     scratch = tempfile.TemporaryDirectory(prefix="fawn-test-")
     address = f"{scratch.name}/nursery"
     command = [sys.executable, "-m", "tests.support.forked_services", address]
@@ -87,7 +86,7 @@ def _nursery() -> str:
 
 
 def main(address: str) -> None:
-    """Fork for whoever asks, until stdin ends."""
+    """Fork services on request until stdin closes."""
     for name in LOADED:
         importlib.import_module(name)
     gc.freeze()
@@ -106,7 +105,7 @@ def main(address: str) -> None:
 
 
 def attend(caller: socket.socket) -> None:
-    """Fork the service, tell its pid, wait for its end, tell how it ended. Never returns."""
+    """Fork the service, report its pid, wait for its end, report its exit status. Never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     request = json.loads(caller.makefile().readline())
     pid = os.fork()
@@ -120,7 +119,7 @@ def attend(caller: socket.socket) -> None:
 
 
 def serve(arguments: list[str], folder: str, environment: dict[str, str], log: str) -> int:
-    """The program, in this process."""
+    """Run the program in this process."""
     from bot.__main__ import main as fawn
 
     os.chdir(folder)

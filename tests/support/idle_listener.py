@@ -1,4 +1,4 @@
-"""Nobody goes on with what arrived: for tests of the inbox and the leases alone."""
+"""An inbox listener that does nothing, for tests of inbox and leases."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`python -m tests.support.killed_migration FOLDER`: migrate a database of the first version and die on the way: before
-the first step, before the second … until one comes through. Each death is followed by a start that nobody disturbs.
+"""Migrate a database of the first version and kill the process before every step in turn: `python -m
+tests.support.killed_migration FOLDER`. After each kill, an undisturbed start follows.
 
-A step is a call that changes something: a statement, a commit, a file that moves. A profiler sees them. Each try is a
-process of its own, forked where Alembic is loaded already. Prints how many there were.
+A step is a call that changes something: a statement, a commit, a renamed file. A profiler counts them. Each attempt is
+a forked process with Alembic already loaded. Prints the number of steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROWS = 20
 
 
 def main(folder: Path) -> int:
-    """Try all of them. Raises AssertionError."""
+    """Try every step. Raises AssertionError."""
     for name in ("alembic.command", "alembic.config", "sqlalchemy.dialects.sqlite.pysqlite"):
         importlib.import_module(name)
     first = folder / "first"
@@ -43,7 +43,7 @@ def main(folder: Path) -> int:
 
 
 def _make(folder: Path) -> None:
-    """A database of the first version, the last rows in its log alone, as a killed service leaves it."""
+    """Create a database of the first version with its last rows only in the WAL, as a killed service leaves it."""
     path = folder / "fawn.db"
     migrate.upgrade_schema(path, revision="0001")
     pid = os.fork()
@@ -59,7 +59,7 @@ def _make(folder: Path) -> None:
 
 
 def _end(data: Path, step: int = 0) -> int:
-    """How a process ends that migrates, and dies before its `step`th step."""
+    """Run a migration that dies before its `step`th step; return how the process ended."""
     pid = os.fork()
     if pid == 0:
         left = step
@@ -78,7 +78,7 @@ def _end(data: Path, step: int = 0) -> int:
 
 
 def _check(data: Path) -> None:
-    """Nothing is lost, nothing of the migration is left over, and the last backup is whole."""
+    """Check that no data is lost, no temporary file is left, and the last backup is complete."""
     assert migrate.schema_revision(data / "fawn.db") == migrate.HEAD_REVISION
     rows = "SELECT key FROM outbox ORDER BY id"
     for path in (data / "fawn.db", *(data / "backups").glob("*.db")):

@@ -1,7 +1,7 @@
-"""Four platforms full of people who talk, and a service that is killed among them again and again.
+"""People talk on four platforms while the service is killed again and again.
 
-Whatever happens, each message is answered once, and each command has its effect at most once: `check` counts. The
-trouble beside kill -9: a wall clock that steps, SIGSTOP, a disk without room, answers of 504 after the effect.
+Each message must be answered once, and each command must have its effect at most once: `check` counts. Besides kill -9,
+the wall clock steps, the process is paused (SIGSTOP), the disk fills up, and a gateway answers 504 after the effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC_LASTS = 6  # messages, then a talker goes on in a new one
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What happens. The rarer kinds of trouble are spread evenly among the kills."""
+    """The faults of a run. The rarer kinds are spread evenly among the kills."""
 
     kills: int
     life: tuple[float, float] = (0.1, 2.5)  # seconds of a service between its start and its death
@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Figures:
-    """What happened, and what became of it."""
+    """The counts of a run."""
 
     kills: int = 0
     stops: int = 0
@@ -74,7 +74,7 @@ class Figures:
 
     @property
     def faults(self) -> list[str]:
-        """Everything that must not be."""
+        """Return the number of everything that must not happen."""
         named = (("lost", self.lost), ("doubled", self.doubled), ("strange", self.strange), ("ended", self.ended))
         return [f"{name}: {each}" for name, these in named for each in these]
 
@@ -90,7 +90,7 @@ class Figures:
 
 @dataclass(slots=True)
 class Talker:
-    """Somebody who asks, waits for the answer, and asks again."""
+    """A person who asks, waits for the answer, and asks again."""
 
     platform: str
     number: int
@@ -99,7 +99,7 @@ class Talker:
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
     async def talk(self, town: Town, stop: asyncio.Event, figures: Figures, dice: random.Random) -> None:
-        """Until everybody is to stop; the last answer is waited for."""
+        """Talk until the run ends; wait for the last answer."""
         while not stop.is_set():
             number = next(self.numbers)
             topic = self.number * 1000 + number // TOPIC_LASTS + 1 if self.number else 0
@@ -122,7 +122,7 @@ class Talker:
 
 
 def ended(town: Town, word: str) -> bool:
-    """Whether the turn that this was asked of is over."""
+    """Whether the turn of this message has ended."""
     latest = "(SELECT run, payload FROM inbox ORDER BY id DESC LIMIT 300)"
     sql = f"SELECT 1 FROM {latest} i JOIN runs r ON r.id=i.run WHERE r.finished IS NOT NULL"  # noqa: S608 — constants
     try:
@@ -136,7 +136,7 @@ def answer(word: str) -> str:
 
 
 class Havoc:
-    """One run. `stop` ends it early, with honest figures."""
+    """One run. `stop` ends it early, with the figures so far."""
 
     def __init__(self, town: Town, plan: Plan, seed: int | None = None) -> None:
         self.figures = Figures()
@@ -146,7 +146,7 @@ class Havoc:
         self._talkers = [Talker(name, number) for name in PLATFORMS for number in range(plan.talkers)]
 
     async def run(self) -> Figures:
-        """All of it, with the count at the end."""
+        """Run all of it, then count."""
         figures, quiet = self.figures, asyncio.Event()
         talks = [
             asyncio.create_task(
@@ -193,7 +193,7 @@ class Havoc:
             await self._start()
 
     async def _start(self) -> None:
-        """Until it listens everywhere; one that does not is found by the next kill."""
+        """Start it and wait until all channels listen; the next kill ends one that does not."""
         try:
             await self._town.start()
         except AssertionError:
@@ -206,7 +206,7 @@ class Havoc:
         self.figures.kills += 1
 
     def _note_end(self) -> None:
-        """Somebody else than we ended it?"""
+        """Record that the service ended without being killed."""
         process = self._town.process
         if process and process.returncode is not None:
             self.figures.ended.append(f"exit {process.returncode}: …{self._town.log()[-600:]}")
@@ -218,7 +218,7 @@ class Havoc:
         self.figures.steps += 1
 
     async def _pause(self) -> None:
-        """As when a laptop sleeps, or a machine is moved."""
+        """Pause the process, as a suspended laptop or a migrated virtual machine does."""
         process = self._town.process
         if process and process.returncode is None:
             process.send_signal(signal.SIGSTOP)
@@ -228,7 +228,7 @@ class Havoc:
             self.figures.stops += 1
 
     async def _fill(self) -> None:
-        """No room in data_dir for a while, while people talk."""
+        """Fill the disk of data_dir for a while."""
         ballast = self._town.data / "ballast"
         try:
             with ballast.open("wb", buffering=0) as file:

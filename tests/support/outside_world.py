@@ -1,5 +1,4 @@
-"""A world outside the sandbox, all of it on this machine's loopback: names that lead there, a web server with a
-certificate of its own authority, and on it what pip and npm want of a registry, with one package each."""
+"""Names, a web server with its own authority, and package registries, all on loopback."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ WHEEL = "deer-1.0-py3-none-any.whl"
 
 
 def hosts(*ports: int) -> tuple[str, ...]:
-    """Rules that allow these ports of HOST: it is on this very machine, which is named by its address, too."""
+    """Return rules that allow these ports of HOST; its address is also named, because it is on this machine."""
     return tuple(f"{name}:{port}" for port in ports for name in (HOST, "127.0.0.1"))
 
 
 class Names:
-    """A resolver: what it was asked, and answers that a test sets. The rest of the names are unknown."""
+    """A resolver that records its queries; a test sets the answers. Other names are unknown."""
 
     def __init__(self, **known: list[str]) -> None:
         self.known = {HOST: ["127.0.0.1"], **known}
@@ -40,7 +39,7 @@ class Names:
 
 
 class Outside:
-    """The web server. `http` and `https` are its ports, `authority` the file of its certificate."""
+    """The web server. `http` and `https` are its ports, `authority` is the file of its certificate."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = folder / "authority.pem"
@@ -88,7 +87,7 @@ class Outside:
 
 
 def _wheel() -> bytes:
-    """A Python package `deer` with a program of the same name."""
+    """Build a Python package `deer` with a program of the same name."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as wheel:
         wheel.writestr("deer.py", "def main():\n    print('a deer')\n")
@@ -102,7 +101,7 @@ def _wheel() -> bytes:
 
 
 def _tarball() -> bytes:
-    """An npm package `fawn-greets` with a program of the same name."""
+    """Build an npm package `fawn-greets` with a program of the same name."""
     data = io.BytesIO()
     files = {
         "package.json": '{"name": "fawn-greets", "version": "1.0.0", "main": "index.js", "bin": "cli.js"}',

@@ -1,4 +1,4 @@
-"""The ways to a platform, for tests: a proxy that wants a password, and https with a certificate of one's own."""
+"""Proxies for channel tests: one with a password, and TLS with a private certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSWORD = "Proxy-Authorization: Basic"
 
 
 def signed(folder: Path) -> Path:
-    """A certificate for localhost that signs itself, its key beside it."""
+    """Create a self-signed certificate for localhost, with its key in the same file."""
     if not shutil.which("openssl"):
         pytest.skip("openssl is missing: it makes the certificate")
     pem = folder / "cert.pem"
@@ -32,7 +32,7 @@ def signed(folder: Path) -> Path:
 
 @asynccontextmanager
 async def front(port: int, certificate: Path) -> AsyncIterator[int]:
-    """https before the plain server at `port`; gives its own port."""
+    """Serve TLS in front of the plain server at `port`; return the TLS port."""
     trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     trust.load_cert_chain(certificate, certificate.with_name("key.pem"))
 
@@ -44,7 +44,7 @@ async def front(port: int, certificate: Path) -> AsyncIterator[int]:
 
 
 class Behind(LocalServer):
-    """A mixin for a fake that is reached by https only, at the port `https` (of a `front`)."""
+    """A mixin for a fake that is reachable only over TLS, at the port `https` (of a `front`)."""
 
     https = 0
 
@@ -54,7 +54,7 @@ class Behind(LocalServer):
 
 
 class Proxy:
-    """An HTTP proxy that asks for a password, for CONNECT; `asked` is where its clients wanted to go."""
+    """An HTTP proxy that requires a password for CONNECT; `asked` lists the requested targets."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -75,7 +75,7 @@ class Proxy:
 async def relay(
     target: Callable[[Streams], Awaitable[Streams]], trust: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """A server that hands every connection on to what `target` opens; gives its port."""
+    """Run a server that forwards each connection to what `target` opens; return its port."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""An inbox and posts in memory: what a channel needs of the service, for its tests."""
+"""An in-memory inbox and in-memory sent messages, for tests of channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Rows(dict[int, str | None]):
-    """Message ids by part, None where the outcome is unknown: of so many posts."""
+    """Message ids by part; None counts posts with an unknown outcome."""
 
     def __init__(self, rows: Mapping[int, str | None] = MappingProxyType({})) -> None:
         super().__init__(rows)
@@ -26,7 +26,7 @@ class Rows(dict[int, str | None]):
 
 
 class Memory:
-    """`channels.base.SentMessages` in memory. A second one over the same `rows` is what a restarted process sees."""
+    """`channels.base.SentMessages` in memory. A second one over the same `rows` is a restarted process."""
 
     def __init__(self, key: str = "r1", rows: Rows | None = None) -> None:
         self.key = key
@@ -51,11 +51,12 @@ class Memory:
 
 @dataclass
 class Box:
-    """An inbox: keeps each key once, and one click for a question.
+    """An inbox that stores each key once, and one click per question.
 
-    `broken` makes it refuse to store, `stalls` a message, `refuses` gives IGNORED for such messages.
+    `broken` makes it refuse to store, `stalls` makes it refuse one message, `refuses` returns IGNORED for matching
+    messages.
 
-    It is also the `CatchUpSource` of what it has: each chat with its latest event, each thread with its latest.
+    It is also a `CatchUpSource` with the latest event of each chat and thread.
     """
 
     events: list[Message | Unreadable] = field(default_factory=list)
@@ -92,7 +93,7 @@ class Box:
         return receipts
 
     def _answered(self, ask: str) -> bool:
-        """A question is answered by one click."""
+        """Accept one click per question."""
         return any(message.kind is Kind.CLICK and message.target == ask for message in self.messages)
 
     async def open_gap(self, channel: str, workspace: str) -> Gap:
@@ -113,7 +114,7 @@ class Box:
         return [event for event in self.events if isinstance(event, Message)]
 
     async def next(self, number: int = 1, kind: Kind | None = None) -> Message:
-        """The `number`th message (of a kind), when it has come."""
+        """Wait for the `number`th message (of a kind) and return it."""
 
         def found() -> list[Message]:
             return [message for message in self.messages if kind in (None, message.kind)]
@@ -124,7 +125,7 @@ class Box:
 
 @asynccontextmanager
 async def listening(channel: Channel, box: Box) -> AsyncIterator[None]:
-    """The channel takes events into the box."""
+    """Run the channel with this inbox."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(channel.listen(box.receive, box), name="listen")
         try:
@@ -134,7 +135,7 @@ async def listening(channel: Channel, box: Box) -> AsyncIterator[None]:
 
 
 class Service:
-    """What of the service a rig stands on: it keeps a channel going as the supervisor does, and may end and begin."""
+    """The part of the service that a rig needs: it supervises a channel, and can be stopped and restarted."""
 
     def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Channel]], box: Box) -> None:
         self._connect = connect
@@ -144,12 +145,12 @@ class Service:
 
     @property
     def channel(self) -> Channel:
-        """The channel of now."""
+        """The current channel."""
         assert self._channel, "nothing is connected"
         return self._channel
 
     async def begin(self) -> None:
-        """Connect, and listen into the box."""
+        """Connect, and listen with the inbox."""
         self._channel = None
         self._task = task = asyncio.create_task(self._run(), name="service")
         await until(lambda: self._channel or task.done(), what="a channel")
@@ -157,7 +158,7 @@ class Service:
             await task
 
     async def end(self) -> None:
-        """Leave the channel, cleanly. Raises what it fell over."""
+        """Close the channel. Raises the error with which it failed."""
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})

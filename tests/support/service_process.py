@@ -1,4 +1,4 @@
-"""The real service as its own process, against the fake platforms: start it, kill it, ask it to stop."""
+"""Run the real service as a process against the fake platforms: start, kill, shut down."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PROGRAM = [sys.executable, "-m", "bot"]
 
 
 class Service:
-    """`fawn run` on a folder of its own, with one channel on Telegram. `settings` are merged into the configuration,
-    section by section. `forked` starts it from the nursery, which saves loading it."""
+    """`fawn run` in its own folder, with one Telegram channel. `settings` are merged into the configuration by
+    section. `forked` starts it from the fork server, which saves loading it."""
 
     forked = True
 
@@ -37,7 +37,7 @@ class Service:
         self.configure(settings)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Write config.yaml; the next start reads it."""
+        """Write config.yaml for the next start."""
         config: dict[str, Any] = {
             "config_version": 1,
             "data_dir": str(self.data),
@@ -63,7 +63,7 @@ class Service:
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
 
     def channels(self) -> dict[str, dict[str, Any]]:
-        """The section of channels."""
+        """The `channels` section."""
         token = {"token": "$TELEGRAM_BOT_TOKEN", "base_url": self.telegram.base_url}
         return {"telegram": {**token, "access": {"open": True}}}
 
@@ -75,7 +75,7 @@ class Service:
         assert not self._ended(), self.log()
 
     async def spawn(self, *arguments: str) -> asyncio.subprocess.Process | Forked:
-        """Start the program with these arguments; its output is added to the log."""
+        """Start the program with these arguments; append its output to the log."""
         if self.forked:
             self.process = await fork(arguments, self.folder, self.environment(), self.folder / "log")
             return self.process
@@ -97,7 +97,7 @@ class Service:
         return {**kept, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "sk-test", "TELEGRAM_BOT_TOKEN": TOKEN}
 
     async def fawn(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
-        """Run another command of the program on the same configuration; its exit code and what it printed."""
+        """Run another command of the program with the same configuration; return its exit code and output."""
         process = await asyncio.create_subprocess_exec(
             *PROGRAM,
             *arguments,
@@ -121,7 +121,7 @@ class Service:
         await self.process.wait()
 
     async def stop(self, seconds: float = 30) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM and return the exit code."""
         assert self.process
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
@@ -139,7 +139,7 @@ class Service:
         return self.process is None or self.process.returncode is not None
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Look into the database from outside."""
+        """Read from the database."""
         connection = sqlite3.connect(f"file:{self.data / 'fawn.db'}?mode=ro", uri=True)
         try:
             return connection.execute(sql).fetchall()
@@ -147,7 +147,7 @@ class Service:
             connection.close()
 
     async def quiet(self, seconds: float = 20) -> None:
-        """Until nothing waits to be done or delivered."""
+        """Wait until nothing is pending or undelivered."""
         await until(
             lambda: (
                 not self.rows("SELECT 1 FROM conversations WHERE pending>0 LIMIT 1")
@@ -159,22 +159,22 @@ class Service:
         )
 
     def folder_of(self, conversation: str = "") -> Path:
-        """The only thread's folder (or the one with this much of its marker in it)."""
+        """Return the only conversation folder (or the one that contains the marker)."""
         folders = list((self.data / "threads").iterdir())
         assert len(folders) == 1, folders
         return folders[0]
 
 
 def ask(**directive: Any) -> str:
-    """A message that tells the scripted model what to do (`tests/fakes/model_script.py`)."""
+    """Build a message that instructs the scripted model (`tests/fakes/model_script.py`)."""
     return f"please ::{json.dumps(directive)}"
 
 
 def bash(command: str, **more: Any) -> dict[str, Any]:
-    """A step of the scripted model: one bash call."""
+    """Build a step of the scripted model: one bash call."""
     return {"calls": [{"name": "bash", "args": {"command": command, **more}}]}
 
 
 def said(telegram: FakeTelegram, chat: int, topic: int | None = None) -> list[str]:
-    """What the bot's visible messages in a chat say, files as their names."""
+    """Return the texts of the bot's visible messages in a chat, files as their names."""
     return [shown.file_name or shown.text for shown in telegram.visible(chat, topic) if shown.by_bot]

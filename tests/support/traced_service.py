@@ -17,7 +17,7 @@ from bot.__main__ import main
 
 
 def run(file: Path, arguments: list[str]) -> int:
-    """Run the program; its exit code. A profiler sees each call of `Connection.execute`, on every thread."""
+    """Run the program and return its exit code. A profiler sees each call of `Connection.execute`, on every thread."""
     seen: dict[str, None] = {}
 
     def watch(frame: FrameType, event: str, called: Any) -> None:

@@ -1,4 +1,4 @@
-"""The surroundings of a turn for tests: a ledger and an inbox of steering over real SQLite, a sandbox in a folder."""
+"""The dependencies of a turn for tests: ledger and steering over real SQLite, a sandbox in a folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SqliteLedger:
 
 
 class Waiting:
-    """Steering from a list: what a test puts in is unread once."""
+    """Steering from a list: each message is unread once."""
 
     def __init__(self, *inputs: UserInput) -> None:
         self.inputs = list(inputs)
@@ -56,7 +56,7 @@ class Waiting:
 
 
 class FolderSandbox:
-    """Files below a folder and bash on this machine: enough to try the agent, no isolation at all."""
+    """Files below a folder and bash on this machine: enough for the agent, without isolation."""
 
     def __init__(self, folder: Path, runs_commands: bool = True) -> None:
         self.folder = folder
@@ -128,7 +128,7 @@ class FolderSandbox:
 
 
 class FolderMachine:
-    """A machine that counts how often it was warmed."""
+    """A sandbox handle that counts how often it was warmed."""
 
     def __init__(self, folder: Path, runs_commands: bool = True) -> None:
         self.runs_commands = runs_commands
@@ -145,13 +145,13 @@ class FolderMachine:
 async def make_desk(
     database: SqliteDatabase, folder: Path, conversation: str = "c", *steering: UserInput
 ) -> TurnContext:
-    """A desk over these."""
+    """Build a turn context from these."""
     ledger = SqliteLedger(database, conversation)
     await ledger.setup()
     return TurnContext(FolderMachine(folder), ledger, Waiting(*steering))
 
 
 def say(text: str, key: str = "m1", name: str = "Jane", uploads: Sequence[UploadedFile] = (), **more: Any) -> UserInput:
-    """A message of a person."""
+    """Build a message of a person."""
     message = Message(Thread("console", "w", "c"), key, key, Author("u1", name), text, 1795352700.0, **more)
     return UserInput(message, tuple(uploads))

@@ -1,4 +1,4 @@
-"""What the channel contract needs of a platform: a connected channel, the people on the other side, and the wire."""
+"""The interface of a rig: a connected channel, the people of its platform, and the wire."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Trouble = Literal["flood", "error", "drop", "slow", "hang"]
 
 
 class Rule(TypedDict, total=False):
-    """What else may be said of a `tests.fakes.server.Fault`, which has the defaults."""
+    """Further options of a `tests.fakes.server.Fault`, which has the defaults."""
 
     times: int
     after: bool
@@ -58,7 +58,7 @@ ABILITIES = {
 
 
 class Wire(Protocol):
-    """The platform's side of the wire: made to fail, and asked what it got."""
+    """The platform's side of the wire: causes faults and counts calls."""
 
     def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
         """As `tests.fakes.server.Fault`, for one kind of call (in one topic, when one is given; `times` -1: for good).
@@ -71,26 +71,26 @@ class Wire(Protocol):
         """How many such calls arrived, failed ones included."""
 
     def topics(self) -> set[int]:
-        """The topics that the calls into chats were addressed to so far, 0 for none."""
+        """Return the topics of the calls into chats so far, 0 for none."""
 
     def stall(self, count: int) -> None:
-        """From now on only the first `count` bytes of a file come, and then nothing more."""
+        """From now on, send only the first `count` bytes of a file."""
 
     async def stop(self) -> None:
-        """The platform goes away: nobody listens on its port."""
+        """Stop the platform: nothing listens on its port."""
 
     async def start(self) -> None:
-        """It is back, on the same port, with what it knew."""
+        """Start it again on the same port with the same state."""
 
     def abort(self) -> None:
-        """Every connection for events breaks (nothing to do where events are polled)."""
+        """Break every event connection (without effect for polling)."""
 
     def deafen(self) -> None:
-        """Connections stay open, but no event and no answer to a ping comes any more, until they are made anew."""
+        """Keep connections open, but send neither events nor pongs until a new one is opened."""
 
 
 class Rig(Protocol):
-    """A connected channel and its people. What `can` names of ABILITIES is demanded of the channel by the contract."""
+    """A connected channel and its people. The contract tests every ability in `can`."""
 
     name: str
     can: frozenset[str]
@@ -98,32 +98,33 @@ class Rig(Protocol):
 
     @property
     def channel(self) -> Channel:
-        """The channel of now: a new one after a restart."""
+        """The current channel: a new one after a restart."""
 
     @property
     def wire(self) -> Wire: ...
 
     @classmethod
     def start(cls, folder: Path, **settings: Any) -> AbstractAsyncContextManager[Self]:
-        """The platform, and the channel listening to it into `box`; `settings` replace those of the channel."""
+        """Start the platform and the channel that listens to it into `box`; `settings` override those of the
+        channel."""
 
     async def leave(self) -> None:
-        """The service's process ends: the channel is closed, the platform goes on, what is said now is missed."""
+        """Stop the service's process: the channel is closed, the platform continues, and messages are missed."""
 
     async def back(self) -> None:
-        """It is back: a new channel, listening into the same `box`."""
+        """Start it again: a new channel with the same `box`."""
 
     # ------------------------------------------------------------ people
 
     async def say(self, text: str, topic: int = 0, *, mention: bool = True) -> Message:
-        """A person writes (in a topic: with a mention of the bot, unless told otherwise); gives the message as it was
-        received."""
+        """A person writes (in a topic: with a mention of the bot, unless stated otherwise); returns the received
+        message."""
 
     def mutter(self, text: str, topic: int = 0, *, mention: bool = False) -> None:
-        """A person writes, and nobody waits for it to be received."""
+        """A person writes; does not wait until the message is received."""
 
     def redeliver(self) -> None:
-        """The platform delivers the last event once more, as it does."""
+        """The platform delivers the last event again."""
 
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         """A person sends a file into the direct chat."""
@@ -132,13 +133,13 @@ class Rig(Protocol):
         """A person edits their last message in the direct chat."""
 
     def withdraw(self) -> None:
-        """A person deletes it."""
+        """A person deletes their last message in the direct chat."""
 
     def react(self, topic: int = 0) -> None:
         """A person puts ❌ on the bot's last message."""
 
     def erase(self, topic: int = 0) -> None:
-        """Somebody deletes the bot's last message."""
+        """A person deletes the bot's last message."""
 
     def command(self, text: str) -> None:
         """A person uses a native command in the direct chat, such as "stop" or "model demo"."""
@@ -147,19 +148,19 @@ class Rig(Protocol):
         """The labels under the bot's last message."""
 
     def press(self, label: str, topic: int = 0) -> None:
-        """A person presses one, of the last message that has it."""
+        """A person clicks a button of the last message that has it."""
 
     def felt(self) -> bool:
-        """The last press or native command was answered by the bot, as the platform wants it (the spinner is gone)."""
+        """The bot answered the last click or native command as the platform requires (the spinner is gone)."""
 
     def thread(self, topic: int = 0) -> Thread:
         """The conversation in which `say` writes."""
 
     def visible(self, topic: int = 0) -> list[str]:
-        """What people see there of the bot, message by message (where there is no grid of messages: all of it)."""
+        """Return the bot's visible messages there (without separate messages: the whole text)."""
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
-        """The people (platform user ids) whom the bot's messages there notified by a mention."""
+        """Return the platform user ids whom the bot's messages there notified by a mention."""
 
     def commands(self) -> list[str]:
         """The names of the native commands that the platform lists for the bot."""

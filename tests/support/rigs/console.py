@@ -1,4 +1,4 @@
-"""The console on two pipes: one person, one conversation, nothing can be taken back."""
+"""Rig of the console on two pipes: one person, one conversation, no edits."""
 
 from __future__ import annotations
 

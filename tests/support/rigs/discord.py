@@ -1,4 +1,4 @@
-"""Discord for the channel contract: topic 0 is Jane's direct chat, topic n the thread on a mention of hers."""
+"""Rig of Discord: topic 0 is Jane's direct chat, topic n the thread on one of her mentions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALLS: dict[Call, tuple[str, ...]] = {
 
 
 class DiscordWire(FakeWire):
-    """The fake in the contract's words."""
+    """The fake, in the terms of the contract."""
 
     def __init__(self, rig: DiscordRig) -> None:
         super().__init__(rig.server, CALLS)
@@ -81,7 +81,7 @@ class DiscordRig(FakeRig):
     # ------------------------------------------------------------ people
 
     def room(self, topic: int) -> str:
-        """The id of the channel that a topic is; its thread is there as soon as somebody opened it."""
+        """Return the channel id of a topic; its thread exists once it was opened."""
         if not topic:
             return self.server.direct().id
         if topic not in self.topics:

@@ -1,4 +1,4 @@
-"""Feishu on its fake: a direct chat, and topics of a group that hang on a message each."""
+"""Rig of Feishu: a direct chat, and group topics under one message each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METHODS: dict[Call, tuple[str, ...]] = {
 
 
 class FeishuWire(FakeWire):
-    """The fake in the contract's words."""
+    """The fake, in the terms of the contract."""
 
     def __init__(self, server: FakeFeishu) -> None:
         super().__init__(server, METHODS)
@@ -71,7 +71,7 @@ class FeishuRig(FakeRig):
     # ------------------------------------------------------------ people
 
     def root(self, topic: int) -> str:
-        """The message on which a topic hangs; "" for the direct chat."""
+        """Return the message under which a topic is; "" for the direct chat."""
         if topic and topic not in self._roots:
             said = self.server.message({"text": f"about {topic}"}, chat=GROUP, silent=True)
             self._roots[topic] = said.id

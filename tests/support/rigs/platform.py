@@ -1,4 +1,4 @@
-"""What the rigs do alike: a channel that is kept going over a fake platform, its people, and the wire between them."""
+"""Shared parts of the rigs: a supervised channel over a fake platform, its people and the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.rigs.base import Call, Rule, Trouble
 
 
 class Fake(Protocol):
-    """The platform's server, as `tests.fakes` have it."""
+    """The interface of the servers in `tests.fakes`."""
 
     port: int
     stall: float
@@ -39,7 +39,7 @@ class FakeWire:
         self._methods = methods
 
     def where(self, topic: int) -> dict[str, Any]:
-        """The rule of a fault that is for one topic only."""
+        """Return the fault options that limit it to one topic."""
         return {"chat": topic}
 
     def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
@@ -67,7 +67,7 @@ class FakeWire:
 
 
 class FakeRig:
-    """A rig but for its platform: what is below "people" a platform's own rig overrides, as far as it `can`."""
+    """A rig without its platform: a subclass implements the methods below "people", as far as its platform `can`."""
 
     def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Channel]]) -> None:
         self.box = Box()
@@ -76,7 +76,7 @@ class FakeRig:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Connected, and left in the end."""
+        """Connect, and close on exit."""
         await self.back()
         try:
             yield self

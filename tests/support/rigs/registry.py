@@ -1,4 +1,4 @@
-"""Every channel's rig by name, and the little that all channel tests do with one."""
+"""Every channel's rig by name, and helpers that all channel tests share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEMANDED: set[str] = set()  # the abilities that some test of the contract deman
 
 
 def demanded(*abilities: str) -> pytest.MarkDecorator:
-    """A test of every channel whose platform offers this."""
+    """Parametrize a test with every channel whose platform has this ability."""
     assert ABILITIES.keys() >= set(abilities)
     DEMANDED.update(abilities)
     able = [name for name, kind in sorted(RIGS.items()) if kind.can.issuperset(abilities)]
@@ -39,25 +39,25 @@ def demanded(*abilities: str) -> pytest.MarkDecorator:
 
 
 async def ready(rig: Rig) -> None:
-    """Wait until the channel says that it is ready."""
+    """Wait until the channel reports ready."""
     await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20, what="readiness")
 
 
 async def heard(rig: Rig, text: str, topic: int = 0) -> Message:
-    """A person says this to the bot; the message as it was received, whatever else came before."""
+    """A person writes this to the bot; returns the received message, whatever else arrived before."""
     rig.mutter(text, topic, mention=True)
     await until(lambda: any(message.text == text for message in rig.box.messages), what=text)
     return next(message for message in rig.box.messages if message.text == text)
 
 
 async def settled(rig: Rig, text: str, topic: int = 0) -> str:
-    """Everything visible, as soon as `text` is part of it."""
+    """Return everything visible, as soon as it contains `text`."""
     await until(lambda: text in "\n".join(rig.visible(topic)), what=text)
     return "\n".join(rig.visible(topic))
 
 
 async def deliver(rig: Rig, final: Final, posts: Memory, topic: int = 0) -> int:
-    """Until it is visible, as the outbox does: a new reply over what is known, by type of error. Gives the tries."""
+    """Deliver as the outbox does, with a new reply per attempt, until it is visible. Returns the attempts."""
     for tries in range(1, 30):
         reply = rig.channel.reply(rig.thread(topic), Memory(posts.key, posts.rows))
         try:

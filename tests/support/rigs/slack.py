@@ -1,4 +1,4 @@
-"""Slack on its fake: a direct chat, and threads under messages of a channel as its topics."""
+"""Rig of Slack: a direct chat, and threads under messages of a channel as its topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS: dict[Call, tuple[str, ...]] = {
 
 
 class SlackWire(FakeWire):
-    """The fake in the contract's words. `roots` are the messages under which the topics hang."""
+    """The fake, in the terms of the contract. `roots` are the messages that start the topics."""
 
     def __init__(self, server: FakeSlack, roots: dict[int, str]) -> None:
         super().__init__(server, METHODS)
@@ -86,7 +86,7 @@ class SlackRig(FakeRig):
     # ------------------------------------------------------------ people
 
     def root(self, topic: int) -> str:
-        """The message under which a topic hangs, "" for the direct chat."""
+        """Return the message that starts a topic, "" for the direct chat."""
         if topic and topic not in self.roots:
             self.roots[topic] = self.server.send(f"about {topic}", user="U2", silent=True)
         return self.roots[topic] if topic else ""
@@ -140,13 +140,13 @@ class SlackRig(FakeRig):
         return self.server.pinged(OPS, self.root(topic)) if topic else self.server.pinged(DIRECT)
 
     def _shown(self, topic: int) -> Shown:
-        """The bot's last message that everybody sees."""
+        """Return the bot's last public message."""
         shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
         return [one for one in shown if not one.only_for][-1]
 
 
 def reply(rig: SlackRig, message: Message, posts: Memory | None = None) -> Reply:
-    """The reply to a message, as the service makes it."""
+    """Create the reply to a message, as the service does."""
     asker = message.author.id
     return rig.channel.reply(message.thread, posts or Memory(), to=message.id, asker=asker)
 
@@ -156,13 +156,13 @@ def methods(rig: SlackRig, start: str = "chat.") -> list[str]:
 
 
 def shown(rig: SlackRig, topic: int = 7) -> Shown:
-    """The one message of the bot in a thread, an empty one while there is none."""
+    """Return the only message of the bot in a thread, an empty one if there is none."""
     posts = [post for post in rig.server.visible(OPS, rig.root(topic)) if not post.only_for]
     assert len(posts) < 2
     return posts[0] if posts else Shown("", "")
 
 
 def escaped(text: str) -> str:
-    """As a person's app sends it; a mention that stands in the text is meant as one."""
+    """Return the text as a person's app sends it; a mention in the text counts as one."""
     parts = text.split("<@U1>")
     return "<@U1>".join(part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in parts)

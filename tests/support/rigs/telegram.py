@@ -1,4 +1,4 @@
-"""Telegram on its fake: a private chat as the direct one, a forum of a supergroup with its topics."""
+"""Rig of Telegram: a private chat, and a forum with its topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def telegram_thread(chat: int, topic: int = 0) -> Thread:
 
 
 class TelegramWire(FakeWire):
-    """The fake in the contract's words."""
+    """The fake, in the terms of the contract."""
 
     def __init__(self, server: FakeTelegram) -> None:
         super().__init__(server, METHODS)
@@ -67,13 +67,13 @@ class TelegramRig(FakeRig):
                 yield rig
 
     def edits(self, chat: int = JANE) -> list[float]:
-        """When the bot edited a text there."""
+        """Return when the bot edited a text there."""
         return [call.at for call in self.server.calls_of("editMessageText", chat)]
 
     # ------------------------------------------------------------ people
 
     def chat(self, topic: int) -> int:
-        """The chat in which a topic is, made when it is new."""
+        """Return the chat of a topic; create it if needed."""
         if topic:
             self.server.forum(FORUM, topic).admin = True
             return FORUM

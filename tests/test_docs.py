@@ -1,4 +1,4 @@
-"""The docs say what the code does: every setting, command, tool and target is named, and nothing that is not there."""
+"""The docs match the code: settings, commands, tools, make targets, links, and samples."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def text(name: str) -> str:
 
 
 def programs() -> dict[str, argparse.ArgumentParser]:
-    """The program's commands by name."""
+    """Return the program's commands by name."""
     for action in command_line_parser()._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)

@@ -1,4 +1,4 @@
-"""Rules of the house that no other tool keeps."""
+"""Repository rules that no other tool checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = set(range(1, 91)) - LATER.keys()
 
 
 def tracked() -> list[Path]:
-    """The files of the repository, or of the folder where it is no repository."""
+    """Return the files of the repository, or of the folder if it is not a repository."""
     listed = subprocess.run(
         ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -78,7 +78,7 @@ def test_the_runtime_lock_has_the_tested_versions() -> None:
 
 
 def test_every_imported_package_is_declared_with_a_reason() -> None:
-    """A package that is only there because another one needs it goes, or changes, without notice."""
+    """A package that is installed only for another package can disappear or change without notice."""
     imported: dict[str, Path] = {}
     for path in python(*SOURCES):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -97,7 +97,7 @@ def test_every_imported_package_is_declared_with_a_reason() -> None:
 
 
 def plain(name: str) -> str:
-    """A distribution's name as registries compare it (PEP 503)."""
+    """Return a distribution's name in the form in which registries compare it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -120,8 +120,9 @@ def test_functions_are_at_most_60_lines() -> None:
 
 
 def test_tenant_folders_are_accessed_only_by_the_safe_helpers() -> None:
-    """`sandbox/disk` opens them by descriptors that follow no link; a path may lead anywhere by the time it is used.
-    Where a conversation's folder lies is known to few, and nobody else walks, lists or packs folders by their path."""
+    """`sandbox/disk` opens them by descriptors that follow no link, because a path may point elsewhere by the time
+    it is used. Only a few modules know the path of a conversation's folder, and no other module walks, lists or
+    packs folders by path."""
     by_path = {"rmtree", "walk", "rglob", "iterdir", "scandir", "listdir", "copytree", "tarfile", "threads"}
     ours = {
         "sandbox/bubblewrap/cgroup.py: iterdir": "control groups, which the kernel makes",
@@ -165,7 +166,7 @@ def test_every_case_has_a_test_or_a_reason() -> None:
 
 
 def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every class and function on the level of a module, with its file."""
+    """Return every class and function on module level, with its file."""
     for path in python(*SOURCES):
         if "migrations" not in path.parts:
             for node in ast.parse(path.read_text("utf-8")).body:
@@ -182,8 +183,7 @@ def test_class_names_are_unique() -> None:
 
 
 def test_public_function_names_are_used_in_at_most_three_modules() -> None:
-    """At most three modules share a name, but for what a seam demands: `connect` and `probe` of a channel, `main`
-    of a program."""
+    """Except names that an interface requires: `connect` and `probe` of a channel, `main` of a program."""
     places: dict[str, list[str]] = {}
     for path, node in definitions():
         if not isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

@@ -1,4 +1,4 @@
-"""No text that somebody writes, or a model, keeps the event loop busy for longer than its length explains."""
+"""Foreign text does not block the event loop longer than its length explains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def test_text_processing_is_not_quadratic() -> None:
-    """The limit is one of processor time in a process of its own: a busy machine does not come nearer to it."""
+    """The limit is CPU time in a separate process, so a busy machine does not matter."""
     run = subprocess.run(
         [sys.executable, "-m", "tests.support.adversarial_texts"],
         capture_output=True,

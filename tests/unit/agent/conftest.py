@@ -1,4 +1,4 @@
-"""A real agent on a scripted model over HTTP, with checkpoints in a real SQLite file."""
+"""A real agent with a scripted model over HTTP and checkpoints in a real SQLite file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
 
 @dataclass
 class Bench:
-    """An agent and what a test needs around it."""
+    """An agent and its dependencies for a test."""
 
     agent: Agent
     database: SqliteDatabase
@@ -45,7 +45,7 @@ class Bench:
     machine: FolderMachine = field(init=False)
 
     async def desk(self, conversation: str = "c") -> TurnContext:
-        """A desk for one turn; its machine and steering are the bench's."""
+        """Build the context of one turn with the bench's sandbox and steering."""
         desk = await make_desk(self.database, self.folder, conversation)
         desk.steering = self.waiting
         assert isinstance(desk.machine, FolderMachine)
@@ -56,24 +56,24 @@ class Bench:
     async def run(
         self, *inputs: UserInput, conversation: str = "c", answers: tuple[Answer, ...] = (), **more: Any
     ) -> list[Block]:
-        """All blocks of a turn."""
+        """Run a turn and return all its blocks."""
         turn = Turn(conversation, inputs, answers=answers, window=0.0, **more)
         return [block async for block in self.agent.run(turn, await self.desk(conversation))]
 
     async def state(self, conversation: str = "c") -> list[Any]:
-        """The messages in the checkpoint."""
+        """Return the messages in the checkpoint."""
         graph = self.agent._graphs[self.agent.lead]
         found = await graph.aget_state({"configurable": {"thread_id": conversation}})
         return list(found.values.get("messages", []))
 
     async def tasks(self, conversation: str = "c") -> bool:
-        """Whether something is unfinished in the checkpoint."""
+        """Whether the checkpoint has unfinished tasks."""
         graph = self.agent._graphs[self.agent.lead]
         return bool((await graph.aget_state({"configurable": {"thread_id": conversation}})).tasks)
 
 
 class Workshop:
-    """Makes benches and closes them."""
+    """Create benches and close them."""
 
     def __init__(self, model: FakeModel, database: SqliteDatabase, folder: Path, stack: AsyncExitStack) -> None:
         self._model, self._database, self._folder, self._stack = model, database, folder, stack
@@ -105,7 +105,7 @@ async def bench(make: Workshop) -> Bench:
 
 
 def view(blocks: list[Block]) -> View:
-    """What a chat shows in the end; a turn ends with exactly one Done."""
+    """Return what a chat finally shows; a turn ends with exactly one Done."""
     assert [isinstance(block, Done) for block in blocks] == [False] * (len(blocks) - 1) + [True]
     shown = View()
     for block in blocks:
@@ -114,7 +114,7 @@ def view(blocks: list[Block]) -> View:
 
 
 def steps(blocks: list[Block]) -> list[tuple[str, str]]:
-    """Titles and states in order."""
+    """Return titles and states in order."""
     return [(block.title, block.state) for block in blocks if isinstance(block, Step)]
 
 

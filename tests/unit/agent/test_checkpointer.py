@@ -1,4 +1,4 @@
-"""The saver against the semantics of LangGraph's own InMemorySaver, and what it does differently on purpose."""
+"""The checkpointer against LangGraph's own InMemorySaver, and its intended differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 at every point of a turn: no effect twice, no answer lost. The process is real, its files are real."""
+"""kill -9 at every point of a turn: no effect twice, no answer lost, with a real process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONVERSATIONS, TURNS, KILLS = 4, 3, 6
 
 
 def script(name: str) -> str:
-    """Two effects side by side, then a third, then an answer that names the turn."""
+    """Two parallel effects, a third one, and an answer that names the turn."""
     pair = [{"name": "effect", "args": {"text": f"{name}-{side}"}} for side in "ab"]
     last = [{"name": "effect", "args": {"text": f"{name}-c"}}]
     directive = {"steps": [{"calls": pair}, {"calls": last}], "word": f"{name}.", "tokens": 6, "tok_ms": 8, "id": name}
@@ -27,7 +27,7 @@ def script(name: str) -> str:
 
 
 class Worker:
-    """The process under test, started again after each kill."""
+    """The process under test, restarted after each kill."""
 
     def __init__(self, folder: Path, url: str, turns: list[tuple[str, str, str]]) -> None:
         self.command = [sys.executable, "-m", "tests.support.agent_worker", str(folder), url, json.dumps(turns)]
@@ -63,7 +63,7 @@ def effects(folder: Path) -> Counter[str]:
 
 
 def owned_up(model: FakeModel) -> set[str]:
-    """The tool calls whose outcome the model was told to be unknown."""
+    """Return the tool calls whose outcome the model was told to be unknown."""
     results = (m for request in model.requests() for m in request.messages if m["role"] == "tool")
     return {m["tool_call_id"] for m in results if "outcome is unknown" in m["content"]}
 

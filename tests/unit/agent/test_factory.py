@@ -1,4 +1,4 @@
-"""Settings become an agent, or a clear fault."""
+"""Agent settings build an agent or raise a clear configuration error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.agent.conftest import Workshop, view
 
 
 class Keyed(FakeListChatModel):
-    """A model class of somebody else's, with names of its own."""
+    """A third-party model class with different parameter names."""
 
     model_name: str = ""
     endpoint: str = ""
@@ -33,7 +33,7 @@ class Keyed(FakeListChatModel):
 
 
 class Bare(FakeListChatModel):
-    """One that knows none of our settings."""
+    """A model class that knows none of the settings."""
 
 
 HERE = "tests.unit.agent.test_factory"

@@ -1,4 +1,4 @@
-"""The cheap stream against a server that sends exactly these bytes, at these times."""
+"""The model stream against a server that sends exactly these bytes at these times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STOP = sse(delta("stop"), b"[DONE]")
 
 @dataclass
 class Wire:
-    """The server: writes its pieces, then ends the answer (or cuts the connection)."""
+    """The server: writes its chunks, then ends the answer (or drops the connection)."""
 
     pieces: Sequence[Piece]
     cut: bool = False
@@ -164,7 +164,7 @@ async def test_tool_calls_without_index_or_id_are_completed() -> None:
 
 
 async def test_reasoning_is_merged_like_text_but_kept_separate() -> None:
-    """As DeepSeek streams: one kind of delta at a time, the other null."""
+    """As DeepSeek streams: one kind of delta at a time, the other one null."""
     chunks = [delta(role="assistant", content=None, reasoning_content="")]
     chunks += [delta(content=None, reasoning_content=f"t{number} ") for number in range(200)]
     chunks += [delta(content=f"w{number} ", reasoning_content=None) for number in range(200)]

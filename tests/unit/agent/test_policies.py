@@ -1,4 +1,4 @@
-"""The policies around the model call and the tool call, each by what a person or the model's server sees of it."""
+"""The policies around model and tool calls, tested by their visible effects."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ async def test_57_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
 
 
 async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
-    """They are nobody's events: what counts them is the turn's own meter."""
+    """They are not in the stream, so the turn's meter counts them."""
     settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
     policies = Policies(model=(UsageAccounting("inner"), Cleaning()), tool=())
     chat = chat_openai(settings, {})
@@ -251,7 +251,7 @@ async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, 
 
     @tool
     async def task(text: str) -> str:
-        """Have somebody else do it."""
+        """Delegate to another graph."""
         return str((await inner.ainvoke({"messages": [HumanMessage(text)]}))["messages"][-1].text)
 
     bench = await make(tools=[task])
@@ -296,7 +296,7 @@ async def test_65_steering_survives_a_retry_and_an_empty_answer(bench: Bench, mo
 
 
 async def test_66_a_message_after_the_last_model_call_is_left_to_the_next_turn(bench: Bench) -> None:
-    """Also when the record of the first turn was lost and it is entered again: each has its own answer."""
+    """Also if the record of the first turn was lost and it is entered again: each turn has its own answer."""
     await bench.run(say("first"))
     bench.waiting.inputs = [say("second", "m2")]
     blocks = await bench.run(say("first"))

@@ -1,4 +1,4 @@
-"""Models that think: their thoughts go back with the tool calls they led to, and to nobody else."""
+"""Reasoning goes back with the tool calls it led to, and to no other model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOK = script([call("look", text="a")], [call("look", text="b")], text="seen")
 
 
 def thoughts(messages: list[Json]) -> list[str | None]:
-    """What went back with each message of the model's."""
+    """Return the reasoning that was sent back with each message of the model."""
     return [message.get("reasoning_content") for message in messages if message["role"] == "assistant"]
 
 
@@ -44,8 +44,8 @@ async def test_reasoning_survives_a_restart(bench: Bench, model: FakeModel, make
 
 
 async def test_reasoning_is_sent_only_to_the_model_that_produced_it(make: Workshop, model: FakeModel) -> None:
-    """Another model in the same conversation gets none of them; back at the first it gets its own, and an empty one
-    with the calls of the other."""
+    """Another model in the same conversation gets none. The first model later gets its own, and an empty one with
+    the calls of the other model."""
     url = f"{model.base_url}/v1"
     bench = await make(settings=tuple(ModelSettings(name, model=name, base_url=url) for name in ("deep", "plain")))
     model.thinks = True

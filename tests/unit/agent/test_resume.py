@@ -37,7 +37,7 @@ def end(blocks: list[Block]) -> str:
 
 
 async def cancelled(bench: Bench, model: FakeModel, text: str, ready: Any) -> list[Block]:
-    """Run a turn and stop it when `ready(blocks)`; gives what it had shown."""
+    """Run a turn, stop it when `ready(blocks)`, and return the blocks so far."""
     shown: list[Block] = []
     turn = Turn("c", (say(text),), window=0.0)
     desk = await bench.desk()

@@ -1,4 +1,4 @@
-"""The tools as a graph runs them, in a real sandbox of bubblewrap."""
+"""The tools as a graph runs them, in a real bubblewrap sandbox."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
 @dataclass
 class Rig:
-    """A graph of nothing but the tools, and the desk they work at."""
+    """A graph with only the tools, and their context."""
 
     desk: TurnContext
     machine: LazySandbox
@@ -51,7 +51,7 @@ class Rig:
         self.graph = graph.compile(checkpointer=InMemorySaver())
 
     async def ask(self, work: Any) -> dict[str, Any]:
-        """Run the graph; keeps the custom events and gives the last values."""
+        """Run the graph; record the custom events and return the last values."""
         values: dict[str, Any] = {}
         async for mode, item in self.graph.astream(work, CONFIG, context=self.desk, stream_mode=["custom", "values"]):
             assert isinstance(item, dict)
@@ -62,14 +62,14 @@ class Rig:
         return values
 
     async def all(self, *calls: tuple[str, dict[str, Any]]) -> list[ToolMessage]:
-        """Call tools side by side, as a model would; gives their results."""
+        """Call tools in parallel, as a model does; return their results."""
         asked = [{"name": name, "args": args, "id": f"c{i}"} for i, (name, args) in enumerate(calls)]
         values = await self.ask({"messages": [AIMessage("", tool_calls=asked)]})
         results: list[ToolMessage] = values["messages"][-len(calls) :]
         return results
 
     async def call(self, name: str, **args: Any) -> str:
-        """Call one tool that must work."""
+        """Call one tool that must succeed."""
         (result,) = await self.all((name, args))
         assert result.status == "success", result.content
         return str(result.content)

@@ -1,4 +1,4 @@
-"""How the model reads what people write."""
+"""The format of user messages for the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of outputs/ becomes files of a reply, and what is said of the rest."""
+"""Which files of outputs/ are sent with a reply, and how the rest is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 50 << 20
 
 
 class Conversation:
-    """The folder of one, and what was handed over of it."""
+    """The folder of one conversation, and its presented files."""
 
     def __init__(self, folder: Path, spool: Path) -> None:
         self.outputs, self._folder, self._spool = folder / "outputs", folder, spool
@@ -118,7 +118,7 @@ async def test_files_that_the_walk_did_not_reach_are_not_sent_again(conversation
 
 
 async def test_collection_does_not_wait_for_the_shared_threads(conversation: Conversation) -> None:
-    """And so nobody waits for it: it has threads of its own."""
+    """It has separate threads, so a long collection does not delay other work either."""
     (conversation.outputs / "file").write_text("x")
     ended, loop = threading.Event(), asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(1))

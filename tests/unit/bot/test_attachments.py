@@ -1,4 +1,4 @@
-"""Files from a chat to the agent: through the real channel, with bounds in memory, size and time."""
+"""Download attachments through the real channel, limited in memory, size and time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MB = 1 << 20
 
 
 class Desk:
-    """A conversation's uploads, and a person who sends files."""
+    """The uploads of a conversation, and a person who sends files."""
 
     def __init__(self, folder: Path, store: Database, rig: SlackRig) -> None:
         self.folder = folder / "threads" / "c"
@@ -28,7 +28,7 @@ class Desk:
         self._store = store
 
     async def take(self, name: str, data: bytes, limit: int = 100, **patience: float) -> UploadedFile:
-        """Send a file to the bot, and fetch it."""
+        """Send a file to the bot and download it."""
         self.rig.send_file(name, data)
         images = LoopImageFolders(self.folder.parent, 16, make=False)
         uploads = Attachments(
@@ -38,12 +38,12 @@ class Desk:
         return upload
 
     async def said(self) -> list[str]:
-        """What the bot is about to say."""
+        """Return the notes for the reply."""
         rows = await self._store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
         return [bytes(row["payload"]).decode() for row in rows]
 
     def stored(self) -> list[str]:
-        """Everything on the disk that could be a file of the agent's or a rest of one."""
+        """Return every file on disk that could be an upload or a leftover."""
         return sorted(str(path.relative_to(self.folder.parent)) for path in self.folder.parent.rglob("*"))
 
 

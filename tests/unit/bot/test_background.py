@@ -1,4 +1,4 @@
-"""Background work that fails ends nothing else, and is tried again."""
+"""A failing background task is retried and does not affect others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fawn backup`: all of it, nothing of anybody else's, whatever tenants have made."""
+"""`fawn backup` archives every tenant file and no foreign one, whatever tenants create."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def work(data: Path) -> Path:
-    """The workspace of one conversation; another one has a file in it."""
+    """The workspace of one conversation; another conversation has a file in its own."""
     make_folders(data / "threads" / "other")
     (data / "threads" / "other" / "workspace" / "file").write_text("theirs")
     make_folders(data / "threads" / "one")
@@ -49,7 +49,7 @@ async def backup(data: Path, tmp_path: Path) -> AsyncIterator[Backup]:
 
 
 def restored(tmp_path: Path) -> Path:
-    """The archive, unpacked as the documents say."""
+    """Unpack the archive as documented."""
     (tmp_path / "restored").mkdir()
     subprocess.run(["tar", "-xzf", tmp_path / "saved.tar.gz", "-C", tmp_path / "restored"], check=True)
     return tmp_path / "restored"
@@ -84,7 +84,7 @@ async def test_a_restored_backup_equals_the_original(backup: Backup, work: Path,
 async def test_a_turn_that_ends_between_the_database_copies_is_entered_again(
     backup: Backup, data: Path, tmp_path: Path
 ) -> None:
-    """What the agent remembers may be newer than what the service knows to be done, not older."""
+    """The checkpoints may be newer than the run's state, but not older."""
     await backup()
     with tarfile.open(tmp_path / "saved.tar.gz") as tar:
         assert tar.getnames()[:2] == ["fawn.db", "checkpoints.db"]
@@ -135,7 +135,7 @@ async def test_pipes_and_sockets_are_reported_in_a_few_lines(
 
 
 async def test_a_file_under_a_lease_does_not_block_the_backup(backup: Backup, work: Path, tmp_path: Path) -> None:
-    """The kernel lets who opens such a file wait 45 seconds for its holder."""
+    """The kernel would block the open for 45 seconds."""
     for number in range(20):
         (work / f"{number}").write_text("x")
     script = (

@@ -1,4 +1,4 @@
-"""Commands and what may go wrong with one of them: the others are answered."""
+"""A failing or damaged command does not block the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "
 
 
 class Nothing:
-    """`bot.commands.Service` of a service that does nothing."""
+    """A `bot.commands.Service` that does nothing."""
 
     models: Mapping[str, str] = {"demo": "Demo"}
     notify_seconds = 0.0

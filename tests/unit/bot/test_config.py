@@ -1,4 +1,4 @@
-"""config.yaml and the environment: what is meant, every fault at once, and no secret in any word of ours."""
+"""config.yaml and the environment: values, every error at once, and no secret in messages."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_dotenv_is_read_and_the_real_environment_overrides_it() -> None:
 
 
 def test_reading_the_configuration_loads_no_sdk(tmp_path: Path) -> None:
-    """Not even those of the channels that it configures."""
+    """Not even the SDKs of configured channels."""
     program = """\
 import sys
 from bot.config.loader import load_config

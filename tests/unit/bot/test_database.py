@@ -1,4 +1,4 @@
-"""The store when its connection, its disk or a unit of work fails: each caller hears of it, the next one is served."""
+"""Faults of connection, disk or a unit of work reach their caller and no other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_any_exception_of_a_unit_of_work_reaches_its_caller(store: Databas
 
 
 async def test_nothing_is_written_after_sqlite_rolled_the_transaction_back(store: Database) -> None:
-    """SQLite undoes the whole transaction at some errors; whoever swallows one writes nothing more."""
+    """SQLite rolls back the whole transaction on some errors; a unit of work that swallows one cannot write anymore."""
 
     def work(execute: Execute) -> None:
         put(execute, "before")
@@ -68,7 +68,7 @@ async def test_nothing_is_written_after_sqlite_rolled_the_transaction_back(store
 
 
 async def test_an_invalid_statement_raises_statement_error_to_its_caller_only(store: Database) -> None:
-    """So that nobody retries it; those who share the transaction are kept."""
+    """Callers do not retry it, and other units of the transaction are kept."""
     outcomes = await asyncio.gather(
         store.run(lambda execute: put(execute, "first")),
         store.run(lambda execute: put(execute, None)),

@@ -1,4 +1,4 @@
-"""The databases can be written when nobody else can write a byte."""
+"""The databases remain writable on a disk without a free block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(place: Path) -> None:
-    """To the last block."""
+    """Fill it to the last block."""
     for size in (64 * MB, MB, 4096):
         with (place / f"full-{size}").open("wb") as file:
             while subprocess.run(["fallocate", "-o", str(os.fstat(file.fileno()).st_size), "-l", str(size), file.name],

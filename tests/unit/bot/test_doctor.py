@@ -1,4 +1,4 @@
-"""`fawn check` against real servers: what works, what does not, and what to do about it."""
+"""`fawn check` against real servers: what works, what fails, and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox alone: what is kept, what is ignored, what is said."""
+"""The inbox alone: which events are stored or ignored, and which notices are sent."""
 
 from __future__ import annotations
 
@@ -145,7 +145,8 @@ async def test_an_event_that_names_only_a_message_of_the_bot_finds_its_thread(st
 
 
 async def test_ignored_messages_stay_ignored_when_a_history_is_read_again(store: Database) -> None:
-    """People talk, then one asks the bot: their talk is no question to it, however often it is read."""
+    """People talk, then one of them mentions the bot: the earlier messages are not requests, however often they are
+    read."""
     entrance = inbox(store)
     asked = replace(HELLO, thread=Thread("telegram", "1", "C1", "17.5"), private=False)
     aside = replace(asked, key="k0", addressed=False, follow_up=True)
@@ -175,7 +176,7 @@ async def test_watermarks_survive_a_restart(store: Database) -> None:
 
 
 async def test_a_gap_stays_open_until_it_is_closed(tmp_path: Path) -> None:
-    """A process ends in the middle of a catch-up; live events had gone on meanwhile."""
+    """A process ends during a catch-up while live events were stored meanwhile."""
     migrate_database(tmp_path / "fawn.db")
     now = time.time()
     chats = [Thread("telegram", "T1", name) for name in ("C1", "C2")]
@@ -232,7 +233,7 @@ async def test_messages_over_the_limit_wait_with_one_notice(store: Database) -> 
 
 
 async def test_a_foreign_command_does_not_make_the_bot_join_a_thread(store: Database) -> None:
-    """ "!important" among people is no invitation; a command of ours is, also without a mention."""
+    """ "!important" among people is not a request; one of Fawn's commands is, also without a mention."""
     entrance = inbox(store)
     thread = Thread("telegram", "1", "C1", "17.5")
     aside = replace(HELLO, thread=thread, private=False, addressed=False, follow_up=True)
@@ -243,7 +244,7 @@ async def test_a_foreign_command_does_not_make_the_bot_join_a_thread(store: Data
 
 
 async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> None:
-    """What is committed, and perhaps claimed, is gone on with, whoever waited for it."""
+    """Work that is committed, and perhaps claimed, continues without its caller."""
     seen: list[str] = []
 
     class Noting(Idle):
@@ -276,7 +277,7 @@ async def test_only_paired_users_can_be_revoked(store: Database) -> None:
 
 # Case 60 of docs/cases.md
 async def test_messages_collected_during_downtime_are_not_a_flood(store: Database) -> None:
-    """It was written over hours, and comes at once."""
+    """They were written over hours and arrive at once."""
     entrance = Inbox(
         store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle()
     )

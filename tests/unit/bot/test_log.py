@@ -1,4 +1,4 @@
-"""Log lines: one each, with thread and run, and nothing secret in any of them."""
+"""Log lines: one per event, with thread and run, without secrets."""
 
 from __future__ import annotations
 

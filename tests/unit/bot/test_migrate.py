@@ -1,4 +1,4 @@
-"""Schemas: a new database equals a migrated one, an older one is saved first, a newer one is refused."""
+"""Schema versions: new equals migrated, older is backed up and migrated, newer is refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
 
 # Case 89 of docs/cases.md
 def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
-    """The next version's view: its migrations are ours and one more."""
+    """From the perspective of the next version, which has one more migration."""
     path = tmp_path / "fawn.db"
     migrate.migrate_database(path)
     versions = tmp_path / "migrations" / "versions"
@@ -76,7 +76,7 @@ def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
 
 # Case 89 of docs/cases.md
 def test_a_migration_killed_at_any_step_is_completed_by_the_next_start(tmp_path: Path) -> None:
-    """Before every statement and every change of a file, in a process that really dies."""
+    """Killed before every statement and every file operation, in a real process."""
     program = [sys.executable, "-m", "tests.support.killed_migration", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

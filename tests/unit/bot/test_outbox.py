@@ -1,4 +1,4 @@
-"""The outbox against a small channel that can be told to fail: order, retries by type, dead letters, age."""
+"""The outbox over a small failing channel: order, retries by error, dead letters, age."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
 
 
 class Wall:
-    """A channel that writes on a wall. `faults` are raised by the next posts in a chat, `always` by those of a text."""
+    """A channel that records posts. `faults` are raised by the next posts in a chat, `always` by those with a text."""
 
     name = "wall"
     limits = Allowed(text_limit=1000, upload=1000, download=1000)

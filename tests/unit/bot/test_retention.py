@@ -1,4 +1,4 @@
-"""What is older than `keep_days` goes, with checkpoints and folders; open work stays however old."""
+"""Data older than `keep_days` is deleted with checkpoints and folders; open work is kept."""
 
 from __future__ import annotations
 

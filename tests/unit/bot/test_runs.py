@@ -1,4 +1,4 @@
-"""Leases: one worker a conversation, order in it, and a worker that lost its lease changes nothing."""
+"""Leases: one worker per conversation, ordered messages, and no writes after a lost lease."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_lost_lease_records_nothing(store: Database, inbox: Inbox) -> No
 
 @pytest.mark.parametrize("step", [40.0, 1e6, -600.0])
 async def test_a_clock_step_does_not_release_a_running_conversation(store: Database, inbox: Inbox, step: float) -> None:
-    """The machine slept, or its clock was set: the turn that works there still does."""
+    """The machine was suspended or its clock was set; the turn still runs."""
     await inbox.receive([message("one")])
     await claim(store)
     await inbox.receive([message("two", 2)])
@@ -130,7 +130,7 @@ async def test_edits_and_deletions_count_until_the_turn_starts(store: Database, 
 
 # Case 80 of docs/cases.md
 async def test_edits_and_deletions_count_while_queued(store: Database, inbox: Inbox) -> None:
-    """They were told that they are in line; that is no turn yet."""
+    """The user was told their position in the queue; the turn has not started."""
     first, second = message("old", 1), message("unwanted", 2, Thread("telegram", "1", "43"))
     await inbox.receive([first, second])
 
@@ -300,7 +300,7 @@ RUN = Ask("ask-3", "Run it?", ("Approve", "Deny"), free_text=False)
 
 
 async def asked(store: Database, inbox: Inbox, *asks: Ask) -> None:
-    """A conversation that waits for the answers to these."""
+    """Create a conversation that waits for the answers to these questions."""
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)
     await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("waiting", asks), time.time()))
@@ -311,7 +311,7 @@ def given(job: ClaimedRun) -> list[tuple[str, str]]:
 
 
 async def test_messages_sent_with_an_answer_are_read_as_steering(store: Database, inbox: Inbox) -> None:
-    """The bot was away: "this one:" and a long paste in two pieces wait together."""
+    """The bot was offline: "this one:" and a long paste in two messages wait together."""
     await asked(store, inbox, COLOUR)
     await inbox.receive([message("this one:", 2), message("x" * 4096, 3, long=True), message("end", 4)])
     (job,) = await claim(store, later=2)

@@ -1,4 +1,4 @@
-"""Turns with the real agent (the demo) and no channel: when they are stopped, and when their end is recorded."""
+"""Turns with the real agent (demo model) and no channel: stopping them and recording their end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hel
 
 
 class Lingering(FilesOnlyProvider):
-    """A sandbox that takes its time to be let go: so long its turn has not ended."""
+    """A sandbox that is released slowly; its turn has not ended until then."""
 
     def __init__(self, skills: Path) -> None:
         super().__init__(skills)
@@ -52,7 +52,7 @@ class Lingering(FilesOnlyProvider):
 
 
 class House:
-    """A store, its turns and an inbox; `at_once` stops every turn before its first step. Nobody delivers anything."""
+    """A database, its turns and an inbox; `at_once` stops every turn before its first step. Nothing is delivered."""
 
     def __init__(self, store: Database, folder: Path, provider: Lingering, limits: ServiceLimits) -> None:
         self.store = store
@@ -67,14 +67,14 @@ class House:
         self.threads.arrived(arrived.accepted)
 
     def channel(self, name: str) -> None:
-        """Asked when a turn is about to begin: what is put off here comes before its first step."""
+        """Called when a turn is about to start, so that `at_once` acts before its first step."""
         if self.at_once:
             self.at_once = False
             asyncio.get_running_loop().call_soon(self.threads.stop_run, 1, "42")
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Work while the context is open."""
+        """Run the scheduler while the context is open."""
         folders = PlainFolders(self.folder / "threads", 16)
         async with Database(self.folder / "checkpoints.db") as checkpoints:
             agent = await build_agent((), AgentSettings(), checkpoints, commands=False)
@@ -104,7 +104,7 @@ class House:
             await self.threads.wait_until_idle()
 
     async def refuse(self, table: str, when: str = "1", event: str = "INSERT") -> None:
-        """The database takes no such rows: as a fault of ours in the statement that writes them."""
+        """Make the database refuse such rows, like a fault in the statement that writes them."""
         sql = f"CREATE TRIGGER refuse_{table} BEFORE {event} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, '!'); END"
         await self.store.run(lambda execute: execute(sql, {}))
 
@@ -116,7 +116,7 @@ def limits() -> ServiceLimits:
 
 @pytest.fixture
 async def closed_house(tmp_path: Path, limits: ServiceLimits) -> AsyncIterator[House]:
-    """Nobody works yet."""
+    """A house without a running scheduler."""
     migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db", patience=0.1) as store:
         yield House(store, tmp_path, Lingering(tmp_path / "skills"), limits)
@@ -137,8 +137,8 @@ async def test_a_turn_stopped_before_its_first_step_is_recorded(house: House) ->
 
 
 async def test_a_stop_does_not_interrupt_the_commit_of_the_end(house: House, tmp_path: Path) -> None:
-    """The disk is busy while the turn ends: until that is recorded, the turn is there, and then comes what was written
-    meanwhile."""
+    """The disk is busy while the turn ends. Until the end is recorded, the turn is registered; then new messages
+    start the next one."""
     holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None, check_same_thread=False)
     await house.inbox.receive([HELLO])
     await until(lambda: house.threads.running_turns, 10, "the turn")
@@ -157,7 +157,7 @@ async def test_a_stop_does_not_interrupt_the_commit_of_the_end(house: House, tmp
 
 
 async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(house: House) -> None:
-    """It can be stopped and steered, it has its place in the limit, and nobody begins it once more."""
+    """It can be stopped and steered, counts towards the limit, and is not started again."""
     house.provider.lingering = True
     await house.inbox.receive([replace(HELLO, text="plot")])
     await until_async(house.states, ["done"])
@@ -246,7 +246,7 @@ async def test_a_queued_paste_is_one_run(house: House) -> None:
 
 
 async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> None:
-    """Until `look()` gives what is wanted."""
+    """Wait until `look()` returns the expected value."""
     async with asyncio.timeout(10):
         while await look() != wanted:
             await asyncio.sleep(0.01)

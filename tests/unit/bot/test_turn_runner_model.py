@@ -1,5 +1,4 @@
-"""Turns with the real agent on a scripted model, over the real store: what a question, a failing model call, a restart
-and a slow title leave behind."""
+"""Turns with a scripted model over the real database: questions, failures, restarts, titles, usage."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ from tests.unit.bot.test_turn_runner import HELLO
 
 
 class Room:
-    """The service on a folder: a store, the agent and its turns."""
+    """The service on a folder: a database, the agent and its turns."""
 
     def __init__(self, store: Database, agent: Agent, turns: TurnRunner) -> None:
         self.store = store
@@ -57,7 +56,7 @@ class Room:
         return [state for (state,) in self.rows("SELECT state FROM runs ORDER BY id")]
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Look into the database from outside."""
+        """Read from the database."""
         with sqlite3.connect(f"file:{self.store._path}?mode=ro", uri=True) as connection:
             return connection.execute(sql).fetchall()
 
@@ -69,7 +68,7 @@ class Room:
 
 
 class Reader(Wall):
-    """A channel that counts how often it was asked for earlier messages."""
+    """A channel that counts the requests for earlier messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +90,7 @@ async def model() -> AsyncIterator[FakeModel]:
 
 @pytest.fixture
 def enter(tmp_path: Path, model: FakeModel) -> Open:
-    """`async with enter() as room`: the service on this folder; leaving and entering again is a restart."""
+    """`async with enter() as room` starts the service on this folder; entering again is a restart."""
 
     @asynccontextmanager
     async def opened(*tools: BaseTool, wall: Wall | None = None, retries: int = 0, **plan: Any) -> AsyncIterator[Room]:
@@ -143,7 +142,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
 
     @tool
     async def late(text: str) -> str:
-        """Do something once, and be done with it after the question stands."""
+        """Return once the question is recorded."""
         await until(asked, 10, "the question")
         with effects.open("a") as file:
             file.write(f"{text}\n")
@@ -166,7 +165,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
 
 
 async def written_into(room: Room, model: FakeModel) -> None:
-    """A turn in whose second model call somebody's further words are taken."""
+    """Run a turn whose second model call takes further messages."""
     await room.say("do it", "k1", wait=False)
     await until(lambda: len(model.requests()) == 1, 10, "the first model call")
     await room.say("BUT NOT ON PRODUCTION", "k2", wait=False)
@@ -192,7 +191,7 @@ async def test_steering_in_a_failing_model_call_is_remembered(enter: Open, model
 async def test_steering_is_remembered_when_the_turn_is_given_up_or_stopped(
     enter: Open, model: FakeModel, fate: str
 ) -> None:
-    """The service stops in the second call; after it the turn has had its attempts, or somebody stopped it."""
+    """The service ends during the second call; then the attempts are exhausted, or a user stopped the turn."""
     answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer("never", delay=60)])
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as room:
@@ -215,7 +214,7 @@ def titled(body: dict[str, Any]) -> bool:
 
 
 async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model: FakeModel) -> None:
-    """The reply does not wait for it, later turns ask for no second one, and its tokens are counted."""
+    """The reply does not wait for it, later turns do not request a second one, and its tokens count."""
     model.script = lambda body: Answer("A fine title", delay=1.0) if titled(body) else Answer("hello")
     wall = Reader()
     async with enter(wall=wall, title="small") as room:
@@ -246,7 +245,7 @@ async def test_a_title_cancelled_by_a_shutdown_is_made_by_the_next_turn(enter: O
 
 
 async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, model: FakeModel) -> None:
-    """What was counted before a parked attempt stays; the model that answers last is the one named."""
+    """The usage before a suspended attempt is kept; the model that answers last is named."""
     answers = iter([Answer(calls=call_of("effect", text="a")), Answer("never", delay=60), Answer("fine")])
     model.script = lambda body: next(answers)
     async with enter() as room:

@@ -1,4 +1,4 @@
-"""What tests of one channel stand on."""
+"""Fixtures for the tests of single channels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console through real pipes and a real pseudo-terminal, with pyte as the screen a person sees."""
+"""The console through real pipes and a real pseudo-terminal, with pyte as the screen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATIENCE = 20.0  # seconds until a test gives up: never a measure of speed
 
 
 def offered(log: Path) -> list[tuple[Kind, str, str]]:
-    """What the console put into the inbox: kind, text, target."""
+    """Return what the console sent to the inbox: kind, text, target."""
     lines = log.read_bytes().splitlines() if log.exists() else []
     return [(m.kind, m.text, m.target) for m in map(Message.load, lines)]
 
@@ -252,7 +252,7 @@ def test_rows_fit_the_screen_and_keep_every_word(line: str, columns: int) -> Non
 
 
 class Terminal:
-    """A real pseudo-terminal: `screen` is what a person sees, `raw` everything the program ever wrote."""
+    """A real pseudo-terminal: `screen` is what a person sees, `raw` all output of the program."""
 
     def __init__(self, log: Path, rows: int = 24, columns: int = 80) -> None:
         self.screen = pyte.HistoryScreen(columns, rows, history=1000, ratio=1)
@@ -276,7 +276,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def rows(self) -> list[str]:
-        """Scrolled-away lines and the screen, as text."""
+        """Return the scrollback and the screen as text."""
         above = ["".join(line[i].data for i in sorted(line)) for line in self.screen.history.top]
         return [row.rstrip() for row in [*above, *self.screen.display]]
 
@@ -284,7 +284,7 @@ class Terminal:
         return "\n".join(self.rows())
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Let the program write until the screen is as expected."""
+        """Read output until the screen matches."""
         end = time.monotonic() + PATIENCE
         while not true():
             assert time.monotonic() < end, f"waited in vain; the screen is:\n{self.text()}"
@@ -300,7 +300,7 @@ class Terminal:
         self.until(lambda: text in self.text())
 
     def prompt(self) -> None:
-        """The prompt is there and empty, nothing is live."""
+        """The prompt is visible and empty, and no reply is streaming."""
         self.until(lambda: next((row for row in reversed(self.rows()) if row.startswith("›")), "") == EMPTY)
 
     def left(self) -> bool:

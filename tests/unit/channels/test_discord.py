@@ -1,4 +1,4 @@
-"""Discord as people see it: threads on mentions, streams, files, questions, native commands."""
+"""Discord as users see it: threads on mentions, streams, files, questions, native commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.rigs.discord import DiscordRig
 
 
 class Slow(Box):
-    """A store that takes its time."""
+    """A slow inbox."""
 
     async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
         await asyncio.sleep(2.3)
@@ -33,7 +33,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[DiscordRig]:
 
 
 async def asked(rig: DiscordRig, text: str, room: str = CHANNEL, *, mention: bool = True) -> Message:
-    """Jane asks; gives the message as it was received."""
+    """Jane writes; returns the received message."""
     count = len(rig.box.messages)
     rig.server.say(text, room, mention=mention)
     return await rig.box.next(count + 1)

@@ -1,4 +1,4 @@
-"""Discord's events in our words, as pure functions."""
+"""Discord's events as Fawn's messages: pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways to Discord: a proxy and a certificate of one's own, for calls, events and files."""
+"""Discord through a proxy and with a private certificate: calls, events and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'audioop' is deprecated:Deprecat
 
 
 class SecureDiscord(Behind, FakeDiscord):
-    """A Discord behind https."""
+    """A Discord behind TLS."""
 
 
 async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Discord, the network, a full disk and a second Fawn do to the channel, and what is left of it for a person."""
+"""Faults of Discord, the network, the disk and a second instance, and what users see."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[DiscordRig]:
 
 @asynccontextmanager
 async def connected(server: FakeDiscord, box: Box, **settings: object) -> AsyncIterator[Channel]:
-    """A channel of its own on a server, not ready yet."""
+    """Connect a channel that is not ready yet."""
     plain: dict[str, object] = {"token": Secret(TOKEN), "base_url": server.api_url, "gateway_url": server.gateway_url}
     with warnings.catch_warnings():  # discord.py imports audioop, for voice
         warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
@@ -328,7 +328,7 @@ async def test_the_same_event_five_times_is_one_message(rig: DiscordRig) -> None
 
 
 async def test_a_second_program_on_the_token_is_detected_at_a_thread(rig: DiscordRig) -> None:
-    """Who loses the race for the thread posts nothing, says so to the operator, and takes no further events."""
+    """The loser of the race for the thread does not post, reports to the operator, and processes no further events."""
     rig.server.say("one of you", CHANNEL, mention=True)
     message = await rig.box.next()
     room = rig.server.thread(CHANNEL, "the other's", BOT, message.id, quiet=True)
@@ -353,7 +353,7 @@ async def test_a_second_program_on_the_token_is_detected_at_an_interaction(rig: 
 
 
 async def test_a_message_posted_by_a_script_with_the_token_is_not_a_second_program(rig: DiscordRig) -> None:
-    """A script may post with the bot's token: nothing follows from that."""
+    """A script may post with the bot's token."""
     message = await rig.say("question", 7)
     rig.server.say("posted by a script", message.thread.topic, user=BOT)
     await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Answer."))

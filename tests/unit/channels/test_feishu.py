@@ -1,4 +1,4 @@
-"""What people see of a reply on Feishu: cards that stream, and what comes in their place when cards are refused."""
+"""Feishu replies as users see them: streaming cards, and fallbacks when cards are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[FeishuRig]:
 
 
 def card(rig: FeishuRig, topic: int = 0) -> Card:
-    """The card of the bot's last message."""
+    """Return the card of the bot's last message."""
     return rig.server.cards[rig._shown(topic).card]
 
 
@@ -63,7 +63,8 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
 
 
 async def test_a_crash_while_posting_the_placeholder_loses_no_answer(rig: FeishuRig) -> None:
-    """The platform took the post, and nobody was told: its uuid gives that message back, which shows another card."""
+    """The platform accepted the post, but the process did not learn it. The same uuid returns that message, which
+    shows another card."""
     posts = Memory()
     message = await rig.say("think")
     rig.server.fault("drop", "message.send", after=True)

@@ -1,4 +1,4 @@
-"""The long connection of Feishu, by the real SDK in its process: what is stored, supervision, proxies, probes."""
+"""Feishu's long connection with the real SDK in its process: storage, supervision, proxies, probe."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_cancellation_while_an_event_arrives_is_not_swallowed() -> None:
 
 
 class Held(Box):
-    """A box whose disk takes nothing before it is told to."""
+    """An inbox whose disk does not respond until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,13 +77,13 @@ class Held(Box):
 
 
 def down(channel: Channel) -> str:
-    """What readiness says while it is down."""
+    """Return the readiness detail while the channel is down."""
     known = channel.readiness()
     return known.detail if known.health is Health.DOWN else ""
 
 
 def processes() -> list[int]:
-    """The SDK's processes that are our children (not by `ps`, which cuts a long path where COLUMNS is set)."""
+    """Return the SDK processes among our children (not by `ps`, which truncates long paths if COLUMNS is set)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended

@@ -1,4 +1,4 @@
-"""Feishu's events become messages: pure functions, whatever the event looks like."""
+"""Feishu's events become messages: pure functions for any event."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Act = Callable[[FakeFeishu], object]
 
 
 def received(*acts: Act) -> list[Message]:
-    """What people's acts in the (not even started) fake look like to us."""
+    """Parse the actions of people in a fake that is not started."""
     world = FakeFeishu()
     for act in acts:
         act(world)

@@ -1,4 +1,4 @@
-"""Limits of files: what was told of a file's size is not believed."""
+"""Size limits hold whatever size a platform announces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting ready: what cannot work is refused in words before any call is made."""
+"""Channel startup refuses unusable settings before any call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting Markdown: nothing lost, nothing over the limit, fences and tables whole."""
+"""Splitting Markdown: nothing is lost, nothing exceeds the limit, fences and tables stay intact."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WILD = st.text(st.sampled_from("`~>|-*#1. \n\tab中😀\\[]()<!\r"), max_size=40
 
 
 def open_fences(chunk: str) -> list[str]:
-    """Fences of a chunk that run to its end without being closed."""
+    """Return the fences of a chunk that are not closed."""
     last = chunk.rstrip().split("\n")[-1].strip(" >")
     return [
         token.info

@@ -1,4 +1,4 @@
-"""The budget: who may call when. Times come from the loop's clock, which these tests drive themselves."""
+"""Rate limits and priorities, on an event loop whose clock the tests control."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FINAL, FIRST, STREAM = Priority.FINAL, Priority.FIRST, Priority.STREAM
 
 
 class _NoWait(DefaultSelector):
-    """A selector that skips waiting and tells the clock how much was skipped."""
+    """A selector that does not wait and reports the skipped time to the clock."""
 
     skipped = 0.0
 
@@ -29,7 +29,7 @@ class _NoWait(DefaultSelector):
 
 
 class ClockLoop(asyncio.SelectorEventLoop):
-    """A loop whose time jumps to the next timer when nothing else is to be done."""
+    """An event loop whose time jumps to the next timer when it is idle."""
 
     def __init__(self) -> None:
         self._fast = _NoWait()

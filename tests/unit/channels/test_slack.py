@@ -1,4 +1,4 @@
-"""Slack's own ways: how it looks, signs of life, buttons, the slash command, the shortcut."""
+"""Slack's specifics: rendering, activity signs, buttons, the slash command, the shortcut."""
 
 from __future__ import annotations
 

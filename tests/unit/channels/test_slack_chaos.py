@@ -1,4 +1,4 @@
-"""Many answers at once through a day on which Slack fails at random: each is there once, whole, and nothing else."""
+"""Many answers while Slack fails at random: each is shown once and complete."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ LOOKS = ("conversations.replies", "conversations.history")
 
 
 async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[list[str], str]:
-    """An answer in a thread or a direct chat, by a service that now and then begins it anew; what is seen, and what
-    should be."""
+    """Deliver an answer in a thread or a direct chat, with restarts; return the visible and the expected text."""
     channel = OPS if number % 2 else f"D{number}"
     rig.server.conversation(channel)
     asked = rig.server.send("tell me", channel, silent=True)
@@ -66,7 +65,7 @@ async def test_every_answer_is_shown_once_despite_random_faults(tmp_path: Path, 
 @pytest.mark.parametrize("method", ["chat.stopStream", "chat.update", "conversations.replies"])
 @pytest.mark.parametrize("kind", ["error", "drop"])
 async def test_a_post_found_by_lookup_is_remembered(tmp_path: Path, method: str, kind: str) -> None:
-    """A post whose answer was lost is looked up; what fails after that must not let it be forgotten."""
+    """A post whose answer was lost is looked up; a later failure does not lose it again."""
     async with SlackRig.start(tmp_path) as rig:
         await ready(rig)
         message, posts = await rig.say("work", 7), Memory()

@@ -1,4 +1,4 @@
-"""Slack's payloads in our words, one by one."""
+"""Slack's payloads as Fawn's messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def said(text: str = "hi", **more: Any) -> dict[str, Any]:
 
 
 def message(text: str = "hi", **more: Any) -> Message:
-    """…as it is read; a direct message unless said otherwise."""
+    """Parse such a message; a direct message unless stated otherwise."""
     found = parse_payload(said(text, **{"channel": "D1", "channel_type": "im", **more}), ME)
     assert isinstance(found, Message)
     return found

@@ -1,4 +1,4 @@
-"""The ways to Slack: a proxy, a certificate of one's own, nothing from the environment; and the app manifest."""
+"""Slack through a proxy, with a private certificate, without the environment; and the manifest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.rigs.registry import until
 
 
 class SecureSlack(Behind, FakeSlack):
-    """A Slack behind https."""
+    """A Slack behind TLS."""
 
 
 async def test_all_connections_use_the_proxy_and_trust_the_certificate(

@@ -1,4 +1,4 @@
-"""Slack's native streams: what they show, how they end, and what is left when they cannot go on."""
+"""Slack's native streams: their content, their end, and fallbacks."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_rate_limited_stream_updates_do_not_delay_the_end(rig: SlackRig) -
 
 
 async def deliver_over(growing: Reply, final: Final) -> None:
-    """Finish the reply, again as long as it has to wait."""
+    """Finish the reply, repeatedly as long as it has to wait."""
     for _ in range(10):
         try:
             return await growing.finish(final)

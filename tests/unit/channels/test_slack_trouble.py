@@ -1,4 +1,4 @@
-"""What Slack, the network and a full disk do to the channel, who people are, and several workspaces."""
+"""Faults of Slack, the network and the disk; user classification; several workspaces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
 
 @asynccontextmanager
 async def service(settings: slack.SlackSettings, box: Box) -> AsyncIterator[Service]:
-    """A channel as the supervisor keeps it."""
+    """Run a channel under supervision."""
     made = Service(lambda: slack.connect(settings), box)
     await made.begin()
     try:
@@ -250,7 +250,7 @@ async def test_people_are_classified_as_members_guests_or_bots(rig: SlackRig) ->
 
 @pytest.mark.parametrize("kind", ["hang", "error", "flood"])
 async def test_an_event_waits_while_slack_does_not_answer_the_user_lookup(rig: SlackRig, kind: str) -> None:
-    """Whether they are a guest decides about access: they are neither let in nor lost."""
+    """Access depends on whether the user is a guest, so the event is neither accepted nor lost."""
     rig.server.person("U6", is_restricted=True)
     rig.server.fault(kind, "users.info", times=1, contains="U6")  # type: ignore[arg-type]  # one of the fake's words
     rig.server.send(f"<@{BOT}> from outside", user="U6")
@@ -412,7 +412,7 @@ async def test_two_workspaces_with_the_same_ids_are_separate(tmp_path: Path) -> 
 
 
 async def test_one_app_in_two_workspaces_has_one_socket(caplog: pytest.LogCaptureFixture) -> None:
-    """…and the third, which has thrown it out, does not make it deaf for the others."""
+    """A third workspace that has removed the app does not affect the other two."""
     caplog.set_level(logging.INFO)
     second = Workspace("T2", "Other", "U2FAWN", "B2FAWN", "xoxb-2", APP_TOKEN)
     async with FakeSlack(Workspace(), second) as server:

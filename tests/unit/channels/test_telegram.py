@@ -1,4 +1,4 @@
-"""What a person sees on Telegram: the cases of the channel, each by its number, and its corners."""
+"""Telegram as users see it, case by case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates become messages: pure functions, whatever the update looks like."""
+"""Telegram's updates become messages: pure functions for any update."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 def received(act: Callable[[FakeTelegram], object]) -> list[Message]:
-    """What people's acts in the (not even started) fake look like to us."""
+    """Parse the actions of people in a fake that is not started."""
     world = FakeTelegram()
     act(world)
     events = [parse_update(update, ME) for update in world.updates.values()]

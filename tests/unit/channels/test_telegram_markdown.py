@@ -1,4 +1,4 @@
-"""Markdown to text and entities: nothing dropped, nothing added, offsets in UTF-16 units."""
+"""Markdown to text and entities: nothing lost or added, offsets in UTF-16 units."""
 
 from __future__ import annotations
 

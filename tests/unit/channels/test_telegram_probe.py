@@ -1,4 +1,4 @@
-"""The bot's account: one look at it for the check, a proxy that cannot be used, and two programs with one token."""
+"""The account probe, proxies, and two programs with one token."""
 
 from __future__ import annotations
 

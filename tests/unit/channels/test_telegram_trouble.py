@@ -1,4 +1,4 @@
-"""What Telegram, the network and a full disk do to the channel, and what is left of it for a person to see."""
+"""Faults of Telegram, the network and the disk, and what users see."""
 
 from __future__ import annotations
 

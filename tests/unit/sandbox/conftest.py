@@ -1,4 +1,4 @@
-"""A real bubblewrap, and a machine of it."""
+"""A real bubblewrap provider and one of its sandboxes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def provider(settings: SandboxSettings) -> AsyncIterator[BubblewrapProvide
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The thread's folder on the host."""
+    """The conversation's folder on the host."""
     return tmp_path / "thread"
 
 

@@ -1,4 +1,4 @@
-"""What somebody inside may try, and what comes of it."""
+"""Attacks from inside a sandbox, and their effects."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ while True:
 async def test_an_archive_contains_no_host_files_while_names_are_swapped(
     sandbox: Sandbox, tmp_path: Path, folder: Path
 ) -> None:
-    """A file and a link, a folder and a link, exchanged in one system call each, as fast as it goes."""
+    """A file and a link, and a folder and a link, exchanged by one system call each in a tight loop."""
     host = tmp_path / "host"
     host.mkdir()
     (host / "good").write_text("HOST-SECRET")

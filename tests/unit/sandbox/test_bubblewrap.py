@@ -1,4 +1,4 @@
-"""The life of bubblewrap's machines."""
+"""The lifecycle of bubblewrap sandboxes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.engines import measured, need_bubblewrap
 
 
 def children(pid: int | None = None) -> list[int]:
-    """The children of a process (this one), of all its threads."""
+    """Return the children of a process (this one), of all its threads."""
     found: list[int] = []
     for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
         found += map(int, (task / "children").read_text().split())
@@ -111,7 +111,7 @@ while True:
 
 
 async def test_a_sandbox_that_keeps_sending_can_be_stopped() -> None:
-    """Of what breaks the rules nothing is understood any more, but all of it is read: else its end is never seen."""
+    """Fawn ignores the content after a protocol violation, but reads all of it; otherwise it would not see the end."""
     for _ in range(5):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", FLOOD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The life of containers: made anew, replaced, evicted, reaped."""
+"""The lifecycle of containers: created, replaced, evicted, reaped."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def engine() -> AsyncIterator[DockerEngine]:
 
 
 async def theirs(engine: DockerEngine, folder: Path) -> list[ContainerInfo]:
-    """The containers that have this folder mounted: those of a test, and nobody else's, whose may go meanwhile."""
+    """Return the containers that mount this folder: those of a test, not those of other tests."""
     found = []
     for one in await engine.list_labelled(INSTANCE):
         with suppress(NotInEngine):
@@ -137,7 +137,7 @@ while True:
 async def test_processes_left_by_a_killed_service_cannot_affect_the_next_sandbox(
     settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
-    """Nothing that was left may stop the new command server, or answer for it: the container is another one."""
+    """They can neither stop the new command server nor answer in its place, because the container is a new one."""
     async with (
         docker_provider(settings) as killed,
         docker_provider(settings) as after,
@@ -257,7 +257,7 @@ STOP = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/pro
 async def test_a_command_server_that_stops_reading_is_replaced(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
-    """It was stopped from inside while much was to be written to it: hanging up waits for nobody."""
+    """It was stopped from inside while much data had to be written to it; closing the stream does not block."""
     async with provider.acquire("t", folder) as sandbox:
         (old,) = await theirs(engine, tmp_path)
         await sandbox.write(f"{WORKSPACE}/stop", STOP.encode())
@@ -276,7 +276,7 @@ async def test_a_command_server_that_stops_reading_is_replaced(
 
 
 async def states(engine: DockerEngine, container: str) -> str:
-    """What the processes of a container do, as seen from the host."""
+    """Return the process states of a container, as the host sees them."""
     listed = await engine.run_sdk(lambda client: client.top(container, "-eo pid"))
     pids = [row[0] for row in listed["Processes"]]
     return "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids if Path(f"/proc/{pid}").exists())
@@ -390,7 +390,7 @@ async def test_a_hanging_stop_does_not_block_a_new_container(tmp_path: Path) -> 
 
 @asynccontextmanager
 async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
-    """Name, sentence and whether commands run."""
+    """Return name, description and whether commands run."""
     provider, sentence = await select_provider(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
         yield provider.runs_commands, provider.name, sentence
@@ -445,7 +445,7 @@ async def test_problems_with_docker_are_reported(settings: DockerSettings, tmp_p
 
 @asynccontextmanager
 async def built(engine: DockerEngine, changes: str) -> AsyncIterator[str]:
-    """An image made of the tests' one with these lines; gone afterwards."""
+    """Build an image from the test image with these lines; remove it afterwards."""
     tag = f"fawn-sandbox:changed-{abs(hash(changes))}"
     await engine.build(build_context({"Dockerfile": f"FROM {IMAGE}\n{changes}\n".encode()}), tag, {}, lambda _: None)
     try:
@@ -472,7 +472,7 @@ async def test_an_unsuitable_image_is_reported(
 
 
 async def test_a_custom_image_works(settings: DockerSettings, engine: DockerEngine, folder: Path) -> None:
-    """Whatever it wants to be started as; a volume that it wants is no way around the bound on the disk."""
+    """Whatever its entry point is. A volume of the image does not evade the disk limit."""
     changes = 'ENTRYPOINT ["false"]\nUSER 0\nVOLUME /data\nHEALTHCHECK CMD false\nEXPOSE 80'
     async with (
         built(engine, changes) as tag,
@@ -487,8 +487,8 @@ async def test_a_custom_image_works(settings: DockerSettings, engine: DockerEngi
 
 
 async def test_120_sandboxes_run_at_once(settings: DockerSettings, tmp_path: Path) -> None:
-    """90 of bubblewrap, and 30 containers, more than the SDK pools connections. Each runs a command that ends only when
-    all of them run."""
+    """90 of bubblewrap and 30 containers, more than the SDK's connection pool. Each runs a command that ends only
+    when all of them run."""
     need_bubblewrap()
     local = BubblewrapProvider(SandboxSettings(settings.skills))
     async with docker_provider(settings) as docker, AsyncExitStack() as stack:
@@ -516,7 +516,7 @@ async def test_120_sandboxes_run_at_once(settings: DockerSettings, tmp_path: Pat
 
 
 async def test_a_caller_during_reaping_gets_a_new_sandbox(provider: DockerProvider, folder: Path) -> None:
-    """The old one's name is taken until it is gone; nobody is given a machine that is about to end."""
+    """The old name is reserved until the removal is complete; no caller gets a sandbox that is about to end."""
     for _ in range(3):
         async with provider.acquire("t", folder) as first:
             await first.run("true")

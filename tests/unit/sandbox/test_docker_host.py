@@ -1,4 +1,4 @@
-"""Around the engine: who owns files there, where it sees ours, and the service in a container itself."""
+"""File owners, host paths, and the service itself in a container."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def client() -> AsyncIterator[docker.APIClient]:
 async def test_a_service_in_a_container_finds_the_host_paths_of_its_folders(
     client: docker.APIClient, tmp_path: Path, kind: str
 ) -> None:
-    """A real one: our source in a container with the engine's socket, its data in a folder or a volume of the host."""
+    """A real one: Fawn's source in a container with the engine's socket, its data in a host folder or a volume."""
     (tmp_path / "data").mkdir()
     volume = f"fawn-test-{secrets.token_hex(6)}"
     libraries = next(path for path in sys.path if path.endswith("site-packages"))

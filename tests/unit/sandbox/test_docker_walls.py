@@ -1,4 +1,4 @@
-"""A container from inside: every flag it was started with, and the attacks that no provider may fall for."""
+"""Isolation of a container: every flag it was started with, and the common attacks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def provider(tmp_path: Path) -> AsyncIterator[DockerProvider]:
 
 
 async def test_every_flag_is_in_force(sandbox: Sandbox, folder: Path) -> None:
-    """One machine for all of them: each line is a flag of `sandbox.docker.spec`, seen from inside."""
+    """One sandbox for all of them: each line is a flag of `sandbox.docker.spec`, seen from inside."""
     status = dict(
         line.split(":\t", 1) for line in (await out(sandbox, "cat /proc/self/status")).splitlines() if ":\t" in line
     )
@@ -154,7 +154,7 @@ async def test_exceeding_the_process_limit_is_reported(sandbox: Sandbox) -> None
 
 
 async def test_a_sandbox_full_of_leftover_processes_is_replaced(provider: DockerProvider, folder: Path) -> None:
-    """Nothing can be started any more, by anybody: a new one is the only way out."""
+    """No process can be started inside anymore, so a new sandbox is the only solution."""
     async with provider.acquire("t", folder) as sandbox:
         fill = "while True:\n try: os.fork() or time.sleep(500)\n except OSError: time.sleep(0.01); open('full', 'w')"
         await sandbox.write(f"{WORKSPACE}/fill.py", f"import os, time\n{fill}".encode())
@@ -179,7 +179,8 @@ async def test_exceeding_other_limits_is_reported(sandbox: Sandbox) -> None:
 
 
 async def test_stopping_the_command_server_loses_the_sandbox(provider: DockerProvider, folder: Path) -> None:
-    """The tenant may stop the server, which has his user. Then nothing answers, and a stop must still mean stop."""
+    """The tenant can stop the server, because both have the same user. Nothing answers then, and `/stop` must still
+    work."""
     async with provider.acquire("t", folder) as sandbox:
         stop = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; exec sleep 600"
         running = asyncio.create_task(sandbox.run(stop))

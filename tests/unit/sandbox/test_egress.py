@@ -1,4 +1,4 @@
-"""The proxy between a sandbox and the world: who may go where, what is refused in which words."""
+"""The egress proxy: which targets are allowed, and the message of a refusal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.outside_world import HOST, Names, Outside, hosts
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A short one: the path of a unix socket ends at 107 bytes."""
+    """A short path: the path of a unix socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         yield Path(folder)
 
@@ -37,7 +37,7 @@ async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
 
 
 async def ask(folder: Path, request: str, body: bytes = b"") -> tuple[str, dict[str, str], bytes]:
-    """Status line, headers and body of what the proxy of `folder` answers."""
+    """Return status line, headers and body of the answer from the proxy of `folder`."""
     if "\nHost:" not in request:
         request += "\nHost: x"
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
@@ -129,7 +129,7 @@ async def test_a_refusal_names_the_host_and_who_can_allow_it(
 
 
 async def test_dns_rebinding_does_not_change_the_address(tmp_path: Path) -> None:
-    """DNS rebinding: the address that was checked is the one that is connected to."""
+    """The proxy connects to the address that it checked."""
     reached: list[str] = []
 
     def at(name: str) -> asyncio.StreamReaderProtocol:
@@ -284,7 +284,8 @@ async def test_requests_go_through_the_upstream_proxy(tmp_path: Path) -> None:
 
 
 async def test_a_socket_folder_is_reused_and_removed_with_its_sandbox(tmp_path: Path, outside: Outside) -> None:
-    """A machine that outlives the service has the folder bound: it must be the same one, with a new socket in it."""
+    """A sandbox that outlives the service has the folder mounted, so the folder stays the same with a new socket in
+    it."""
     place = tmp_path / ("long-" * 40)  # the path of a socket ends at 107 bytes
     rules = NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority))
     first = EgressService(rules, place, Names())
@@ -349,7 +350,7 @@ async def test_closing_ends_open_connections(tmp_path: Path, outside: Outside) -
 
 
 def test_the_relay_transfers_both_directions_and_forwards_eof() -> None:
-    """Both sides send more than the buffers hold before they read: a pump that blocks on one would stand still."""
+    """Both sides send more than the buffers hold before they read; a relay that blocks on one side would deadlock."""
     near, one = socket.socketpair()
     other, far = socket.socketpair()
     carrying = threading.Thread(target=relay.pump, args=(one, other))

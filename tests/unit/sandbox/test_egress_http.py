@@ -1,4 +1,4 @@
-"""What a sandbox can say over a connection to its proxy, and what of it reaches a server: the bytes on the wire."""
+"""HTTP between a sandbox, its proxy and a server, byte by byte."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A short one: the path of a unix socket ends at 107 bytes."""
+    """A short path: the path of a unix socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         yield Path(folder)
 
 
 class Origin:
-    """A server that keeps every byte it gets, gives `response` for each piece, and never closes by itself."""
+    """A server that records every byte, sends `response` for each chunk, and never closes by itself."""
 
     def __init__(self, response: bytes = OK) -> None:
         self.response, self.got = response, b""
@@ -57,7 +57,7 @@ class Origin:
 
 @asynccontextmanager
 async def way_out(tmp_path: Path, rules: NetworkRules) -> AsyncIterator[Ends]:
-    """A connection of a sandbox to its proxy."""
+    """Open a connection from a sandbox to its proxy."""
     egress = EgressService(rules, tmp_path / "e", Names())
     folder = await egress.open("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
@@ -128,7 +128,7 @@ async def test_a_body_with_an_ambiguous_length_is_refused(tmp_path: Path, framin
     ],
 )
 async def test_bytes_after_a_response_are_dropped(tmp_path: Path, version: str, response: bytes, seen: bytes) -> None:
-    """Whatever a server sends behind it, and one that speaks a newer HTTP than its client is translated."""
+    """Also, a response in a newer HTTP version than the client's is translated."""
     async with (
         Origin(response) as origin,
         way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer),
@@ -153,7 +153,7 @@ async def test_expect_100_continue_is_answered(tmp_path: Path) -> None:
 
 
 def client_hello(name: str | None) -> bytes:
-    """What a real client says first."""
+    """Return the first bytes of a real client."""
     context = ssl.create_default_context()
     context.check_hostname = False
     out = ssl.MemoryBIO()
@@ -194,7 +194,7 @@ def test_the_server_name_of_a_client_hello_is_parsed() -> None:
 async def test_a_tunnel_requires_the_requested_server_name(
     tmp_path: Path, target: str, first: bytes, passes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The operator's proxy leads out here, so that port 443 can be anybody's."""
+    """An upstream proxy is configured here, so that port 443 can lead to any server."""
     async with Origin(b"HTTP/1.1 200 ok\r\n\r\n") as origin:
         names = ("registry.test", "registry.test:8443", "1.1.1.1")
         rules = NetworkRules("allowlist", names, proxy=f"http://127.0.0.1:{origin.port}")

@@ -25,7 +25,7 @@ from tests.support.outside_world import HOST, Names, Outside, hosts
 
 
 class Make(Protocol):
-    """Makes a provider with these rules; names lead to loopback."""
+    """Create a provider with these rules; names resolve to loopback."""
 
     async def __call__(self, rules: NetworkRules) -> SandboxProvider: ...
 
@@ -66,7 +66,7 @@ for url in sys.argv[1:]:
 
 
 def ask(*urls: str) -> str:
-    """A command that says what comes of each of the URLs, one line each."""
+    """Return a command that prints the result of each URL, one line each."""
     return f"python3 - {' '.join(urls)} <<'END'\n{ASK}\nEND"
 
 
@@ -109,7 +109,7 @@ print(said.count(b"HTTP/1.1"))
 
 
 async def test_a_connection_carries_one_request(make: Make, outside: Outside, tmp_path: Path) -> None:
-    """An ordinary client makes a new one for its next."""
+    """An ordinary client opens a new connection for its next request."""
     provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         result = await sandbox.run(f"python3 - {outside.http} <<'END'\n{REUSE}\nEND", timeout=60)
@@ -245,8 +245,8 @@ for words in (b"DIAL ", b"DIAL 0123456789abcdef0123456789abcdef", b"DIAL ../x", 
 
 
 async def test_the_relay_and_the_proxy_socket_leak_nothing(make: Make, outside: Outside, tmp_path: Path) -> None:
-    """A forwarder is a child of the command server and holds its stream: nobody inside may look into it. Who comes to
-    the door with a ticket that nobody waits for is sent away."""
+    """A relay is a child of the command server and holds its stream, so no process inside may read it. A client with
+    an unknown ticket is rejected."""
     provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         await sandbox.write("/mnt/user-data/workspace/pry.py", (PRY % outside.http).encode())
@@ -260,7 +260,7 @@ async def test_the_relay_and_the_proxy_socket_leak_nothing(make: Make, outside: 
 
 
 async def test_after_a_restart_of_the_service_the_proxy_works_again(outside: Outside, tmp_path: Path) -> None:
-    """The folder of a conversation's way out gets a new socket, its next command server a new forwarder."""
+    """The conversation's socket folder gets a new socket, and its next command server a new relay."""
     need_docker()
     rules = NetworkRules("allowlist", hosts(outside.http))
     settings = docker_settings(tmp_path, network=rules)

@@ -1,4 +1,4 @@
-"""Which hosts and addresses the rules of the network allow."""
+"""Which hosts and addresses the network rules allow."""
 
 from __future__ import annotations
 

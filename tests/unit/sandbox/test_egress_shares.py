@@ -1,4 +1,4 @@
-"""What one sandbox can take of the service through its proxy, while others work: descriptors and threads."""
+"""What one sandbox can use up through its proxy: descriptors and threads."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ time.sleep(600)
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A short one: the path of a unix socket ends at 107 bytes."""
+    """A short path: the path of a unix socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """As many as most systems give a process that does not ask for more."""
+    """The default limit of most systems."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     yield
@@ -96,7 +96,7 @@ async def test_without_a_network_few_connections_are_accepted(socket_folder: Pat
 
 
 class Silent(Names):
-    """Answers for `slow…` only when told."""
+    """A resolver that answers for `slow…` only when told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ async def test_unanswered_lookups_do_not_delay_other_sandboxes(silent: Silent) -
 
 
 async def test_a_lookup_counts_until_its_thread_has_ended(silent: Silent, socket_folder: Path) -> None:
-    """Also when its client has gone or its time is over: the thread is still there."""
+    """Also if its client has disconnected or it timed out: the thread still runs."""
     egress = EgressService(NetworkRules("on"), socket_folder / "e", silent)
     await egress.open("t")
     await egress.open("u")

@@ -1,5 +1,7 @@
-"""pip and npm in a sandbox: what they install is the conversation's own and stays. With this machine's programs,
-through the proxy, from a registry on loopback."""
+"""pip and npm in a sandbox: packages are private to the conversation and persist.
+
+With this machine's programs, through the proxy, from a registry on loopback.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[Bubblewrap
 
 
 async def run(provider: BubblewrapProvider, folder: Path, command: str) -> str:
-    """The output of a command that has to work, in the machine of that moment."""
+    """Return the output of a command that must succeed, in the current sandbox."""
     async with provider.acquire("t", folder) as sandbox:
         result = await sandbox.run(command, timeout=90)
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Whoever waits for a file holds up nobody who waits for something else."""
+"""Waiting for files does not delay other work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandbox.disk.loop_images import LoopImageFolders
 
 
 async def test_locked_images_delay_neither_lookups_nor_files(tmp_path: Path) -> None:
-    """What another process has locked, a repair that a killed service left running, may take minutes."""
+    """A lock of another process, such as a repair that a killed service left running, may last minutes."""
     images = LoopImageFolders(tmp_path, 16, make=False)
 
     async def use(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Limits of a sandbox of bubblewrap, as the machine allows them, and the words for them."""
+"""Limits of a bubblewrap sandbox, as far as the machine allows them, and their messages."""
 
 from __future__ import annotations
 

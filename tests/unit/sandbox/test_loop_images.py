@@ -1,4 +1,4 @@
-"""File systems of their own for conversations' folders: the bound, who mounts them when, and what may go wrong."""
+"""Loop images of conversation folders: the limit, mounting, and faults."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ async def inner(request: pytest.FixtureRequest, threads: Path, tmp_path: Path) -
 
 
 def on_disk(folder: Path) -> int:
-    """What its image takes."""
+    """Return the space that its image takes."""
     return folder.with_name(folder.name + ".img").stat().st_blocks * 512
 
 
 def devices(folder: Path) -> list[str]:
-    """Loop devices that its image is attached to."""
+    """Return the loop devices of its image."""
     return run("losetup", "-nO", "NAME", "-j", f"{folder}.img").split()
 
 
@@ -59,8 +59,8 @@ def run(*argv: str | Path) -> str:
 
 
 async def rest(images: LoopImageFolders, keep: Path = Path()) -> None:
-    """Let everything go that nobody uses. Sandboxes of other tests, which begin with a copy of all mounts, may hold it
-    for a moment."""
+    """Wait until everything unused is released. Sandboxes of other tests, which start with a copy of all mounts, may
+    hold it for a moment."""
     async with asyncio.timeout(60):
         while images._uses.keys() - {keep}:
             await images.release_idle(0, keep={keep})
@@ -68,7 +68,7 @@ async def rest(images: LoopImageFolders, keep: Path = Path()) -> None:
 
 
 def leave(folder: Path, text: str = "kept") -> None:
-    """As an upload."""
+    """Store a file as an upload does."""
     make_folders(folder)
     write_file(folder / "uploads", "note", text.encode())
 
@@ -134,7 +134,7 @@ async def test_an_image_is_mounted_with_its_sandbox_and_small_when_unused(
 
 
 async def test_a_sandbox_releases_the_mounts_of_others(threads: Path, tmp_path: Path) -> None:
-    """Its namespace begins as a copy of all mounts."""
+    """Its namespace starts as a copy of all mounts."""
     images = LoopImageFolders(threads, 16, make=True)
     provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))
     disk = QuotaProvider(provider, images)
@@ -255,7 +255,7 @@ async def test_mounts_left_by_a_killed_service_are_released_by_the_next(threads:
 
 
 async def test_a_leftover_container_and_a_new_mount_share_one_file_system(threads: Path, tmp_path: Path) -> None:
-    """Two file systems on one image would ruin it."""
+    """Two file systems on one image would corrupt it."""
     folder, settings = threads / "a", docker_settings(tmp_path)
     async with docker_provider(settings) as killed, docker_provider(settings) as second:
         left = LoopImageFolders(threads, 16, make=True)
@@ -329,7 +329,8 @@ async def test_an_image_does_not_hide_files_below_its_mount_point(
 
 
 async def test_a_disk_without_space_refuses_a_new_image_before_data_is_lost(threads: Path, tmp_path: Path) -> None:
-    """The images lie on a disk of 60 MB: two of 24 MB do not fit at once, because some is the service's own."""
+    """The images are on a disk of 60 MB: two of 24 MB do not fit at once, because some space is reserved for the
+    service."""
     (tmp_path / "host").mkdir()
     run("truncate", "-s", "60M", tmp_path / "host.img")
     run("mkfs.ext4", "-q", "-m", "0", tmp_path / "host.img")
@@ -393,7 +394,7 @@ async def test_the_description_says_how_the_limit_is_enforced(threads: Path, tmp
 
 
 def test_an_engine_that_does_not_see_the_mounts_is_detected(threads: Path, tmp_path: Path) -> None:
-    """As under systemd with a namespace of its own, or in a container."""
+    """As under systemd with a private mount namespace, or in a container."""
     need_docker()
     script = (
         "import asyncio, pathlib\nfrom sandbox.disk.loop_images import LoopImageFolders\n"

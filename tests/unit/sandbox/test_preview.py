@@ -1,4 +1,4 @@
-"""A server inside a sandbox, seen through a link."""
+"""A server inside a sandbox, accessed through a preview link."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 @pytest.fixture
 async def sandbox(disk: QuotaProvider, tmp_path: Path) -> AsyncIterator[Sandbox]:
-    """With SERVER on port 8000."""
+    """A sandbox with SERVER on port 8000."""
     async with disk.acquire("t", tmp_path / "t") as made:
         await serve(made)
         yield made
@@ -165,7 +165,7 @@ async def test_a_response_is_streamed(sandbox: Sandbox, person: aiohttp.ClientSe
 
 @pytest.mark.parametrize(("path", "answer"), [("early", "200 OK((?!HTTP).)*Referrer.*late"), ("half", ".*half.*")])
 async def test_a_truncated_response_is_forwarded_as_truncated(sandbox: Sandbox, path: str, answer: str) -> None:
-    """Half of one does not look like a whole one."""
+    """A partial response does not look complete."""
     async with PreviewServer(SETTINGS) as preview:
         link = URL(await preview.make_link(sandbox, 8000))
         reader, writer = await asyncio.open_connection(link.host, link.port)

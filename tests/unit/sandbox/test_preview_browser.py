@@ -1,4 +1,4 @@
-"""A link in a real browser, next to a site of the company under the same registrable domain."""
+"""A preview link in a real browser, next to a company site on the same registrable domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a link lets through between a browser and a hostile server in a sandbox: the bytes on the wire, both ways."""
+"""Headers between a browser and a hostile server in a sandbox, byte by byte."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ async def raw(sandbox: Sandbox) -> None:
 
 
 class Browser:
-    """Asks a link of `settings` for pages, as raw bytes, and gives the bytes that arrived on both ends."""
+    """Request pages of a link as raw bytes, and return the bytes that arrived on both ends."""
 
     def __init__(self, preview: PreviewServer, sandbox: Sandbox, link: str) -> None:
         self.url, self._sandbox = URL(link), sandbox
         self._port = preview._server.sockets[0].getsockname()[1]
 
     async def ask(self, headers: str = "", response: str = BODY, status: str = "200 OK") -> tuple[str, str]:
-        """What the server got, and what the browser got; names of headers in lower case."""
+        """Return what the server got and what the browser got; header names in lower case."""
         head = f"HTTP/1.1 {status}\n{response}".replace("\n", "\r\n")
         await self._sandbox.write(f"{WORKSPACE}/response", head.encode("latin-1"))
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -120,7 +120,7 @@ class Browser:
         return (await self._sandbox.read(f"{WORKSPACE}/request")).decode("latin-1"), answer
 
     async def cookies(self, *lines: str) -> list[str]:
-        """What becomes of cookies that the server sets."""
+        """Return what becomes of cookies that the server sets."""
         _, answer = await self.ask(response="".join(f"Set-Cookie: {line}\n" for line in lines) + BODY)
         return [line.partition(": ")[2] for line in answer.split("\r\n") if line.startswith("Set-Cookie: ")]
 
@@ -196,7 +196,7 @@ async def test_every_notation_of_a_cookie_is_bound_to_its_link(sandbox: Sandbox,
 
 
 async def test_only_urls_of_the_link_are_forwarded(sandbox: Sandbox) -> None:
-    """One link is below another's origin where links are paths: its address is not for the other's server."""
+    """With links as paths, one link shares the origin of another: its URL must not reach the other's server."""
     await raw(sandbox)
     async with PreviewServer(SETTINGS) as preview:
         link, other = await preview.make_link(sandbox, 8001), await preview.make_link(sandbox, 8001)

@@ -1,4 +1,4 @@
-"""Silent clients and a hostile page, while other people look at their links."""
+"""Idle clients and a hostile page do not block the preview links of others."""
 
 from __future__ import annotations
 

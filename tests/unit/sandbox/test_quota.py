@@ -1,4 +1,4 @@
-"""What conversations may hold on the disk, on every provider that runs commands."""
+"""Disk limits of conversations, on every provider that runs commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def inner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def watched(
     inner: SandboxProvider, mb: int = 40, files: int = 10_000, root: Path = Path()
 ) -> AsyncIterator[QuotaProvider]:
-    """A bound of 40 MB."""
+    """A limit of 40 MB."""
     disk = QuotaProvider(inner, PlainFolders(root, mb), files)
     watching = asyncio.create_task(disk.watch(), name="watch")
     yield disk
@@ -49,12 +49,12 @@ async def watched(
 
 
 def grow(name: str, mb: int) -> str:
-    """Write `mb` MB, a piece at a time, about 50 MB a second."""
+    """Write `mb` MB in chunks, about 50 MB a second."""
     return f"for i in $(seq {mb}); do head -c 1M /dev/zero >> {name}; sleep 0.02; done; echo written"
 
 
 async def freed(folder: Path, mb: int) -> None:
-    """Until it holds less."""
+    """Wait until it holds less."""
     async with asyncio.timeout(20):
         while (await measure_usage([folder])).size > mb * MB:
             await asyncio.sleep(0.1)
@@ -107,7 +107,7 @@ async def test_a_background_writer_loses_its_sandbox(inner: SandboxProvider, tmp
 
 
 async def test_existing_files_over_the_limit_stay_and_may_be_deleted(inner: SandboxProvider, tmp_path: Path) -> None:
-    """As where the limit was lowered: larger than it, and older."""
+    """As if the limit was lowered: larger and older than it."""
     work = tmp_path / "a" / "workspace"
     work.mkdir(parents=True)
     (work / "old").write_bytes(bytes(60 * MB))

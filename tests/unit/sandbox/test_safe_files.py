@@ -1,4 +1,4 @@
-"""Host-side files, where no attacker is needed."""
+"""Host-side file functions, without an attacker."""
 
 from __future__ import annotations
 

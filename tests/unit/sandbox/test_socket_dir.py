@@ -1,4 +1,4 @@
-"""Short folders for sockets, and those that a killed process left."""
+"""Short socket folders, and those that a killed process left."""
 
 from __future__ import annotations
 

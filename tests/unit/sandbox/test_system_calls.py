@@ -1,4 +1,4 @@
-"""What a sandbox may ask of the kernel, on both engines, and what each of them takes from the others on the machine."""
+"""System calls of a sandbox on both engines, and per-user limits shared with others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def sandbox(provider: SandboxProvider, folder: Path) -> AsyncIterator[Sand
 
 
 async def python(sandbox: Sandbox, program: str, *arguments: str) -> str:
-    """What a program says inside."""
+    """Return the output of a program inside."""
     await sandbox.write(f"{WORKSPACE}/program.py", program.encode())
     result = await sandbox.run(" ".join(["python3 program.py", *arguments]), cwd=WORKSPACE, timeout=60)
     return result.output
@@ -189,7 +189,7 @@ print(most)
 
 
 async def test_socket_buffers_are_small(sandbox: Sandbox) -> None:
-    """Nobody is charged for it where control groups are of version 1, or where the service is no root."""
+    """They are not charged with cgroup version 1, or if the service is not root."""
     assert (await sandbox.run("cat /proc/sys/net/ipv4/tcp_?mem; ulimit -Hn")).output.split() == [
         "4096", "4096", "65536", "4096", "4096", "65536", "512",
     ]  # fmt: skip
@@ -223,7 +223,7 @@ async def test_sandboxes_do_not_share_inotify_watches(provider: SandboxProvider,
 async def test_folders_are_chowned_when_a_conversation_changes_its_user(
     provider: SandboxProvider, tmp_path: Path
 ) -> None:
-    """An older Fawn gave them to one user for all; two of the same number cannot both run under it."""
+    """An older Fawn used one user for all; two sandboxes cannot both run under it."""
     for name in ("a", "b"):
         for part in ("workspace", "uploads", "outputs"):
             (tmp_path / name / part / "deep").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The one walk through tenants' folders, and the one way to delete them."""
+"""The directory walk of tenant folders, and their deletion."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sys.addaudithook(_count)
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """What is opened in this thread meanwhile."""
+    """Count the files opened in this thread meanwhile."""
     _opens.clear()
     _watched.append(threading.get_ident())
     try:
@@ -50,7 +50,7 @@ def tree(tmp_path: Path) -> Iterator[Path]:
 
 
 def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[str, str]]]:
-    """Paths that a walk gives, and what it says it left out."""
+    """Return the paths of a walk, and what it reports as skipped."""
     skipped: list[tuple[str, str]] = []
     with opened(folder) as top:
         found = [rel for rel, _, _ in walk_folder(top, bounds, lambda rel, why: skipped.append((rel, why)))]
@@ -201,7 +201,7 @@ def test_an_ordinary_user_deletes_folders_without_permissions() -> None:
 
 
 def test_nothing_outside_is_deleted_while_folders_are_swapped_for_links(tree: Path, tmp_path: Path) -> None:
-    """RENAME_EXCHANGE of a folder with a link to another, as fast as it goes."""
+    """RENAME_EXCHANGE of a folder and a link to another one, in a tight loop."""
     outside = tmp_path / "outside"
     outside.mkdir()
     for number in range(50):

@@ -1,4 +1,4 @@
-"""The stream when the other end is the real server, and when it is hostile."""
+"""The command stream with the real server and with a hostile one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SocketStream:
 
 
 class Peer:
-    """What a tampered server can do: read our frames, send any bytes."""
+    """A tampered server: reads frames and sends any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

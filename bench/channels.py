@@ -24,7 +24,7 @@ from tests.fakes.process import Remote, process
 
 NAMES = ("telegram", "slack", "discord", "feishu")
 WINDOW = 200.0  # ms over which the model's deltas may be merged
-SLOW = 0.3  # seconds that a slow platform takes to answer
+SLOW = 0.3  # response time of a slow platform, in seconds
 SETTLE = 1.0  # seconds after the last answer in which a late double would show
 _people = itertools.count(1)
 

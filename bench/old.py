@@ -19,7 +19,7 @@ from tests.fakes.telegram import TOKEN
 
 ROWS = 1_000_000  # of a quarter each: messages, runs, replies, posts
 CHATS = 1000
-LOOK = 0.002  # seconds between two looks for the answer to a command
+LOOK = 0.002  # seconds between two checks for the answer to a command
 
 _AGE = """
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM numbers WHERE n<:turns)

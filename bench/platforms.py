@@ -17,7 +17,7 @@ import orjson
 from tests.fakes import discord, feishu, slack, telegram
 from tests.fakes.server import LocalServer, main
 
-LOOK = 0.04  # seconds between two looks at what is visible: the grain of a makespan
+LOOK = 0.04  # seconds between two checks: the resolution of a makespan
 
 
 class Crowd(LocalServer):

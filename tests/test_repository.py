@@ -21,12 +21,12 @@ MACHINES = tuple(
     word[::-1] for word in ("/krow/", "/toor/", "/rennur/emoh/", "ipyp/tpo/", "gro.ipyp", "detsohnohtyp", ".baltig")
 )
 
-# The cases of docs/cases.md: a comment above its test names each, or a reason stands here.
+# Cases of docs/cases.md without a test, with the reason. A comment above its test names every other case.
 LATER = {
-    6: "an event is one run for good (5); a failed one is tried again with /retry",
-    44: "there is no binding of accounts: who may talk is 4",
-    46: "skills have their own issue",
-    53: "settings of a person have their own issue; /model belongs to a conversation",
+    6: "an event starts one run only (5); /retry repeats a failed one",
+    44: "accounts are not bound; 4 covers access",
+    46: "skills are not implemented yet",
+    53: "settings per person are not implemented yet; /model belongs to a conversation",
 }
 CASES = set(range(1, 91)) - LATER.keys()
 
@@ -109,7 +109,7 @@ def test_source_files_are_at_most_400_lines() -> None:
 def test_functions_are_at_most_60_lines() -> None:
     long = []
     for path in python(*SOURCES):
-        if "migrations" in path.parts:  # a schema is a list, not a way of thinking
+        if "migrations" in path.parts:  # a schema is a long list
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -125,8 +125,8 @@ def test_tenant_folders_are_accessed_only_by_the_safe_helpers() -> None:
     packs folders by path."""
     by_path = {"rmtree", "walk", "rglob", "iterdir", "scandir", "listdir", "copytree", "tarfile", "threads"}
     ours = {
-        "sandbox/bubblewrap/cgroup.py: iterdir": "control groups, which the kernel makes",
-        "sandbox/docker/host_paths.py: copytree": "the skills, which are the operator's",
+        "sandbox/bubblewrap/cgroup.py: iterdir": "cgroups, which the kernel creates",
+        "sandbox/docker/host_paths.py: copytree": "the skills, which belong to the operator",
         "sandbox/docker/image_build.py: tarfile": "the files of this package, for the engine",
     }
     where = {"bot/app.py", "bot/admin/cli.py", "bot/turn_runner.py"}

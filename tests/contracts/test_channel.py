@@ -35,7 +35,7 @@ async def test_a_message_arrives_with_thread_author_and_text(rig: Rig) -> None:
     assert abs(message.time - time.time()) < 5
     known = await rig.channel.enrich(message, 10)
     assert known.author.name
-    assert (known.key, known.text, known.quotes) == (message.key, message.text, ())  # a direct chat is known already
+    assert (known.key, known.text, known.quotes) == (message.key, message.text, ())  # a direct chat already exists
 
 
 async def test_events_have_unique_keys(rig: Rig) -> None:
@@ -97,7 +97,7 @@ async def test_an_ignored_message_is_not_acknowledged_visibly(rig: Rig) -> None:
     rig.box.refuses = lambda message: True
     rig.mutter("hello")
     await until(lambda: rig.box.receipts == [Receipt.IGNORED])
-    await asyncio.sleep(0.1)  # who that is may be looked up, once
+    await asyncio.sleep(0.1)  # one user lookup is allowed
     before = rig.wire.count("any")
     rig.mutter("hello, I said", 7, mention=True)
     await until(lambda: len(rig.box.receipts) >= 2)
@@ -120,7 +120,7 @@ async def test_a_mention_in_a_thread_addresses_the_bot_and_other_messages_do_not
     chatter = [known for known in rig.box.messages if known.text.startswith("lunch")]
     assert not [known for known in chatter if known.addressed]
     meant = [known.text for known in rig.box.messages if known.addressed]
-    assert meant == ["sum this up", "and this"]  # each once, however many events the platform makes of it
+    assert meant == ["sum this up", "and this"]  # each once, however many events the platform sends
 
 
 @demanded("follow_up", "topics")
@@ -190,7 +190,7 @@ async def test_a_shutdown_during_catch_up_loses_no_message(rig: Rig) -> None:
     await rig.back()
     await until(lambda: rig.box.stalled, what="the catch-up to be under way")
     rig.mutter("live", 5, mention=True)
-    with suppress(TimeoutError):  # some channels hold back what comes meanwhile
+    with suppress(TimeoutError):  # some channels delay events that arrive meanwhile
         await until(lambda: any(message.text == "live" for message in rig.box.messages), seconds=1.0)
     await rig.leave()
     rig.box.stalls = lambda message: False

@@ -106,7 +106,7 @@ async def test_an_approval_has_two_buttons_and_shows_the_exact_call(rig: Rig) ->
 async def test_an_option_too_long_for_a_button_is_answered_in_full(rig: Rig) -> None:
     long = "the one with " + "many " * 60 + "words"
     await ask(rig, Ask("ask-2", "Which?", ("short", long)))
-    assert long in " ".join("\n".join(rig.visible()).split())  # where a button cuts it, it is written out
+    assert long in " ".join("\n".join(rig.visible()).split())  # if a button truncates it, it is written out
     rig.press(rig.buttons()[1])
     click = await rig.box.next(kind=Kind.CLICK)
     assert click.text == long
@@ -155,7 +155,7 @@ async def test_each_of_several_questions_has_its_own_buttons(rig: Rig) -> None:
     assert (click.target, click.text) == ("ask-5", "large")
     await until(rig.felt)
     await until(lambda: not rig.buttons())
-    rig.press("red")  # the other's are still there
+    rig.press("red")  # those of the other question remain
     click = await rig.box.next(2, kind=Kind.CLICK)
     assert (click.target, click.text) == (COLOURS.id, "red")
     await until(rig.felt)

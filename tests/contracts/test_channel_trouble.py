@@ -79,7 +79,7 @@ async def test_a_post_accepted_without_an_answer_is_not_duplicated_unmarked(rig:
 async def test_a_post_that_is_never_confirmed_is_posted_a_limited_number_of_times(rig: Rig) -> None:
     rig.wire.fault("error", "post", code=504, after=True, times=-1)
     posts = Memory()
-    with suppress(Unconfirmed):  # where the platform lets us look, it is found
+    with suppress(Unconfirmed):  # found if the platform supports a lookup
         await deliver(rig, Final("Here."), posts)
         assert "once" in rig.can
     first, *repeats = rig.visible()
@@ -90,7 +90,7 @@ async def test_a_post_that_is_never_confirmed_is_posted_a_limited_number_of_time
         [repeat] = repeats
         assert repeat.endswith("Here.")
         assert repeat != "Here."
-        with pytest.raises(Unconfirmed):  # a restart forgets nothing of it
+        with pytest.raises(Unconfirmed):  # a restart keeps all of it
             await deliver(rig, Final("Here."), Memory(rows=posts.rows))
         assert rig.wire.count("post") == 2
 
@@ -159,7 +159,7 @@ async def test_a_permanent_refusal_is_not_retried(rig: Rig) -> None:
     with pytest.raises(Refused) as told:
         await rig.channel.reply(rig.thread(), posts).finish(Final("Never."))
     assert not isinstance(told.value, ChatGone)
-    assert rig.wire.count("post") <= 2  # once more without its style at most
+    assert rig.wire.count("post") <= 2  # at most once more, without formatting
     assert posts.rows == {}
     assert rig.visible() == []
 
@@ -232,7 +232,7 @@ async def test_a_silent_connection_is_detected_and_reopened(rig: Rig) -> None:
     rig.mutter("do you hear me?")
     await until(lambda: any(message.text == "do you hear me?" for message in rig.box.messages), seconds=30)
     await ready(rig)
-    assert rig.channel.readiness().since > since  # it was not ready in between
+    assert rig.channel.readiness().since > since  # it was not ready in the meantime
     await rig.say("after")
     assert [message.text for message in rig.box.messages] == ["before", "do you hear me?", "after"]
 

@@ -36,7 +36,7 @@ async def test_stored_files_stay_until_the_folder_is_removed(folders: Conversati
     assert folders.list_folders() == [one, two]
     await folders.release_folder(one)
     await folders.release_idle(0, keep=[two])
-    async with folders.open(one, writes=False), folders.open(one):  # two who come at once
+    async with folders.open(one, writes=False), folders.open(one):  # two concurrent callers
         assert read_file(one / "uploads", "note") == b"one"
         await folders.release_folder(one)  # not under them
         assert read_file(one / "uploads", "note") == b"one"

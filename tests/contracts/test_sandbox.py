@@ -291,7 +291,7 @@ async def test_long_output_keeps_its_beginning_and_end(computer: Sandbox) -> Non
 
 @commands
 async def test_ten_commands_run_concurrently(computer: Sandbox) -> None:
-    # Each waits until all have come: one after the other they would all time out.
+    # Each waits until all have started; if run one after the other, they would all time out.
     meet = "touch m{0}; until [ $(ls | grep -c '^m') = 10 ]; do sleep 0.02; done; echo {0}"
     results = await asyncio.gather(*(computer.run(meet.format(i), timeout=20) for i in range(10)))
     assert [result.output for result in results] == [f"{i}\n" for i in range(10)]

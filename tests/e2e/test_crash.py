@@ -187,7 +187,7 @@ async def test_resumed_within_three_seconds_of_a_restart(
     telegram.send(ask(text="back again", delay_ms=4000))
     await until(lambda: model.requests(), what="the model call")
     await service.kill()
-    service.forked = False  # loading is a part of it
+    service.forked = False  # this includes loading
     await service.start()
     listening = time.monotonic()
     await until(lambda: len(model.requests()) == 2, 15, "the resumed model call")
@@ -212,7 +212,7 @@ async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start)
             steps = [bash(f"echo {name} >> /mnt/user-data/workspace/effects")]
             telegram.send(ask(steps=steps, text=f"answer {name}", delay_ms=100, id=name), chat=chat)
             await telegram.wait(chat, f"answer {name}", seconds=120)
-            await over(chat, number + 1)  # what is written earlier may be taken into the same turn
+            await over(chat, number + 1)  # an earlier message might steer the same turn
 
     async def havoc() -> None:
         for _ in range(6):
@@ -223,7 +223,7 @@ async def test_killed_at_random_under_load(telegram: FakeTelegram, start: Start)
     await service.quiet(60)
     for chat in chats:
         expected = [f"answer {chat}-{number}" for number in range(4)]
-        texts = [text for text in said(telegram, chat) if "answer" in text]  # the rest: steps of a post that was lost
+        texts = [text for text in said(telegram, chat) if "answer" in text]  # the others: steps of a lost post
         assert list(dict.fromkeys(REPEAT.sub("", text) for text in texts)) == expected
         assert len([text for text in texts if not REPEAT.match(text)]) <= 4
         for answer in expected:

@@ -66,6 +66,6 @@ async def test_a_disk_filled_by_one_conversation_is_freed_and_others_are_answere
     assert "The sandbox was stopped, with all that ran in it" in told
     assert "Removed" in told
     disk = os.statvfs(small)
-    assert disk.f_bavail > disk.f_blocks // 8  # more than was left to be seen when it was found out
+    assert disk.f_bavail > disk.f_blocks // 8  # more than was left when it was detected
     assert disk.f_favail > disk.f_files // 8
     assert "database or disk is full" not in service.log()

@@ -46,7 +46,7 @@ async def test_files_survive_a_kill_a_backup_and_a_shutdown(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
     service = await start(sandbox=IMAGES)
-    # An upload comes before any machine; what it becomes is collected from the same disk.
+    # An upload arrives before any sandbox; the output is collected from the same disk.
     loud = bash("tr a-z A-Z < ../uploads/notes.csv > ../outputs/loud.csv")
     telegram.send_document("notes.csv", b"a,b\n", caption=ask(steps=[loud], text="made it loud"))
     await telegram.wait(JANE, "made it loud", seconds=30)

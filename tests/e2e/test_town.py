@@ -58,7 +58,7 @@ async def test_missed_messages_are_answered_once(town: Town) -> None:
     for name in away:
         town.rigs[name].mutter(ask(text=f"before {name}", id=f"b-{name}"), 7, mention=True)
         await town.shows(name, f"before {name}", 7)
-        town.rigs[name].mutter("/status")  # a direct chat that was never heard of is not to be found on Discord
+        town.rigs[name].mutter("/status")  # an unknown direct chat cannot be found on Discord
         await town.shows(name, "idle")
     await town.quiet()
     await town.stop()

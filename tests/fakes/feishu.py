@@ -4,7 +4,7 @@
         feishu.send("hello")                       # Jane writes in her direct chat
         feishu.send("hello", chat=GROUP)           # … mentions the bot in a group
         feishu.fault("flood", "card.write", seconds=2)
-        feishu.visible(GROUP, root)                # what the bot said in that topic
+        feishu.visible(GROUP, root)                # the bot's messages in that topic
 
 Point a client at `feishu.base_url` with `APP` and `SECRET`. As its own process: `python -m tests.fakes.feishu
 --port N`.
@@ -88,7 +88,7 @@ class FakeFeishu(LocalServer, People):
     retries: tuple[float, ...] = (0.3, 0.6, 1.0, 2.0, 4.0)  # …and pushes again after 15 s, 5 min, 1 h, 6 h
     fragments = 1  # frames that an event is cut into
     endpoint_error = 0
-    socket_host = ""  # where the endpoint says that events come from, when it is not here
+    socket_host = ""  # the event endpoint to announce instead of this server
 
     def __init__(self, app: str = APP, secret: str = SECRET, *, latency: float = 0.0) -> None:
         LocalServer.__init__(self, latency=latency)
@@ -138,7 +138,7 @@ class FakeFeishu(LocalServer, People):
         await socket.prepare(request)
         self.deaf = False
         self.sockets.append(socket)
-        for event_id, event in list(self.pushed.items()):  # what was not acknowledged while nobody was there
+        for event_id, event in list(self.pushed.items()):  # events not acknowledged while no client was connected
             if not self.acknowledged(event_id):
                 await self._push(event_id, event)
         async for message in socket:

@@ -54,7 +54,7 @@ class Said:
     edits: int = 0
     card: str = ""
     inside: str = ""  # the bundle it was forwarded in
-    reactions: list[tuple[str, str]] = field(default_factory=list)  # (who, emoji)
+    reactions: list[tuple[str, str]] = field(default_factory=list)  # (person, emoji)
 
 
 @dataclass(slots=True)

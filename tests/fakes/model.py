@@ -34,9 +34,9 @@ class Request:
     bytes: int
     id: str = ""  # the directive's id
     status: int = 200
-    first: float = 0.0  # the first word or tool call went out
-    end: float = 0.0  # the last byte went out
-    gone: bool = False  # the client went away before the end
+    first: float = 0.0  # the first word or tool call was sent
+    end: float = 0.0  # the last byte was sent
+    gone: bool = False  # the client disconnected before the end
     helper: bool = False  # it asked for a summary or a title
     rejected: str = ""
     messages: list[Json] = field(default_factory=list)

@@ -115,7 +115,7 @@ def directive_of(messages: list[Json]) -> tuple[Json | None, int]:
     if not found:
         return None, 0
     done = sum(1 for m in messages[last + 1 :] if m["role"] == "assistant" and m.get("tool_calls"))
-    directive: Json = _JSON.raw_decode(found[1])[0]  # whatever follows it is no part of it
+    directive: Json = _JSON.raw_decode(found[1])[0]  # later text is not part of it
     return directive, done
 
 

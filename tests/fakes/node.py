@@ -28,7 +28,7 @@ class Client:
     async def says(self) -> dict[str, Any]:
         assert self._process.stdout
         line = b""
-        while not line.startswith(b"{"):  # the SDK logs there, too
+        while not line.startswith(b"{"):  # the SDK also logs there
             line = await asyncio.wait_for(self._process.stdout.readline(), 20)
             assert line
         said: dict[str, Any] = orjson.loads(line)

@@ -65,7 +65,7 @@ class LocalServer:
     def __init__(self, *, latency: float = 0.0, seed: int = 0) -> None:
         self.latency = latency  # seconds before every answer
         self.faults: list[Fault] = []
-        self.stall = float("inf")  # bytes after which no more of a file comes
+        self.stall = float("inf")  # bytes after which a file stalls
         self.port = 0
         self._random = random.Random(seed)
         self._loop: asyncio.AbstractEventLoop | None = None

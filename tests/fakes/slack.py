@@ -73,7 +73,7 @@ class Envelope:
     ids: list[str] = field(default_factory=list)
     acks: list[Json] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
-    lost: bool = False  # nobody was connected: for Slack's few minutes of trying that is as good as gone
+    lost: bool = False  # no client was connected during Slack's few minutes of retries, so it is lost
 
 
 class FakeSlack(LocalServer, People):
@@ -89,9 +89,9 @@ class FakeSlack(LocalServer, People):
         self.tickets: dict[str, str] = {}  # ticket → app token
         self.opens = 0
         self.refuse_handshakes = 0
-        self.login_page = False  # the file host forgets who asks
+        self.login_page = False  # the file host rejects the token
         self.missing_scopes: dict[str, str] = {}  # method → the scope that it lacks
-        self.granted = ""  # the scopes that it says to have granted, "" for none of its business
+        self.granted = ""  # the scopes it reports as granted, "" for none
         self.limits = False  # True: Slack's tiers hold
         self._rates = Rates()
 

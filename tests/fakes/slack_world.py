@@ -17,7 +17,7 @@ BOT_ID = "B0FAWN"
 APP = "A0FAWN"
 BOT_TOKEN = "xoxb-fawn"
 APP_TOKEN = "xapp-fawn"
-JANE = "UJANE"  # the person who writes when a test does not say who
+JANE = "UJANE"  # the default author
 OPS = "C1"  # a channel that is always there, with the bot in it
 
 MARKDOWN = (

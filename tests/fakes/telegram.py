@@ -278,7 +278,7 @@ class FakeTelegram(LocalServer, Methods):
             )
         self._end_poll(conflict=True)
         if args.get("allowed_updates") is not None:
-            self._allowed = args["allowed_updates"]  # kept for polls that do not say
+            self._allowed = args["allowed_updates"]  # kept for polls that do not set it
         self._confirm(int(args.get("offset") or 0))
         loop = asyncio.get_running_loop()
         end = loop.time() + float(args.get("timeout") or 0)

@@ -227,7 +227,7 @@ class Methods(People):
 
     def _topic(self, chat: Chat, args: Json) -> int:
         topic = int(args.get("message_thread_id") or 0)
-        if topic and topic not in (chat.topics or {}):  # General (1) too: messages there must not name it
+        if topic and topic not in (chat.topics or {}):  # also General (1): messages there must not name it
             refuse("message thread not found")
         return topic
 

@@ -32,7 +32,7 @@ class Rates:
     chat: tuple[float, float] = (1.0, 3.0)
     group: tuple[float, float] = (20 / 60, 21.0)
     overall: tuple[float, float] = (30.0, 33.0)
-    refused: int = 0  # how many calls came too fast
+    refused: int = 0  # the number of calls that were too fast
     _buckets: dict[object, Bucket] = field(default_factory=dict)
 
     def take(self, chat: int, cost: int) -> float:

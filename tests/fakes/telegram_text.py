@@ -13,7 +13,7 @@ from tests.fakes.server import Json
 
 TEXT_UNITS = 4096
 CAPTION_UNITS = 1024
-MOST_ENTITIES = 100  # what comes after is silently not shown
+MOST_ENTITIES = 100  # later ones are silently ignored
 
 KINDS = frozenset(
     [

@@ -23,7 +23,7 @@ BOT: Json = {
     "can_connect_to_business": False,
     "has_main_web_app": False,
 }
-JANE = 42  # the person who writes when a test does not say who
+JANE = 42  # the default author
 
 
 @dataclass(slots=True)
@@ -63,10 +63,10 @@ class Chat:
     id: int
     kind: Literal["private", "group", "supergroup"]
     title: str = ""
-    topics: dict[int, str] | None = None  # a forum's topics, None where the chat is no forum
+    topics: dict[int, str] | None = None  # a forum's topics, None if the chat is not a forum
     messages: dict[int, Json] = field(default_factory=dict)
     edits: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    admin: bool = False  # the bot is an administrator there: it is told of reactions
+    admin: bool = False  # the bot is an administrator there, so it gets reactions
     blocked: bool = False  # the person blocked the bot, or the group removed it
     moved_to: int = 0  # the supergroup that this group became
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # every chat counts its own

@@ -113,7 +113,7 @@ async def test_reactions_are_sent_on_request_and_mentions_name_people(telegram: 
     assert [(mark.type, mark.offset, mark.user and mark.user.id) for mark in said.entities or []] == [
         ("text_mention", 6, 77),
         ("mention", 0, None),
-        ("mention", 10, None),  # Markdown is no code without an entity
+        ("mention", 10, None),  # Markdown is not code without an entity
     ]
     telegram.person(JANE)
     assert telegram.visible(GROUP)[0].pings == ("77", str(JANE), str(JANE))

@@ -225,7 +225,7 @@ class Front:
         client = asyncio.create_task(self._carry(reader, writer), name="front")
         self._clients.add(client)
         client.add_done_callback(self._clients.discard)
-        client.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it began
+        client.add_done_callback(lambda _: writer.close())  # also of one that was cancelled before it started
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         engine_reader, engine_writer = await asyncio.open_unix_connection(HOST.removeprefix("unix://"))

@@ -48,7 +48,7 @@ class Forked:
         return await asyncio.shield(self._ended)
 
     def send_signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and we are not told yet
+        with contextlib.suppress(ProcessLookupError):  # it has ended, but its status has not arrived yet
             os.kill(self.pid, number)
 
     def kill(self) -> None:
@@ -69,7 +69,7 @@ def _nursery() -> str:
     scratch = tempfile.TemporaryDirectory(prefix="fawn-test-")
     address = f"{scratch.name}/nursery"
     command = [sys.executable, "-m", "tests.support.forked_services", address]
-    process = subprocess.Popen(  # ctrl-C is for us: whoever started a service ends it
+    process = subprocess.Popen(  # ctrl-C is for the tests: the starter of a service ends it
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
     assert process.stdin
@@ -90,7 +90,7 @@ def main(address: str) -> None:
     for name in LOADED:
         importlib.import_module(name)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the attendants
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the attendants are not awaited
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)

@@ -23,13 +23,13 @@ from tests.support.service_process import ask, bash
 PLATFORMS = ("telegram", "slack", "discord", "feishu")
 FAILED = "⚠️"  # an honest failure: only where the disk had no room
 APOLOGY = "I can't save messages right now"  # likewise
-PROGRESS = ("▸ ", "✓ ", "⏳ ", "…")  # of a post that nobody knows of: likewise, and where Telegram's answer was lost
+PROGRESS = ("▸ ", "✓ ", "⏳ ", "…")  # of an unrecorded post: likewise, and where Telegram's answer was lost
 UNCONFIRMED = "and no answer came"  # in a dead letter: each try of a post was killed, or answered by a 504
-UNCONFIRMED_NOTICE = "I sent "  # what the chat is told then
+UNCONFIRMED_NOTICE = "I sent "  # the notice in the chat
 UNDER_WAY = ": in_progress"  # the same on Slack
 REPEAT = re.compile(r"^↻[^\n]*?:\s*")
-LOOK = 0.1  # seconds between two looks for an answer
-TOPIC_LASTS = 6  # messages, then a talker goes on in a new one
+LOOK = 0.1  # seconds between two checks for an answer
+TOPIC_LASTS = 6  # messages, then a talker starts a new conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Figures:
     answered: int = 0
     repeats: int = 0  # marked ones, on Telegram
     effects: int = 0
-    interrupted: int = 0  # commands whose effect did not come: the model was told that their outcome is unknown
+    interrupted: int = 0  # commands without an effect: the model was told that their outcome is unknown
     failed: int = 0  # turns that ended with an honest failure
-    left: int = 0  # apologies, and progress that nobody took away
+    left: int = 0  # failure notices, and progress messages that were not removed
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
-    unconfirmed: int = 0  # answers that every try showed, and that no try was told of: dead letters with a notice
-    strange: list[str] = field(default_factory=list)  # what else stands in the chats
+    unconfirmed: int = 0  # answers that every attempt showed without a confirmation: dead letters with a notice
+    strange: list[str] = field(default_factory=list)  # other visible texts
     ended: list[str] = field(default_factory=list)  # the last words of services that ended by themselves
 
     @property

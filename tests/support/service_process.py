@@ -50,7 +50,7 @@ class Service:
                     "api_key": "$OPENAI_API_KEY",
                 }
             ],
-            "sandbox": {"image": "not-there"},  # bubblewrap where it is, whatever images this machine has
+            "sandbox": {"image": "not-there"},  # bubblewrap if installed, whatever images this machine has
             "channels": self.channels(),
         }
         for section, values in settings.items():

@@ -31,30 +31,30 @@ class Rule(TypedDict, total=False):
 
 
 ABILITIES = {
-    "edits": "a reply grows in place",
+    "edits": "a reply is edited in place",
     "redelivery": "an event may be delivered more than once",
-    "kept": "the platform keeps events for a bot that is away",
-    "catch_up": "history is read after an absence",
+    "kept": "the platform keeps events while the bot is offline",
+    "catch_up": "the history is read after downtime",
     "topics": "threads inside a chat; `topic` n > 0 is one in a group, 0 the direct chat",
     "follow_up": "a message in a thread counts without a mention when the bot takes part there",
-    "buttons": "options of a question are pressed",
+    "buttons": "options of a question are buttons",
     "uploads": "files out",
     "downloads": "files in",
-    "captions": "a file may come with words",
-    "amend": "edits of a person's message are told",
-    "withdraw": "deletions of a person's message are told",
+    "captions": "a file may have a caption",
+    "amend": "edits of a person's message are sent as events",
+    "withdraw": "deletions of a person's message are sent as events",
     "reactions": "a reaction on the bot's message asks to stop",
-    "erase": "somebody may delete a message of the bot's",
-    "native": "the platform has a way of its own to give a command (slash or application commands, a menu)",
+    "erase": "a person can delete a message of the bot",
+    "native": "the platform has native commands (slash commands, application commands, a menu)",
     "menu": "the platform lists the bot's commands by name, as they were announced",
-    "earlier": "what stood in a thread before is read as context",
+    "earlier": "earlier messages of a thread are read as context",
     "mentions": "a person can be pinged in a group",
-    "once": "a post accepted without an answer shows once (idempotency key, or looked up)",
-    "wire": "a server that can be made to fail",
-    "socket": "events come over a connection that can break or go deaf",
-    "apology": "says in the chat that a message could not be stored",
+    "once": "a post accepted without an answer is shown once (idempotency key or lookup)",
+    "wire": "the fake server can simulate faults",
+    "socket": "events arrive over a connection that can break or fall silent",
+    "apology": "the chat gets a notice when a message cannot be stored",
 }
-"""What a rig may say that its platform can."""
+"""Abilities that a rig can declare for its platform."""
 
 
 class Wire(Protocol):

@@ -52,7 +52,7 @@ class DiscordRig(FakeRig):
     """One server, one channel, Jane."""
 
     name = "discord"
-    can = frozenset(ABILITIES) - {"kept"}  # what counts is the history
+    can = frozenset(ABILITIES) - {"kept"}  # the history counts
 
     def __init__(self, server: FakeDiscord, settings: DiscordSettings) -> None:
         super().__init__(lambda: discord.connect(settings))

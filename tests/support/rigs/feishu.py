@@ -38,8 +38,8 @@ class FeishuRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Feishu."""
 
     name = "feishu"
-    # Events are kept for hours only: what counts is the history. A file comes without words. Edits are not told: what a
-    # message says is read when its answer begins. The menu is made by hand.
+    # The platform keeps events for hours only, so the history counts. Files have no caption. Edits are not sent as
+    # events: the text is read when the answer begins. The menu is configured by hand.
     can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu"}
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:

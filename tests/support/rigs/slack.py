@@ -58,7 +58,7 @@ class SlackRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Slack."""
 
     name = "slack"
-    # Events are not kept: what counts is the history. The manifest has one command, the others are its words.
+    # Events are not kept, so the history counts. The manifest has one command; the others are its arguments.
     can = frozenset(ABILITIES) - {"kept", "menu"}
 
     def __init__(self, server: FakeSlack, settings: slack.SlackSettings) -> None:

@@ -47,7 +47,7 @@ class TelegramRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Telegram."""
 
     name = "telegram"
-    # A bot is told of no deletion and reads no history; its updates wait for it, a post has nothing to be known by.
+    # Bots get no deletions and cannot read the history; updates are kept for them, and posts have no idempotency key.
     can = frozenset(ABILITIES) - {"withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
 
     def __init__(self, server: FakeTelegram, settings: telegram.TelegramSettings) -> None:

@@ -83,7 +83,7 @@ async def test_57_killed_at_random_every_effect_happens_at_most_once(model: Fake
     assert max(done.values()) == 1
     wanted = {f"{name}-{side}" for name in names for side in "abc"}
     assert set(done) <= wanted
-    assert len(wanted - set(done)) <= len(owned_up(model))  # what is not there, the model was told to check
+    assert len(wanted - set(done)) <= len(owned_up(model))  # the model was told to check missing effects
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])

@@ -184,7 +184,7 @@ async def test_the_same_message_resumes_an_interrupted_turn(bench: Bench, model:
     asked = len(model.requests())
     blocks = await bench.run(say(text))
     assert end(blocks) == "done"
-    assert steps(blocks)[0][1] == "running"  # what goes on is shown again
+    assert steps(blocks)[0][1] == "running"  # running steps are shown again
     assert len(model.requests()) == asked + 1  # the first call is not made again
 
 
@@ -255,7 +255,7 @@ async def test_files_keep_order_and_captions_across_a_crash(bench: Bench, model:
     await bench.run(say(script([call("present_files", paths=["/o/old"])]), "m0"))
     presenting = script([call("present_files", paths=["/o/b", "/o/a"])], [call("slow", seconds=0.5)], tokens=3)
     await cancelled(bench, model, presenting, lambda blocks: ("slow", "running") in steps(blocks))
-    restarted = await make()  # nobody repaired anything: the process was killed
+    restarted = await make()  # no repair ran: the process was killed
     blocks = await restarted.run(say(presenting))
     assert view(blocks).files == files
     again = await restarted.run(say(presenting))  # the process was killed before it recorded the end

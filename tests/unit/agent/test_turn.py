@@ -98,7 +98,7 @@ async def test_models_are_chosen_by_name_and_a_missing_one_is_reported(make: Wor
     assert [b.text for b in blocks if isinstance(b, Notice)] == [
         "The model gone is no longer configured; one answers instead."
     ]
-    assert len(await bench.state()) == 6  # one conversation, whoever answers
+    assert len(await bench.state()) == 6  # one conversation for all models
 
 
 async def test_forgetting_a_conversation(bench: Bench) -> None:

@@ -125,7 +125,7 @@ async def test_a_server_is_asked_for_its_model_when_none_is_named() -> None:
         (settings,) = await name_models([asked])
         assert (settings.model, settings.label) == ("scripted", "scripted")
         assert await name_models([model(url, name="mine")]) == (model(url, name="mine"),)
-    assert await name_models([asked]) == (asked,)  # nobody there: the first turn will say so
+    assert await name_models([asked]) == (asked,)  # no server: the first turn reports it
 
 
 @pytest.mark.parametrize(("text", "code"), [("config_version: 1\n", 0), ("config_version: 1\nkeep_days: 0\n", 2)])

@@ -146,7 +146,7 @@ async def test_rows_of_a_chat_are_delivered_once_and_in_order(store: Database) -
     wall = Wall()
     for number in range(5):
         await say(store, HERE, str(number))
-        await say(store, HERE, str(number))  # the same key says it once
+        await say(store, HERE, str(number))  # a key is enqueued once
     async with serving(store, wall) as outbox:
         await outbox.wait_until_idle()
     assert wall.shown == [("here", str(number)) for number in range(5)]
@@ -211,7 +211,7 @@ async def test_a_disconnected_channel_loses_no_row(store: Database) -> None:
     await say(store, HERE, "kept")
     async with serving(store, None):
         await asyncio.sleep(0.1)
-    assert await states(store) == [1]  # claimed; the next process takes it over
+    assert await states(store) == [1]  # claimed; the next process releases it
     wall = Wall()
     await store.run(release_all)
     async with serving(store, wall) as outbox:
@@ -345,7 +345,7 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Da
         assert await store.run(lambda execute: requeue(execute, 1))
         outbox.wake()
         await outbox.wait_until_idle()
-    assert rig.visible()[3:] == [second]  # once more, because somebody asked for it
+    assert rig.visible()[3:] == [second]  # once more, as requested
     assert await states(store) == [2, 2]
 
 

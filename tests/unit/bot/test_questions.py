@@ -38,7 +38,11 @@ def clicked(ask: Ask, option: str, key: str = "click") -> Message:
             ["2. no\n1. csv, please\nwith a header"],
             [("b", "no"), ("a", "csv, please\nwith a header")],
         ),
-        ([FORMAT, DELETE], ["1. csv\n2. xlsx\n3. pdf"], [("a", "1. csv\n2. xlsx\n3. pdf")]),  # a list is no numbering
+        (
+            [FORMAT, DELETE],
+            ["1. csv\n2. xlsx\n3. pdf"],
+            [("a", "1. csv\n2. xlsx\n3. pdf")],
+        ),  # a list is not a numbered answer
         ([FORMAT, DELETE], ["csv", "no", "and hurry"], [("a", "csv"), ("b", "no")]),
         ([FORMAT, DELETE], ["no", "csv"], [("b", "no"), ("a", "csv")]),
         ([APPROVE], ["approve"], [("c", "Approve")]),

@@ -182,7 +182,7 @@ async def test_a_name_that_is_not_utf8_is_reported_once(closed_house: House, nam
     house = closed_house
     await Inbox(house.store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), Idle()).receive([HELLO])
     await house.store.run(lambda execute: runs.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
-    await house.store.run(runs.release_all)  # a second try looks into outputs/
+    await house.store.run(runs.release_all)  # a second attempt reads outputs/
     conversation = str(HELLO.thread) + "#1"
     outputs = os.fsencode(conversation_folder(house.folder, conversation) / "outputs")
     file = os.path.join(outputs, name)

@@ -177,7 +177,7 @@ async def test_typing_is_shown_until_the_reply_is_done(rig: DiscordRig) -> None:
     reply.show(Text("On it."))
     await until(lambda: rig.server.visible(message.id))
     room, [post] = rig.server.rooms[message.id], rig.server.calls_of("createMessage")
-    await until(lambda: room.typing and room.typing[-1] > post.at)  # a message takes it away: it comes again
+    await until(lambda: room.typing and room.typing[-1] > post.at)  # a message ends it, so it is sent again
     await reply.finish(Final("Done."))
     count = len(rig.server.calls_of("typing"))
     await asyncio.sleep(0.2)
@@ -340,7 +340,7 @@ async def test_commands_work_by_mention_and_by_exclamation_mark(rig: DiscordRig)
     for text, mention in (("/stop now", True), ("!stop now", False), ("!stop now", True)):
         message = await asked(rig, text, mention=mention)
         assert (message.kind, message.text) == (Kind.COMMAND, "stop now")
-    rig.server.say("!play some music", CHANNEL)  # another bot's
+    rig.server.say("!play some music", CHANNEL)  # a command for another bot
     marker = await asked(rig, "marker")
     assert marker.text == "marker"
     assert len(rig.box.messages) == 4

@@ -139,21 +139,21 @@ async def test_the_sequence_of_a_card_rises_across_restarts_and_clock_changes(ri
         await reply.close()
         await rig.leave()
         await rig.back()
-        await until(lambda: (time.time() - SEQUENCE_EPOCH) * 10 > card(rig).sequence + 1)  # no restart is that quick
+        await until(lambda: (time.time() - SEQUENCE_EPOCH) * 10 > card(rig).sequence + 1)  # a restart takes longer
     assert {call.status for call in rig.server.calls_of("card.")} == {200}
-    card(rig).sequence += 6000  # as if the clock had been ten minutes ahead
+    card(rig).sequence += 6000  # as if the clock was ten minutes ahead
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("The end."))
     assert rig.visible() == ["The end."]
     assert sorted({*seen, card(rig).sequence}) == [*seen, card(rig).sequence]
     assert card(rig).sequence < 2**31
-    assert 400 in {call.status for call in rig.server.calls_of("card.replace")}  # 300317, and then it leapt
+    assert 400 in {call.status for call in rig.server.calls_of("card.replace")}  # 300317, then a jump
 
 
 async def test_a_card_whose_streaming_expired_is_still_updated(rig: FeishuRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     reply.show(Text("one "))
     await until(lambda: rig.visible() == ["one"])
-    card(rig).json["config"]["streaming_mode"] = False  # it does so by itself after ten minutes
+    card(rig).json["config"]["streaming_mode"] = False  # automatic after ten minutes
     reply.show(Text("two "))
     await until(lambda: rig.visible() == ["one two"])
     reply.show(Text("three"))

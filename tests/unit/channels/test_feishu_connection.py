@@ -294,7 +294,7 @@ async def test_secret_and_token_are_not_in_logs_or_errors(tmp_path: Path, caplog
 
 async def test_all_connections_use_the_proxy(tmp_path: Path) -> None:
     async with FakeFeishu() as server, opened(Door(server.port), proxy=True) as door:
-        server.socket_host = "ws://127.0.0.1:1"  # nobody is there: only the proxy knows the way
+        server.socket_host = "ws://127.0.0.1:1"  # nothing listens there: only the proxy can reach it
         way: dict[str, Any] = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{door.port}"}
         async with connected(server, **way) as (channel, box):
             await until(lambda: channel.readiness().health is Health.READY, seconds=20)

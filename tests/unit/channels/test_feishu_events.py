@@ -81,7 +81,7 @@ def test_a_mention_in_a_group_starts_a_topic_with_its_follow_ups() -> None:
         fs.send("Kim?", chat=GROUP, parent=root.id, mention=False, mentions=[KIM_MENTION])
         fs.send("chatter", chat=GROUP, mention=False)
 
-    begin, on, again = received(talk)  # what people say to each other is not for us
+    begin, on, again = received(talk)  # messages between people are ignored
     assert begin.thread.topic == begin.id
     assert {message.thread for message in (on, again)} == {begin.thread}
     assert [message.addressed for message in (begin, on, again)] == [True, False, True]

@@ -136,7 +136,7 @@ def test_when_calls_are_scarce_final_replies_go_first_and_streams_last(timed: Ti
 
 def test_streams_and_first_words_leave_most_of_the_burst_to_finals(timed: Timed) -> None:
     async def work() -> None:
-        budget = RateLimiter(RateLimits(overall=100))  # 97 of them are ours
+        budget = RateLimiter(RateLimits(overall=100))  # Fawn uses 97 of them
         assert sum(budget.try_acquire(f"s{chat}", STREAM) for chat in range(90)) == 14
         assert sum(budget.try_acquire(f"f{chat}", FIRST) for chat in range(90)) == 9
         assert sum(budget.try_acquire(f"l{chat}", FINAL) for chat in range(90)) == 72

@@ -194,7 +194,7 @@ async def test_a_person_who_may_not_click_gets_a_private_notice(rig: SlackRig) -
     rig.press("red", 7)
     await until(lambda: not rig.buttons(7))
     rig.server.conversation(OPS).posts[shown(rig).ts].blocks = rig.server.calls_of("chat.postMessage")[0].args["blocks"]
-    rig.press("blue", 7)  # by somebody whose app had not seen it yet
+    rig.press("blue", 7)  # by a person whose app had not shown the change yet
     await until(lambda: rig.box.receipts[-1] is Receipt.DUPLICATE)
     await until(lambda: len(rig.server.calls_of("chat.postEphemeral")) == 2)
     assert rig.server.visible(OPS, rig.root(7))[-1].text == "Someone has already answered this."

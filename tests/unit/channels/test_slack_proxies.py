@@ -26,7 +26,7 @@ class SecureSlack(Behind, FakeSlack):
 async def test_all_connections_use_the_proxy_and_trust_the_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # the SDK would take it: our own setting is the only one
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # the SDK would use it; Fawn uses only its own setting
     pem, proxy, box = signed(tmp_path), Proxy(), Box()
     async with SecureSlack() as server, front(server.port, pem) as https, relay(proxy) as port:
         server.https = https

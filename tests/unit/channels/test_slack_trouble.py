@@ -205,7 +205,7 @@ async def test_edits_of_unrelated_messages_cause_no_calls(rig: SlackRig) -> None
     before = len(rig.server.calls)
     rig.server.edit(changed, "lunch at one?")
     deleted = {"type": "message", "subtype": "message_deleted", "channel": OPS, "deleted_ts": changed}
-    rig.server.event({**deleted, "ts": rig.server.ts()})  # Slack need not tell whose it was
+    rig.server.event({**deleted, "ts": rig.server.ts()})  # Slack does not have to name its author
     await until(lambda: all(envelope.acks for envelope in rig.server.envelopes.values()))
     assert len(rig.server.calls) == before
 

@@ -118,7 +118,7 @@ async def test_a_ping_puts_the_name_before_the_text(rig: TelegramRig) -> None:
     assert (second.text, second.pings) == ("User77:\na\nb", ("77",))
     assert [(mark["type"], mark["offset"]) for mark in second.entities] == [("text_mention", 0), ("bold", 8)]
     await rig.channel.reply(telegram_thread(GROUP), Memory("r3")).finish(Final("Gone.", mention="999"))
-    assert rig.server.visible(GROUP)[-1].text == "Psst: Gone."  # somebody who left the group
+    assert rig.server.visible(GROUP)[-1].text == "Psst: Gone."  # a person who left the group
 
 
 async def test_many_names_fit_and_notify_nobody(rig: TelegramRig) -> None:

@@ -86,7 +86,7 @@ def test_plain_words_are_shown_unchanged(text: str) -> None:
 def test_telegram_accepts_every_rendered_text(markdown: str) -> None:
     text, entities = to_entities(markdown)
     formatted(text, [dict(entity) for entity in entities], "", 1 << 20)  # raises BadText for a wrong offset
-    if "```" not in markdown and "~~~" not in markdown:  # the words after the opening of a fence are no text
+    if "```" not in markdown and "~~~" not in markdown:  # the info string of a fence is not text
         assert [char for char in text if char in "中😀"] == [char for char in markdown if char in "中😀"]
 
 

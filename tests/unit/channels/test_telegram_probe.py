@@ -85,7 +85,7 @@ async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path
         try:
             await until(lambda: second.channel.readiness().health is Health.DOWN, seconds=5)
             assert "same token" in second.channel.readiness().detail
-            for number in range(12):  # while it looks whether the first one is gone
+            for number in range(12):  # while it checks whether the first one has gone
                 await first.say(f"who answers {number}?")
                 await asyncio.sleep(0.5)
                 assert first.channel.readiness().health is Health.READY

@@ -38,7 +38,7 @@ async def test_a_document_of_21_mb_is_refused_without_showing_the_token(
     caplog.set_level(logging.DEBUG)
     rig.server.send_document("big.iso", b"x", size=21 << 20)
     [file] = (await rig.box.next()).attachments
-    for known in (file, Attachment(file.ref, file.name)):  # told beforehand, or only by getFile
+    for known in (file, Attachment(file.ref, file.name)):  # announced before, or only by getFile
         with pytest.raises(Refused) as refusal:
             _ = [chunk async for chunk in rig.channel.fetch(known)]
         assert str(refusal.value) == "exceeds the 20 MB download limit"
@@ -135,7 +135,7 @@ async def test_updates_are_confirmed_only_after_they_are_stored(rig: TelegramRig
     await until(lambda: rig.box.offered >= 3)
     assert rig.server.waiting() == 2
     for chat in (42, 43):
-        assert len(rig.server.texts(chat)) == 1  # told once in each chat, however often it is tried
+        assert len(rig.server.texts(chat)) == 1  # one notice per chat, however often it is retried
     rig.box.broken = False
     await until(lambda: len(rig.box.messages) == 2)
     await until(lambda: rig.server.waiting() == 0)
@@ -239,6 +239,6 @@ async def test_an_unconfirmed_placeholder_is_posted_once(rig: TelegramRig) -> No
     rig.wire.fault("error", "post", code=504, after=True, times=-1)
     reply = rig.channel.reply(rig.thread(7), Memory())
     await until(lambda: rig.visible(7), what="the placeholder")
-    await asyncio.sleep(4.0)  # two more would have come: one after 1.2 s, or after the 2 s for which the chat is closed
+    await asyncio.sleep(4.0)  # two more would have been posted: after 1.2 s, or after the cooldown of 2 s
     await reply.close()
     assert rig.visible(7) == ["…"]

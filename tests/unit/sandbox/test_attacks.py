@@ -279,7 +279,7 @@ while True:
         await attacker
     assert read.keys() <= {b"good", b""}
     assert read[b"good"] > 50
-    assert refused > 50  # else nobody was racing
+    assert refused > 50  # otherwise there was no race
 
 
 def _quoted(text: str) -> str:
@@ -373,7 +373,7 @@ while True:
     with pytest.raises(asyncio.CancelledError):
         await attacker
     assert contents == {b"good", b""}
-    assert any("became a link" in line for line in said)  # else nobody was racing
+    assert any("became a link" in line for line in said)  # otherwise there was no race
 
 
 def _archive_often(folder: Path, target: Path, times: int) -> tuple[set[bytes], set[str]]:

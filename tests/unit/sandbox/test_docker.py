@@ -357,7 +357,7 @@ async def test_a_caller_during_a_removal_waits_until_it_is_complete(tmp_path: Pa
                 return machine
 
         pool = SandboxPool(start, stop, most=2)
-        for _ in range(2):  # without a machine, and with one
+        for _ in range(2):  # without a sandbox, and with one
             removed.clear()
             removal = asyncio.create_task(pool.stop_now("a"))
             await asyncio.sleep(0)

@@ -30,7 +30,7 @@ INFO = {
     "SecurityOptions": ["name=seccomp,profile=default"],
 }
 ROOT = Path(__file__).parents[3]
-SOCK = Path("/")  # stands for the engine's socket: its owner, root here, is who started a rootless engine
+SOCK = Path("/")  # used as the engine's socket: its owner (root here) is the user of a rootless engine
 
 
 def test_commands_run_as_the_service_user_or_as_separate_users_for_root() -> None:

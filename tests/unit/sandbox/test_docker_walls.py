@@ -56,7 +56,7 @@ async def test_every_flag_is_in_force(sandbox: Sandbox, folder: Path) -> None:
     assert {*status["Uid"].split(), *status["Gid"].split(), *status["Groups"].split()} == {str(owner)}
     assert owner == os.geteuid() or owner in range(FIRST, FIRST + COUNT)
     assert status["NoNewPrivs"] == "1"
-    assert status["Seccomp"] == "2"  # ours: test_attacks looks at what it refuses
+    assert status["Seccomp"] == "2"  # Fawn's filter: test_attacks checks what it refuses
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert (await out(sandbox, "cat /proc/self/oom_score_adj")) == "500\n"
     assert (await out(sandbox, "ulimit -Hf; ulimit -Hn; ulimit -Hc")) == f"{8 << 10}\n512\n0\n"
@@ -78,7 +78,7 @@ async def test_every_flag_is_in_force(sandbox: Sandbox, folder: Path) -> None:
     assert (await out(sandbox, "ls /sys/class/net")) == "lo\n"
     for kind in ("ipc", "net", "pid", "mnt", "uts"):
         assert (await out(sandbox, f"readlink /proc/self/ns/{kind}")).strip() != os.readlink(f"/proc/self/ns/{kind}")
-    assert (await out(sandbox, "find /dev -type b")) == ""  # who is privileged has the host's disks
+    assert (await out(sandbox, "find /dev -type b")) == ""  # a privileged container has the host's disks
     assert (await out(sandbox, "cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null")) == "64\n"
     limits = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null"
     assert (await out(sandbox, limits)) == f"{128 << 20}\n"
@@ -114,7 +114,7 @@ async def test_commands_cannot_read_the_command_server(sandbox: Sandbox) -> None
 
 
 async def test_pid_1_cannot_be_killed_from_inside(sandbox: Sandbox) -> None:
-    # Not `-1`: that would be everybody. `sleep` of PID 1 is one of them, and comes again.
+    # Not `-1`, which would kill every process. `sleep` of PID 1 is one of them, and is restarted.
     await sandbox.run("kill -9 1; kill -TERM 1; kill -INT 1; pkill -9 -x sleep; setsid sleep 300 & disown")
     assert await out(sandbox, "cat /proc/1/comm") == "bash\n"
 

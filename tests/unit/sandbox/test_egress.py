@@ -124,7 +124,7 @@ async def test_a_refusal_names_the_host_and_who_can_allow_it(
     assert "sandbox.network.hosts" in status
     assert f"egress.refused sandbox=thread-7 host={host} port={port} why={why}" in caplog.text
     assert "secret" not in caplog.text
-    assert names.asked == (["inner.wide.example"] if why == "address" else [])  # else it would leak by names
+    assert names.asked == (["inner.wide.example"] if why == "address" else [])  # otherwise names would leak data
     await egress.aclose()
 
 

@@ -113,14 +113,14 @@ async def test_an_image_is_mounted_with_its_sandbox_and_small_when_unused(
     images = LoopImageFolders(threads, 40, make=True)
     disk = QuotaProvider(inner, images)
     folder = threads / "a"
-    async with disk.acquire("a", folder) as one, disk.acquire("a", folder) as same:  # two who come at once
+    async with disk.acquire("a", folder) as one, disk.acquire("a", folder) as same:  # two concurrent callers
         assert one.gone is same.gone is False
         await one.run("echo kept > note")
     assert len(devices(folder)) == 1
     options = run("findmnt", "-no", "OPTIONS", folder)
     assert "nosuid" in options
     assert "nodev" in options
-    # Nobody uses it now, but its machine lives and may have servers in the background.
+    # It is unused now, but its sandbox still runs and may have background servers.
     images._uses[folder].since = -1e9
     await disk.reap(1000)
     assert os.path.ismount(folder)
@@ -166,7 +166,7 @@ async def test_concurrent_opens_create_one_image_and_users_keep_it_mounted(threa
     assert len(devices(folder)) == 1
     assert sorted(path.name for path in threads.iterdir()) == ["a", "a.img"]
     with (folder / "uploads" / "0").open():
-        await images.release_idle(0)  # busy: somebody else looks into it
+        await images.release_idle(0)  # busy: another process has it open
         assert os.path.ismount(folder)
     await rest(images)
     assert not os.path.ismount(folder)
@@ -269,7 +269,7 @@ async def test_a_leftover_container_and_a_new_mount_share_one_file_system(thread
         disk = QuotaProvider(second, images)
         async with disk.acquire("a", folder) as again:
             assert len(devices(folder)) == 1
-            assert "needs_recovery" in run("dumpe2fs", "-h", f"{folder}.img")  # nobody repaired it under the container
+            assert "needs_recovery" in run("dumpe2fs", "-h", f"{folder}.img")  # it was not repaired under the container
             assert (await again.run("cat note; pgrep sleep -c")).output == "kept\n1\n"  # that of its first process
             assert (folder / "workspace" / "note").read_text() == "kept\n"
         await second.reap(0)
@@ -368,7 +368,7 @@ async def test_a_conversation_is_deleted_with_its_image(threads: Path) -> None:
             leave(folder)
         if name == "at rest":
             await rest(images)
-    with (threads / "mounted" / "uploads" / "note").open():  # somebody looks
+    with (threads / "mounted" / "uploads" / "note").open():  # another process has it open
         for name in ("mounted", "at rest", "plain"):
             await images.remove(threads / name)
         assert not list(threads.iterdir())

@@ -131,7 +131,7 @@ async def test_a_page_is_forwarded_unchanged(sandbox: Sandbox, person: aiohttp.C
         assert "Origin: http://localhost:8000" in said
         assert "HX-Mine: 1" in said
         assert "HX-Hop" not in said
-        assert "Accept" not in said  # else an answer could come in a form that nobody asked for
+        assert "Accept" not in said  # otherwise an answer could use an encoding that was not requested
         for origin in ("http://evil.test", "null", "http://["):
             async with person.get(link, headers={"Origin": origin}) as answer:
                 assert f"Origin: {origin}\r\n" in await answer.text()
@@ -184,7 +184,7 @@ async def test_websockets_work_in_both_directions(sandbox: Sandbox, person: aioh
                 assert await socket.receive_str() == text
             await socket.send_bytes(b"\0\xff")
             assert await socket.receive_bytes() == b"\0\xff"
-        # Who may come from where is for the server inside to say.
+        # The server inside decides which origins it accepts.
         async with person.ws_connect(f"{link}ws", origin=link.split("/p/")[0]):
             pass
         with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
@@ -226,7 +226,7 @@ async def test_a_link_expires_with_its_time_and_its_sandbox(
         short, link = await brief.make_link(sandbox, 8000), await preview.make_link(sandbox, 8000)
         async with person.get(short) as answer:
             assert answer.status == 200
-        async with person.ws_connect(f"{short}ws") as socket:  # what is open ends, too
+        async with person.ws_connect(f"{short}ws") as socket:  # open connections end, too
             assert (await socket.receive(15)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
         async with person.get(short) as answer:
             assert answer.status == 403

@@ -72,6 +72,6 @@ async def test_a_page_with_endless_requests_does_not_block_other_links(
         for _, writer in held:
             writer.close()
         await asyncio.wait(said)
-        await until(lambda: not preview._visitors)  # those that waited for a slot, too
+        await until(lambda: not preview._visitors)  # also those that waited for a slot
         async with person.get(hostile) as answer:
             assert answer.status == 200

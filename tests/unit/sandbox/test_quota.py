@@ -86,15 +86,13 @@ async def test_a_burst_before_the_first_measurement_is_deleted(inner: SandboxPro
         ):
             await sandbox.run("for i in 1 2 3; do fallocate -l 30M ../outputs/x$i; done; fallocate -l 1M y; sleep 20")
         assert (await measure_usage([tmp_path / "a"])).size < 40 * MB
-        assert (tmp_path / "a" / "workspace" / "y").exists()  # the largest went, and no more than had to
+        assert (tmp_path / "a" / "workspace" / "y").exists()  # only the largest was deleted
 
 
 async def test_a_background_writer_loses_its_sandbox(inner: SandboxProvider, tmp_path: Path) -> None:
     async with watched(inner) as disk:
         async with disk.acquire("a", tmp_path / "a") as sandbox:
-            await sandbox.run(
-                "(touch x; fallocate -n -l 1G x; sleep 100) >/dev/null 2>&1 &"
-            )  # its size is said to be 0
+            await sandbox.run("(touch x; fallocate -n -l 1G x; sleep 100) >/dev/null 2>&1 &")  # it reports size 0
             async with asyncio.timeout(15):
                 while not sandbox.gone:
                     await asyncio.sleep(0.1)
@@ -155,7 +153,7 @@ async def test_new_files_are_deleted_first_and_changed_ones_only_if_needed(tmp_p
         (tmp_path / name).mkdir()
     old, new = tmp_path / "workspace" / "old", tmp_path / "workspace" / "d" / "new"
     old.write_bytes(bytes(4 * MB))
-    await asyncio.sleep(0.1)  # the clock of files goes in steps
+    await asyncio.sleep(0.1)  # file timestamps have a coarse resolution
     since = time.time() - 0.02
     with old.open("ab") as file:
         file.write(bytes(MB))

@@ -117,7 +117,7 @@ def test_unreadable_folders_are_reported_and_the_rest_is_walked(tree: Path) -> N
     with opened(tree) as top:
         for rel, _, _ in walk_folder(top, WalkBounds(), lambda rel, why: skipped.append((rel, why))):
             found.append(rel)
-            if rel == "a":  # swapped between the look and the opening
+            if rel == "a":  # swapped between stat and open
                 (tree / "a").rmdir()
                 (tree / "a").symlink_to("/etc")
     assert found == ["a", "b", "b/file"]

@@ -45,7 +45,7 @@ class Connected(Setup):
 
 
 @dataclass(slots=True)
-class Town:
+class Fakes:
     """The fake platforms and the fake model, each in its own process."""
 
     platforms: dict[str, Remote]
@@ -97,24 +97,24 @@ def jobs(count: int, tokens: int = 20, pace: float = 0.0) -> list[Job]:
 
 
 @asynccontextmanager
-async def town(model: Remote) -> AsyncIterator[Town]:
+async def fakes(model: Remote) -> AsyncIterator[Fakes]:
     async with AsyncExitStack() as stack:
         platforms = {name: await stack.enter_async_context(process("bench.platforms", name)) for name in NAMES}
-        yield Town(platforms, model)
+        yield Fakes(platforms, model)
 
 
 # ---------------------------------------------------------------- one chat at a time
 
 
-async def words(town: Town, name: str, turns: int) -> list[Row]:
+async def words(fakes: Fakes, name: str, turns: int) -> list[Row]:
     """Measure when the first, later and last deltas of one chat are sent."""
-    bare = [await _call(town.platforms[name]) for _ in range(50)]
+    bare = [await _call(fakes.platforms[name]) for _ in range(50)]
     first, later, last = [], [], []
-    async with town.service(name, quick=True):
+    async with fakes.service(name, quick=True):
         for job in jobs(turns, 60, 0.02):
-            await town.ask(name, [job])
-            request = (await town.model("requests", id=job.id))[-1]
-            at = {int(n): t for n, t in (await town.platforms[name]("arrivals", word=f"{job.id}_")).items()}
+            await fakes.ask(name, [job])
+            request = (await fakes.model("requests", id=job.id))[-1]
+            at = {int(n): t for n, t in (await fakes.platforms[name]("arrivals", word=f"{job.id}_")).items()}
             first.append((at[0] - request["first"]) * 1000)
             later += [(at[n] - request["first"] - n * job.pace) * 1000 for n in range(1, job.tokens - 1)]
             last.append((at[job.tokens - 1] - request["end"]) * 1000)
@@ -131,19 +131,19 @@ async def words(town: Town, name: str, turns: int) -> list[Row]:
     ]
 
 
-async def slow(town: Town, name: str, turns: int) -> Row:
+async def slow(fakes: Fakes, name: str, turns: int) -> Row:
     """Measure the end of a reply on a slow platform: the current call, then the final one."""
     last = []
-    await town.platforms[name]("set_latency", seconds=SLOW)
+    await fakes.platforms[name]("set_latency", seconds=SLOW)
     try:
-        async with town.service(name, quick=True):
+        async with fakes.service(name, quick=True):
             for job in jobs(turns, 60, 0.02):
-                await town.ask(name, [job])
-                request = (await town.model("requests", id=job.id))[-1]
-                at = await town.platforms[name]("arrivals", word=f"{job.id}_")
+                await fakes.ask(name, [job])
+                request = (await fakes.model("requests", id=job.id))[-1]
+                at = await fakes.platforms[name]("arrivals", word=f"{job.id}_")
                 last.append((at[str(job.tokens - 1)] - request["end"]) * 1000)
     finally:
-        await town.platforms[name]("set_latency", seconds=0.0)
+        await fakes.platforms[name]("set_latency", seconds=0.0)
     note = "of one call"
     return Row(
         f"  {name}, a call takes 300 ms: end -> final sent", median(last), floor=SLOW * 1000, goal=330, note=note
@@ -159,11 +159,11 @@ async def _call(platform: Remote) -> float:
 # ---------------------------------------------------------------- many chats
 
 
-async def many(town: Town, chats: int, *names: str, goal: float | None = None) -> Row:
+async def many(fakes: Fakes, chats: int, *names: str, goal: float | None = None) -> Row:
     """Run this many chats on each platform at once; return the makespan as a multiple of the model's own time."""
-    async with town.service(*names) as service:
+    async with fakes.service(*names) as service:
         crowds = {name: jobs(chats, TOKENS, PACE) for name in names}
-        results = await asyncio.gather(*(town.ask(name, crowd) for name, crowd in crowds.items()))
+        results = await asyncio.gather(*(fakes.ask(name, crowd) for name, crowd in crowds.items()))
         peak = service.peak()
     begin, end = min(began for began, _, _ in results), max(ended for _, ended, _ in results)
     whole = Exact()
@@ -183,7 +183,7 @@ async def many(town: Town, chats: int, *names: str, goal: float | None = None) -
 async def run(world: World, full: bool = False) -> list[Row]:
     """Run the part and compare it with the goals."""
     turns = 30 if full else 10
-    async with town(world.model) as made:
+    async with fakes(world.model) as made:
         rows = []
         for name in NAMES:
             rows += await words(made, name, turns)

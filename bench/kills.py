@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.support.all_platforms import Town
-from tests.support.kills import Havoc, Plan
+from tests.support.all_platforms import AllPlatforms
+from tests.support.kills import KillRun, Plan
 
 DISK_MB = 192
 TELL = 15.0  # seconds between two lines
@@ -63,12 +63,12 @@ def clock(folder: Path) -> Path | None:
     return step
 
 
-async def tell(havoc: Havoc, town: Town, kills: int) -> None:
+async def tell(run: KillRun, service: AllPlatforms, kills: int) -> None:
     """Print the progress from time to time, and clear the log of the fake model."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(TELL)
-        figures, seconds = havoc.figures, time.monotonic() - began
+        figures, seconds = run.figures, time.monotonic() - began
         pace = figures.kills / seconds * 60
         left = (kills - figures.kills) / pace if pace else float("inf")
         print(
@@ -76,7 +76,7 @@ async def tell(havoc: Havoc, town: Town, kills: int) -> None:
             f" {figures.answered}/{figures.asked} answered, {len(figures.ended)} ended by themselves",
             flush=True,
         )
-        town.model.forget(keep_bodies=False)
+        service.model.forget(keep_bodies=False)
 
 
 async def main(given: argparse.Namespace) -> int:
@@ -96,18 +96,18 @@ async def main(given: argparse.Namespace) -> int:
             fulls=given.kills // given.fulls if given.fulls and small else 0,
             clock=step,
         )
-        async with Town.open(folder, **SETTINGS) as town:
-            havoc = Havoc(town, plan)
+        async with AllPlatforms.open(folder, **SETTINGS) as service:
+            run = KillRun(service, plan)
             for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, havoc.stop.set)
-            began, telling = time.monotonic(), asyncio.create_task(tell(havoc, town, given.kills), name="tell")
-            figures = await havoc.run()
+                asyncio.get_running_loop().add_signal_handler(number, run.stop.set)
+            began, telling = time.monotonic(), asyncio.create_task(tell(run, service, given.kills), name="tell")
+            figures = await run.run()
             telling.cancel()
-            await town.stop()
+            await service.stop()
             if given.log:
                 shutil.copyfile(folder / "log", given.log)
-                shutil.copyfile(town.data / "fawn.db", given.log.with_suffix(".db"))
-        early = f" (stopped early: {given.kills} were asked for)" if havoc.stop.is_set() else ""
+                shutil.copyfile(service.data / "fawn.db", given.log.with_suffix(".db"))
+        early = f" (stopped early: {given.kills} were asked for)" if run.stop.is_set() else ""
         print(f"\n{time.monotonic() - began:.0f} s{early}: {figures}")
         print("\n".join(figures.faults[:50]) or "no fault")
         return len(figures.faults)

@@ -15,7 +15,7 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.engines import HOST, IMAGE, Front, need_docker
+from tests.support.engines import HOST, IMAGE, EngineSocket, need_docker
 from tests.support.service_process import ask, bash, said
 from tests.unit.sandbox.test_docker import theirs
 
@@ -69,7 +69,7 @@ async def test_turns_survive_a_restart_of_the_engine(
     telegram: FakeTelegram, model: FakeModel, start: Start, engine: DockerEngine, tmp_path: Path
 ) -> None:
     """The current call and the next one fail clearly, the turn ends, and the next turn works in the same folders."""
-    front = Front(tmp_path / "e.sock")
+    front = EngineSocket(tmp_path / "e.sock")
     await front.start()
     service = await start(sandbox={**DOCKER, "docker_host": front.host})
     steps = [bash(f"echo kept > {WORK}/kept; sleep 600"), bash("echo again")]

@@ -18,7 +18,7 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.engines import need_bubblewrap
-from tests.support.folder_trees import removed
+from tests.support.folder_trees import remove_afterwards
 from tests.support.service_process import Service, ask, bash, said
 
 JOHN = 4711
@@ -32,7 +32,7 @@ def sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str
         request.getfixturevalue("engine")
     else:
         need_bubblewrap()
-    with removed(tmp_path / "data"):
+    with remove_afterwards(tmp_path / "data"):
         yield DOCKER if request.param == "docker" else {"provider": "local"}
 
 

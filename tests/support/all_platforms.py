@@ -25,7 +25,7 @@ from tests.support.rigs.telegram import TelegramRig
 from tests.support.service_process import Service
 
 
-class Town(Service):
+class AllPlatforms(Service):
     """`fawn run` with all four platforms. `rigs` provide the people; their own channels are not used."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Town(Service):
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, folder: Path, **settings: Any) -> AsyncIterator[Town]:
+    async def open(cls, folder: Path, **settings: Any) -> AsyncIterator[AllPlatforms]:
         """Start the platforms, the model and the service; kill it at the end."""
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
@@ -98,13 +98,13 @@ class Town(Service):
                 "discord": DiscordRig(guild, discord.DiscordSettings(token=unused)),
                 "feishu": FeishuRig(tenant, feishu.FeishuSettings(app_id="unused", app_secret=unused)),
             }
-            town = cls(folder, model, rigs, sections, settings)
-            await town.start()
+            service = cls(folder, model, rigs, sections, settings)
+            await service.start()
             try:
-                yield town
+                yield service
             finally:
-                await town.kill()
-                assert "Traceback" not in town.log(), town.log()
+                await service.kill()
+                assert "Traceback" not in service.log(), service.log()
 
     async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 20) -> list[str]:
         """Return the bot's visible text in a topic, as soon as it contains `text`."""

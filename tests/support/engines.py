@@ -158,7 +158,7 @@ async def docker_provider(
         await made.close()
 
 
-class Spare:
+class SpareEngine:
     """An engine that can be stopped and started, in its own network. Needs root, and a folder with a short path."""
 
     def __init__(self, folder: Path) -> None:
@@ -196,7 +196,7 @@ class Spare:
         await self._process.wait()
 
 
-class Front:
+class EngineSocket:
     """A socket in front of the engine that can disappear and return, like an engine that is restarted."""
 
     def __init__(self, path: Path) -> None:

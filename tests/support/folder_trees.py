@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def dig(folder: Path, levels: int, name: str = "d") -> None:
+def create_deep_tree(folder: Path, levels: int, name: str = "d") -> None:
     """Create nested folders below `folder`, deeper than any path, with a file at the bottom."""
     here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     for _ in range(levels):
@@ -22,7 +22,7 @@ def dig(folder: Path, levels: int, name: str = "d") -> None:
 
 
 @contextmanager
-def removed(folder: Path) -> Iterator[Path]:
+def remove_afterwards(folder: Path) -> Iterator[Path]:
     """Remove `folder` afterwards: pytest's cleanup cannot go that deep."""
     try:
         yield folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bot.inbox import Arrived
 
 
-class Idle:
+class IdleListener:
     """`bot.inbox.Next`."""
 
     def woken(self, arrived: Arrived) -> None:

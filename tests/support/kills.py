@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.all_platforms import Town
+from tests.support.all_platforms import AllPlatforms
 from tests.support.service_process import ask, bash
 
 PLATFORMS = ("telegram", "slack", "discord", "feishu")
@@ -98,7 +98,7 @@ class Talker:
     effects: list[str] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
-    async def talk(self, town: Town, stop: asyncio.Event, figures: Figures, dice: random.Random) -> None:
+    async def talk(self, service: AllPlatforms, stop: asyncio.Event, figures: Figures, dice: random.Random) -> None:
         """Talk until the run ends; wait for the last answer."""
         while not stop.is_set():
             number = next(self.numbers)
@@ -109,7 +109,7 @@ class Talker:
                 self.effects.append(word)
                 steps = [bash(f"echo {word} >> /mnt/user-data/workspace/effects")]
             text = ask(steps=steps, text=answer(word), delay_ms=dice.choice((0, 50, 300)), id=word)
-            rig = town.rigs[self.platform]
+            rig = service.rigs[self.platform]
             failures = "\n".join(rig.visible(topic)).count(FAILED)
             self.asked.append((topic, word))
             figures.asked += 1
@@ -117,16 +117,16 @@ class Talker:
             while answer(word) not in (shown := "\n".join(rig.visible(topic))) and shown.count(FAILED) == failures:
                 await asyncio.sleep(LOOK)
             figures.answered += 1
-            while not ended(town, word):  # what is written before would be taken into the same turn
+            while not ended(service, word):  # what is written before would be taken into the same turn
                 await asyncio.sleep(LOOK)
 
 
-def ended(town: Town, word: str) -> bool:
+def ended(service: AllPlatforms, word: str) -> bool:
     """Whether the turn of this message has ended."""
     latest = "(SELECT run, payload FROM inbox ORDER BY id DESC LIMIT 300)"
     sql = f"SELECT 1 FROM {latest} i JOIN runs r ON r.id=i.run WHERE r.finished IS NOT NULL"  # noqa: S608 — constants
     try:
-        return bool(town.rows(f"{sql} AND CAST(i.payload AS TEXT) LIKE '%{answer(word)}%'"))
+        return bool(service.rows(f"{sql} AND CAST(i.payload AS TEXT) LIKE '%{answer(word)}%'"))
     except sqlite3.OperationalError:  # a full disk has no room for what a reader needs, either
         return False
 
@@ -135,13 +135,13 @@ def answer(word: str) -> str:
     return f"answer {word}!"
 
 
-class Havoc:
+class KillRun:
     """One run. `stop` ends it early, with the figures so far."""
 
-    def __init__(self, town: Town, plan: Plan, seed: int | None = None) -> None:
+    def __init__(self, service: AllPlatforms, plan: Plan, seed: int | None = None) -> None:
         self.figures = Figures()
         self.stop = asyncio.Event()
-        self._town, self._plan = town, plan
+        self._service, self._plan = service, plan
         self._dice = random.Random(seed)
         self._talkers = [Talker(name, number) for name in PLATFORMS for number in range(plan.talkers)]
 
@@ -150,7 +150,7 @@ class Havoc:
         figures, quiet = self.figures, asyncio.Event()
         talks = [
             asyncio.create_task(
-                each.talk(self._town, quiet, figures, self._dice), name=f"{each.platform} {each.number}"
+                each.talk(self._service, quiet, figures, self._dice), name=f"{each.platform} {each.number}"
             )
             for each in self._talkers
         ]
@@ -162,7 +162,7 @@ class Havoc:
         for task in talks:
             task.cancel()
         try:
-            await self._town.quiet(self._plan.rest)
+            await self._service.quiet(self._plan.rest)
         except TimeoutError as error:
             figures.strange.append(str(error))
         self._note_end()
@@ -176,7 +176,7 @@ class Havoc:
         while figures.kills < plan.kills and not self.stop.is_set():
             share = (figures.kills + 1) / (plan.kills + 1)
             if dice.random() < plan.gateway:
-                self._town.rigs[dice.choice(PLATFORMS)].wire.fault("error", "post", code=504, after=True)
+                self._service.rigs[dice.choice(PLATFORMS)].wire.fault("error", "post", code=504, after=True)
                 figures.gateways += 1
             await asyncio.sleep(dice.uniform(*plan.life))
             if figures.steps < int(plan.steps * share + 0.5):
@@ -187,7 +187,7 @@ class Havoc:
                 await self._fill()
             await self._kill()
             while dice.random() < plan.unborn:
-                await self._town.spawn("run", "--config", "config.yaml")
+                await self._service.spawn("run", "--config", "config.yaml")
                 await asyncio.sleep(dice.uniform(0.02, 1.0))
                 await self._kill()
             await self._start()
@@ -195,21 +195,21 @@ class Havoc:
     async def _start(self) -> None:
         """Start it and wait until all channels listen; the next kill ends one that does not."""
         try:
-            await self._town.start()
+            await self._service.start()
         except AssertionError:
-            if self._town.process and self._town.process.returncode is None:
+            if self._service.process and self._service.process.returncode is None:
                 self.figures.strange.append("a start that was not ready in time")
 
     async def _kill(self) -> None:
         self._note_end()
-        await self._town.kill()
+        await self._service.kill()
         self.figures.kills += 1
 
     def _note_end(self) -> None:
         """Record that the service ended without being killed."""
-        process = self._town.process
+        process = self._service.process
         if process and process.returncode is not None:
-            self.figures.ended.append(f"exit {process.returncode}: …{self._town.log()[-600:]}")
+            self.figures.ended.append(f"exit {process.returncode}: …{self._service.log()[-600:]}")
 
     def _step(self, seconds: float) -> None:
         assert self._plan.clock
@@ -219,7 +219,7 @@ class Havoc:
 
     async def _pause(self) -> None:
         """Pause the process, as a suspended laptop or a migrated virtual machine does."""
-        process = self._town.process
+        process = self._service.process
         if process and process.returncode is None:
             process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(self._plan.stop_seconds)
@@ -229,7 +229,7 @@ class Havoc:
 
     async def _fill(self) -> None:
         """Fill the disk of data_dir for a while."""
-        ballast = self._town.data / "ballast"
+        ballast = self._service.data / "ballast"
         try:
             with ballast.open("wb", buffering=0) as file:
                 while file.write(bytes(1 << 20)) == 1 << 20:
@@ -249,13 +249,13 @@ class Havoc:
             for topic in sorted({topic for topic, _ in talker.asked}):
                 words = [word for at, word in talker.asked if at == topic]
                 self._check_chat(talker.platform, topic, words)
-        files = self._town.data.glob("threads/*/workspace/effects")
+        files = self._service.data.glob("threads/*/workspace/effects")
         seen = Counter(line for file in files for line in file.read_text().split())
         figures.effects = len(seen)
         figures.doubled += [f"effect {word}" for word, count in seen.items() if count > 1]
         figures.interrupted = len({word for talker in self._talkers for word in talker.effects} - seen.keys())
-        rows = self._town.rows("SELECT kind, error FROM outbox WHERE state=3")
-        rows += self._town.rows("SELECT kind, error FROM inbox WHERE state=3")
+        rows = self._service.rows("SELECT kind, error FROM outbox WHERE state=3")
+        rows += self._service.rows("SELECT kind, error FROM inbox WHERE state=3")
         unconfirmed = [row for row in rows if UNCONFIRMED in row[1]]  # posted twice, and never answered but by a 504
         figures.unconfirmed += len(unconfirmed)
         figures.strange += [f"dead letter {row}" for row in rows if row not in unconfirmed]
@@ -263,7 +263,7 @@ class Havoc:
             figures.strange.append(f"{len(unconfirmed)} unconfirmed answers after {figures.gateways} times 504")
 
     def _check_chat(self, platform: str, topic: int, words: list[str]) -> None:
-        figures, shown = self.figures, self._town.rigs[platform].visible(topic)
+        figures, shown = self.figures, self._service.rigs[platform].visible(topic)
         whole, exact = Counter(REPEAT.sub("", text) for text in shown if FAILED not in text), Counter(shown)
         failed = len(shown) - whole.total()
         for word in words:

@@ -43,7 +43,7 @@ async def front(port: int, certificate: Path) -> AsyncIterator[int]:
         yield made
 
 
-class Behind(LocalServer):
+class BehindTls(LocalServer):
     """A mixin for a fake that is reachable only over TLS, at the port `https` (of a `front`)."""
 
     https = 0

@@ -44,7 +44,7 @@ class SqliteLedger:
         await self._database.run(lambda execute: execute(statement, at))
 
 
-class Waiting:
+class ListSteering:
     """Steering from a list: each message is unread once."""
 
     def __init__(self, *inputs: UserInput) -> None:
@@ -148,7 +148,7 @@ async def make_desk(
     """Build a turn context from these."""
     ledger = SqliteLedger(database, conversation)
     await ledger.setup()
-    return TurnContext(FolderMachine(folder), ledger, Waiting(*steering))
+    return TurnContext(FolderMachine(folder), ledger, ListSteering(*steering))
 
 
 def say(text: str, key: str = "m1", name: str = "Jane", uploads: Sequence[UploadedFile] = (), **more: Any) -> UserInput:

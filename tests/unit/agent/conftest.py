@@ -19,7 +19,7 @@ from agent.turn import Agent
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.agent_tools import toolbox
-from tests.support.turn_context import FolderMachine, SqliteLedger, Waiting, make_desk
+from tests.support.turn_context import FolderMachine, ListSteering, SqliteLedger, make_desk
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ class Bench:
     agent: Agent
     database: SqliteDatabase
     folder: Path
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: ListSteering = field(default_factory=ListSteering)
     machine: FolderMachine = field(init=False)
 
     async def desk(self, conversation: str = "c") -> TurnContext:

@@ -14,7 +14,7 @@ from agent.factory import AgentSettings, build_agent
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
-from tests.support.turn_context import FolderMachine, Waiting, make_desk, say
+from tests.support.turn_context import FolderMachine, ListSteering, make_desk, say
 from tests.unit.agent.conftest import view
 
 FAST = ModelSettings("demo", DEMO_CLASS_PATH, options={"word_seconds": 0.0})
@@ -85,7 +85,7 @@ async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: TurnContext) 
 
 async def test_messages_sent_meanwhile_are_taken_into_account(agent: Agent, desk: TurnContext) -> None:
     blocks: list[Block] = []
-    waiting = Waiting()
+    waiting = ListSteering()
     desk.steering = waiting
     async for block in agent.run(Turn("c", (say("a plot"),)), desk):
         if not any(isinstance(b, Step) for b in blocks) and isinstance(block, Step):

@@ -29,7 +29,7 @@ from sandbox.settings import SandboxSettings
 from tests.fakes.server import until
 from tests.support.agent_database import SqliteDatabase
 from tests.support.engines import need_bubblewrap
-from tests.support.turn_context import SqliteLedger, Waiting
+from tests.support.turn_context import ListSteering, SqliteLedger
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 
@@ -85,7 +85,9 @@ class Rig:
 async def rig(provider: BubblewrapProvider | FilesOnlyProvider, tmp_path: Path) -> AsyncIterator[Rig]:
     async with SqliteDatabase(tmp_path / "ledger.db") as database:
         machine = LazySandbox(provider, "t", tmp_path / "thread")
-        yield Rig(TurnContext(machine, SqliteLedger(database, "t"), Waiting()), machine, provider, tmp_path / "thread")
+        yield Rig(
+            TurnContext(machine, SqliteLedger(database, "t"), ListSteering()), machine, provider, tmp_path / "thread"
+        )
         await machine.aclose()
         await provider.close()
 

@@ -18,14 +18,14 @@ from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.disk.safe_files import make_folders
-from tests.support.folder_trees import dig, removed
+from tests.support.folder_trees import create_deep_tree, remove_afterwards
 
 Backup = Callable[..., Awaitable[Answer]]
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
-    with removed(tmp_path / "data") as folder:
+    with remove_afterwards(tmp_path / "data") as folder:
         folder.mkdir()
         migrate_database(folder / "fawn.db")
         sqlite3.connect(folder / "checkpoints.db").execute("CREATE TABLE kept(x)").connection.close()
@@ -108,7 +108,7 @@ async def test_a_too_deep_folder_is_reported_and_the_rest_is_archived(
     backup: Backup, work: Path, tmp_path: Path
 ) -> None:
     (work / "a").touch()
-    dig(work, 3_000)
+    create_deep_tree(work, 3_000)
     answer = await backup()
     (line,) = answer["left_out"]
     assert line.startswith("threads/one/workspace/d/d/d")

@@ -18,7 +18,7 @@ from bot.inbox import Inbox
 from bot.storage import conversations
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from tests.support.idle_listener import Idle
+from tests.support.idle_listener import IdleListener
 
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
 
@@ -61,7 +61,9 @@ async def answering(store: Database, count: int) -> AsyncIterator[None]:
 
 
 async def receive(store: Database, *messages: Message) -> None:
-    await Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Idle()).receive(messages)
+    await Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener()).receive(
+        messages
+    )
 
 
 async def said(store: Database) -> list[str]:

@@ -22,7 +22,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, Receipt
-from tests.support.idle_listener import Idle
+from tests.support.idle_listener import IdleListener
 
 THREAD = Thread("telegram", "1", "42")
 HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
@@ -36,7 +36,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 def inbox(store: Database, access: AccessConfig | None = None) -> Inbox:
-    return Inbox(store, AccessPolicy({"telegram": access or AccessConfig(open=True)}), ServiceLimits(), Idle())
+    return Inbox(store, AccessPolicy({"telegram": access or AccessConfig(open=True)}), ServiceLimits(), IdleListener())
 
 
 async def said(store: Database) -> list[str]:
@@ -100,7 +100,7 @@ async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) ->
         "config_version: 1\nchannels: {slack: {bot_token: b, app_token: a, access: {allow: [123], pairing: false}}}\n"
     )
     [entry] = load_config(file, {}).channels
-    entrance = Inbox(store, AccessPolicy({"slack": entry.access}), ServiceLimits(), Idle())
+    entrance = Inbox(store, AccessPolicy({"slack": entry.access}), ServiceLimits(), IdleListener())
     slack = replace(GROUP, thread=Thread("slack", "T1", "C1", "1.2"), author=Author("123", "Jane"))
     assert await entrance.receive([slack]) == [Receipt.ACCEPTED]
     assert await entrance.receive([replace(slack, key="k2", author=Author("124", "Bob"))]) == [Receipt.IGNORED]
@@ -222,7 +222,9 @@ async def test_sent_messages_follow_a_group_to_its_new_id(store: Database) -> No
 
 # Case 88 of docs/cases.md
 async def test_messages_over_the_limit_wait_with_one_notice(store: Database) -> None:
-    flooded = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle())
+    flooded = Inbox(
+        store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), IdleListener()
+    )
     before = time.time()
     for number in range(6):
         assert await flooded.receive([replace(HELLO, key=f"k{number}", time=before)]) == [Receipt.ACCEPTED]
@@ -247,7 +249,7 @@ async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> No
     """Work that is committed, and perhaps claimed, continues without its caller."""
     seen: list[str] = []
 
-    class Noting(Idle):
+    class Noting(IdleListener):
         def woken(self, arrived: Arrived) -> None:
             seen.extend(message.key for _, message in arrived.accepted)
 
@@ -279,7 +281,7 @@ async def test_only_paired_users_can_be_revoked(store: Database) -> None:
 async def test_messages_collected_during_downtime_are_not_a_flood(store: Database) -> None:
     """They were written over hours and arrive at once."""
     entrance = Inbox(
-        store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), Idle()
+        store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), IdleListener()
     )
     hour_ago = time.time() - 3600
     await entrance.receive([replace(HELLO, key=f"k{number}", time=hour_ago + number) for number in range(6)])

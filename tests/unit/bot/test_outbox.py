@@ -43,7 +43,7 @@ from tests.support.rigs.telegram import TelegramRig
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
 
 
-class Wall:
+class RecordingChannel:
     """A channel that records posts. `faults` are raised by the next posts in a chat, `always` by those with a text."""
 
     name = "wall"
@@ -92,7 +92,7 @@ class Wall:
 
 
 class Chalk:
-    def __init__(self, wall: Wall, thread: Thread, posts: SentMessages) -> None:
+    def __init__(self, wall: RecordingChannel, thread: Thread, posts: SentMessages) -> None:
         self._wall, self._thread, self._posts = wall, thread, posts
 
     def show(self, block: Block) -> None:
@@ -143,7 +143,7 @@ async def states(store: Database) -> list[int]:
 
 
 async def test_rows_of_a_chat_are_delivered_once_and_in_order(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     for number in range(5):
         await say(store, HERE, str(number))
         await say(store, HERE, str(number))  # a key is enqueued once
@@ -155,7 +155,7 @@ async def test_rows_of_a_chat_are_delivered_once_and_in_order(store: Database) -
 
 # Case 61 of docs/cases.md
 async def test_a_waiting_chat_does_not_delay_others(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     wall.faults["here"] = [TryLater("flood", 60)]
     await say(store, HERE, "later")
     await say(store, THERE, "now")
@@ -167,7 +167,7 @@ async def test_a_waiting_chat_does_not_delay_others(store: Database) -> None:
 
 # Case 62 of docs/cases.md
 async def test_a_refused_row_becomes_a_dead_letter_with_a_notice_and_the_lane_continues(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     wall.faults["here"] = [Refused("no")]
     await say(store, HERE, "refused")
     await say(store, HERE, "next")
@@ -180,7 +180,7 @@ async def test_a_refused_row_becomes_a_dead_letter_with_a_notice_and_the_lane_co
 
 # Case 84 of docs/cases.md
 async def test_a_deleted_chat_gets_no_notice(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     wall.faults["here"] = [ChatGone("blocked")]
     await say(store, HERE, "nobody reads this")
     async with serving(store, wall) as outbox:
@@ -190,7 +190,7 @@ async def test_a_deleted_chat_gets_no_notice(store: Database) -> None:
 
 # Case 63 of docs/cases.md
 async def test_an_unknown_outcome_is_retried_as_a_possible_repeat(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     wall.faults["here"] = [OutcomeUnknown("cut")]
     await say(store, HERE, "hello")
     async with serving(store, wall) as outbox:
@@ -199,7 +199,7 @@ async def test_an_unknown_outcome_is_retried_as_a_possible_repeat(store: Databas
 
 
 async def test_a_late_reply_mentions_its_age(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     await say(store, HERE, "old news", age=15 * 3600)
     async with serving(store, wall) as outbox:
         await outbox.wait_until_idle()
@@ -212,7 +212,7 @@ async def test_a_disconnected_channel_loses_no_row(store: Database) -> None:
     async with serving(store, None):
         await asyncio.sleep(0.1)
     assert await states(store) == [1]  # claimed; the next process releases it
-    wall = Wall()
+    wall = RecordingChannel()
     await store.run(release_all)
     async with serving(store, wall) as outbox:
         await outbox.wait_until_idle()
@@ -230,7 +230,7 @@ async def write(store: Database, kind: str, thread: str, payload: bytes) -> None
 async def test_a_damaged_row_becomes_a_dead_letter_and_the_lane_continues(
     store: Database, kind: str, payload: bytes
 ) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     await write(store, kind, str(HERE), payload)
     await say(store, HERE, "next")
     await say(store, THERE, "elsewhere")
@@ -241,7 +241,7 @@ async def test_a_damaged_row_becomes_a_dead_letter_and_the_lane_continues(
 
 
 async def test_a_row_without_an_address_does_not_block_others(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     await write(store, "say", "nowhere", b"{}")
     await say(store, HERE, "next")
     async with serving(store, wall) as outbox:
@@ -251,7 +251,7 @@ async def test_a_row_without_an_address_does_not_block_others(store: Database) -
 
 
 async def test_a_spool_copy_that_cannot_be_removed_does_not_stop_the_outbox(store: Database, tmp_path: Path) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     await write(store, "file", str(HERE), file_payload(OutgoingFile(tmp_path, "report.txt", 1, "")))  # a folder
     await say(store, HERE, "next")
     async with serving(store, wall) as outbox:
@@ -261,7 +261,7 @@ async def test_a_spool_copy_that_cannot_be_removed_does_not_stop_the_outbox(stor
 
 
 async def test_a_failing_row_is_overtaken_and_still_retried(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     wall.always["never"] = TryLater("the server answered 502", 0.1)
     for text in ("never", "one", "two"):
         await say(store, HERE, text)
@@ -276,7 +276,7 @@ async def test_a_failing_row_is_overtaken_and_still_retried(store: Database) -> 
 
 
 async def test_after_an_outage_replies_are_delivered_in_order(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     texts = ("first", "second", "third")
     for text in texts:
         wall.always[text] = TryLater("cannot reach the server", 0.2)
@@ -289,7 +289,7 @@ async def test_after_an_outage_replies_are_delivered_in_order(store: Database) -
 
 
 async def test_a_row_becomes_a_dead_letter_after_the_retry_limit_and_a_day(store: Database) -> None:
-    wall = Wall()
+    wall = RecordingChannel()
     for age, attempts in ((2 * 86400.0, RETRY_LIMIT - 2), (2 * 86400.0, 0), (0.0, RETRY_LIMIT)):
         await say(store, Thread("wall", "1", f"{age} {attempts}"), "hello", age)
     await store.run(lambda execute: execute("UPDATE outbox SET attempts=:n WHERE id=1", {"n": RETRY_LIMIT - 2}))

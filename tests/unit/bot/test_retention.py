@@ -21,7 +21,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.runs import RunEnding
 from bot.turn_runner import conversation_folder
 from sandbox.disk.folders import PlainFolders
-from tests.support.idle_listener import Idle
+from tests.support.idle_listener import IdleListener
 
 
 async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         forgotten.append(conversation)
 
     async with Database(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Idle())
+        inbox = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
         (job,) = await store.run(lambda execute: runs.claim_conversations(execute, "me", time.time(), 10.0, 5))

@@ -18,7 +18,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.runs import ClaimedRun, LeaseLost, RunEnding
 from channels.base import Receipt
-from tests.support.idle_listener import Idle
+from tests.support.idle_listener import IdleListener
 
 THREAD = Thread("telegram", "1", "42")
 JANE = Author("42", "Jane")
@@ -40,7 +40,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def inbox(store: Database) -> Inbox:
-    return Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Idle())
+    return Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener())
 
 
 async def claim(store: Database, owner: str = "me", free: int = 10, later: float = 0.0) -> list[ClaimedRun]:

@@ -29,7 +29,7 @@ from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import PlainFolders
 from tests.fakes.server import until
-from tests.support.idle_listener import Idle
+from tests.support.idle_listener import IdleListener
 
 HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
 
@@ -51,7 +51,7 @@ class Lingering(FilesOnlyProvider):
             await self.held[-1].wait()
 
 
-class House:
+class TurnHarness:
     """A database, its turns and an inbox; `at_once` stops every turn before its first step. Nothing is delivered."""
 
     def __init__(self, store: Database, folder: Path, provider: Lingering, limits: ServiceLimits) -> None:
@@ -115,134 +115,136 @@ def limits() -> ServiceLimits:
 
 
 @pytest.fixture
-async def closed_house(tmp_path: Path, limits: ServiceLimits) -> AsyncIterator[House]:
-    """A house without a running scheduler."""
+async def idle_harness(tmp_path: Path, limits: ServiceLimits) -> AsyncIterator[TurnHarness]:
+    """A harness without a running scheduler."""
     migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db", patience=0.1) as store:
-        yield House(store, tmp_path, Lingering(tmp_path / "skills"), limits)
+        yield TurnHarness(store, tmp_path, Lingering(tmp_path / "skills"), limits)
 
 
 @pytest.fixture
-async def house(closed_house: House) -> AsyncIterator[House]:
-    async with closed_house.serving():
-        yield closed_house
+async def harness(idle_harness: TurnHarness) -> AsyncIterator[TurnHarness]:
+    async with idle_harness.serving():
+        yield idle_harness
 
 
-async def test_a_turn_stopped_before_its_first_step_is_recorded(house: House) -> None:
-    house.at_once = True
-    await house.inbox.receive([HELLO])
+async def test_a_turn_stopped_before_its_first_step_is_recorded(harness: TurnHarness) -> None:
+    harness.at_once = True
+    await harness.inbox.receive([HELLO])
     async with asyncio.timeout(5):
-        await house.threads.wait_until_idle()
-    assert await house.states() == ["stopped"]
+        await harness.threads.wait_until_idle()
+    assert await harness.states() == ["stopped"]
 
 
-async def test_a_stop_does_not_interrupt_the_commit_of_the_end(house: House, tmp_path: Path) -> None:
+async def test_a_stop_does_not_interrupt_the_commit_of_the_end(harness: TurnHarness, tmp_path: Path) -> None:
     """The disk is busy while the turn ends. Until the end is recorded, the turn is registered; then new messages
     start the next one."""
     holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None, check_same_thread=False)
-    await house.inbox.receive([HELLO])
-    await until(lambda: house.threads.running_turns, 10, "the turn")
-    (live,) = house.threads.running_turns
+    await harness.inbox.receive([HELLO])
+    await until(lambda: harness.threads.running_turns, 10, "the turn")
+    (live,) = harness.threads.running_turns
     holder.execute("BEGIN IMMEDIATE")
     await until(lambda: live.working, 10, "the work")
     await until(lambda: not live.working, 10, "the end of the work")
-    house.threads.stop_run(live.job.run, "42")
+    harness.threads.stop_run(live.job.run, "42")
     await asyncio.sleep(0.3)
-    assert house.threads.running_turns == (live,)
+    assert harness.threads.running_turns == (live,)
     holder.execute("ROLLBACK")
     holder.close()
     async with asyncio.timeout(5):
-        await house.threads.wait_until_idle()
-    assert await house.states() == ["done"]
+        await harness.threads.wait_until_idle()
+    assert await harness.states() == ["done"]
 
 
-async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(house: House) -> None:
+async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(harness: TurnHarness) -> None:
     """It can be stopped and steered, counts towards the limit, and is not started again."""
-    house.provider.lingering = True
-    await house.inbox.receive([replace(HELLO, text="plot")])
-    await until_async(house.states, ["done"])
-    assert len(house.threads.running_turns) == 1
-    await house.inbox.receive([replace(HELLO, key="k2", text="plot once more")])
-    await until_async(house.states, ["done", "done"])
-    (second,) = house.threads.running_turns
+    harness.provider.lingering = True
+    await harness.inbox.receive([replace(HELLO, text="plot")])
+    await until_async(harness.states, ["done"])
+    assert len(harness.threads.running_turns) == 1
+    await harness.inbox.receive([replace(HELLO, key="k2", text="plot once more")])
+    await until_async(harness.states, ["done", "done"])
+    (second,) = harness.threads.running_turns
     assert second.job.run == 2
     ending = next(task for task in asyncio.all_tasks() if task.get_name() == "turn 1")
-    await until(lambda: len(house.provider.held) == 2, 10, "the end of the second turn")
-    house.provider.held[0].set()
+    await until(lambda: len(harness.provider.held) == 2, 10, "the end of the second turn")
+    harness.provider.held[0].set()
     await asyncio.wait([ending])
     await asyncio.sleep(0)
-    assert house.threads.running_turns == (second,)
-    house.provider.held[1].set()
-    await house.idle()
-    assert not house.threads.running_turns
+    assert harness.threads.running_turns == (second,)
+    harness.provider.held[1].set()
+    await harness.idle()
+    assert not harness.threads.running_turns
 
 
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
-async def test_a_name_that_is_not_utf8_is_reported_once(closed_house: House, name: bytes) -> None:
-    house = closed_house
-    await Inbox(house.store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), Idle()).receive([HELLO])
-    await house.store.run(lambda execute: runs.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
-    await house.store.run(runs.release_all)  # a second attempt reads outputs/
+async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarness, name: bytes) -> None:
+    harness = idle_harness
+    await Inbox(
+        harness.store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), IdleListener()
+    ).receive([HELLO])
+    await harness.store.run(lambda execute: runs.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
+    await harness.store.run(runs.release_all)  # a second attempt reads outputs/
     conversation = str(HELLO.thread) + "#1"
-    outputs = os.fsencode(conversation_folder(house.folder, conversation) / "outputs")
+    outputs = os.fsencode(conversation_folder(harness.folder, conversation) / "outputs")
     file = os.path.join(outputs, name)
     os.makedirs(os.path.dirname(file))
     with open(file, "wb") as made:
         made.write(b"x")
-    async with house.serving():
-        await house.idle()
-        await house.inbox.receive([replace(HELLO, key="k2", text="plot")])
-        await house.idle()
-    assert await house.states() == ["done", "done"]
-    first, second = await house.replies()
+    async with harness.serving():
+        await harness.idle()
+        await harness.inbox.receive([replace(HELLO, key="k2", text="plot")])
+        await harness.idle()
+    assert await harness.states() == ["done", "done"]
+    first, second = await harness.replies()
     assert "Not sent: `" in first
     assert "Not sent" not in second
-    rows = await house.store.run(lambda execute: execute("SELECT path, stamp FROM outputs ORDER BY path", {}))
+    rows = await harness.store.run(lambda execute: execute("SELECT path, stamp FROM outputs ORDER BY path", {}))
     assert [row["path"] for row in rows] == [f"/{quote(name)}", "visits.csv"]
 
 
-async def test_an_end_that_cannot_be_recorded_ends_without_files(house: House) -> None:
-    await house.refuse("outputs")
-    await house.inbox.receive([replace(HELLO, text="plot")])
-    await house.idle()
-    assert await house.states() == ["failed"]
-    (reply,) = await house.replies()
+async def test_an_end_that_cannot_be_recorded_ends_without_files(harness: TurnHarness) -> None:
+    await harness.refuse("outputs")
+    await harness.inbox.receive([replace(HELLO, text="plot")])
+    await harness.idle()
+    assert await harness.states() == ["failed"]
+    (reply,) = await harness.replies()
     assert "when I stored this answer" in reply
-    rows = await house.store.run(lambda execute: execute("SELECT kind FROM outbox", {}))
+    rows = await harness.store.run(lambda execute: execute("SELECT kind FROM outbox", {}))
     assert [row["kind"] for row in rows] == ["reply"]
 
 
-async def test_the_last_fallback_records_one_plain_sentence(house: House) -> None:
-    await house.refuse("runs", "new.input>0 OR new.calls>0 OR new.state='done'", "UPDATE")
-    await house.refuse("outbox", "instr(new.payload, 'stored this answer')")
-    await house.inbox.receive([HELLO])
-    await house.idle()
-    assert await house.states() == ["failed"]
-    assert await house.replies() == [f"⚠️ {FAULT}"]
+async def test_the_last_fallback_records_one_plain_sentence(harness: TurnHarness) -> None:
+    await harness.refuse("runs", "new.input>0 OR new.calls>0 OR new.state='done'", "UPDATE")
+    await harness.refuse("outbox", "instr(new.payload, 'stored this answer')")
+    await harness.inbox.receive([HELLO])
+    await harness.idle()
+    assert await harness.states() == ["failed"]
+    assert await harness.replies() == [f"⚠️ {FAULT}"]
 
 
-async def test_an_end_that_cannot_be_recorded_at_all_does_not_affect_other_turns(house: House) -> None:
-    await house.refuse("outbox", "new.run=1")
+async def test_an_end_that_cannot_be_recorded_at_all_does_not_affect_other_turns(harness: TurnHarness) -> None:
+    await harness.refuse("outbox", "new.run=1")
     elsewhere = replace(HELLO, key="k2", thread=Thread("wall", "1", "43"))
-    await house.inbox.receive([HELLO])
-    await until_async(house.states, ["running"])
-    await until(lambda: not house.threads.running_turns, 10, "the end of the turn")
-    await house.inbox.receive([elsewhere])
-    await until_async(house.states, ["running", "done"])
+    await harness.inbox.receive([HELLO])
+    await until_async(harness.states, ["running"])
+    await until(lambda: not harness.threads.running_turns, 10, "the end of the turn")
+    await harness.inbox.receive([elsewhere])
+    await until_async(harness.states, ["running", "done"])
 
 
 # Case 85 of docs/cases.md
 @pytest.mark.parametrize("limits", [ServiceLimits(live_turns=1)])
-async def test_a_queued_paste_is_one_run(house: House) -> None:
-    house.provider.lingering = True
-    await house.inbox.receive([replace(HELLO, text="plot")])
-    await until_async(house.states, ["done"])
+async def test_a_queued_paste_is_one_run(harness: TurnHarness) -> None:
+    harness.provider.lingering = True
+    await harness.inbox.receive([replace(HELLO, text="plot")])
+    await until_async(harness.states, ["done"])
     paste = replace(HELLO, thread=Thread("wall", "1", "43"), long=True)
-    await house.inbox.receive([replace(paste, key=f"p{n}", text=f"part {n}", long=n < 3) for n in (1, 2, 3)])
-    await until_async(house.states, ["done", "queued"])
-    house.provider.held[0].set()
-    await house.idle()
-    assert await house.states() == ["done", "done"]
+    await harness.inbox.receive([replace(paste, key=f"p{n}", text=f"part {n}", long=n < 3) for n in (1, 2, 3)])
+    await until_async(harness.states, ["done", "queued"])
+    harness.provider.held[0].set()
+    await harness.idle()
+    assert await harness.states() == ["done", "done"]
 
 
 async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str]) -> None:

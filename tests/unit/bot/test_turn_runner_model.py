@@ -39,7 +39,7 @@ from tests.unit.bot.test_outbox import Wall
 from tests.unit.bot.test_turn_runner import HELLO
 
 
-class Room:
+class ModelHarness:
     """The service on a folder: a database, the agent and its turns."""
 
     def __init__(self, store: Database, agent: Agent, turns: TurnRunner) -> None:
@@ -90,10 +90,12 @@ async def model() -> AsyncIterator[FakeModel]:
 
 @pytest.fixture
 def enter(tmp_path: Path, model: FakeModel) -> Open:
-    """`async with enter() as room` starts the service on this folder; entering again is a restart."""
+    """`async with enter() as harness` starts the service on this folder; entering again is a restart."""
 
     @asynccontextmanager
-    async def opened(*tools: BaseTool, wall: Wall | None = None, retries: int = 0, **plan: Any) -> AsyncIterator[Room]:
+    async def opened(
+        *tools: BaseTool, wall: Wall | None = None, retries: int = 0, **plan: Any
+    ) -> AsyncIterator[ModelHarness]:
         migrate_database(tmp_path / "fawn.db")
         images = LoopImageFolders(tmp_path / "threads", 16, make=False)
         provider, _ = await select_provider(
@@ -109,13 +111,13 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             )
             outbox = Outbox(store, lambda name: wall, ServiceLimits())
             turns = TurnRunner(store, agent, provider, images, outbox, lambda name: wall, tmp_path, ServiceLimits())
-            room = Room(store, agent, turns)
-            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(room.threads.serve())]
+            harness = ModelHarness(store, agent, turns)
+            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(harness.threads.serve())]
             await asyncio.sleep(0)
             try:
-                yield room
+                yield harness
             finally:
-                await room.threads.close(0.1)
+                await harness.threads.close(0.1)
                 for task in serving:
                     task.cancel()
                 await asyncio.wait(serving)
@@ -149,14 +151,14 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
         return f"did {text}"
 
     both = [call("ask_clarification", question="Which?"), call("late", text="it")]
-    async with enter(late) as room:
-        await room.say(script(both, text="all done"), "k1")
-        assert await room.states() == ["waiting"]
+    async with enter(late) as harness:
+        await harness.say(script(both, text="all done"), "k1")
+        assert await harness.states() == ["waiting"]
         assert effects.read_text() == "it\n"
-        held = dict(room.agent._checkpoints._held)
-    async with enter(late) as room:
-        await room.say("this one", "k2")
-        assert await room.states() == ["waiting", "done"]
+        held = dict(harness.agent._checkpoints._held)
+    async with enter(late) as harness:
+        await harness.say("this one", "k2")
+        assert await harness.states() == ["waiting", "done"]
     assert effects.read_text() == "it\n"
     assert held == {}, "a conversation that waits holds nothing in memory"
 
@@ -164,11 +166,11 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
 # ---------------------------------------------------------------- what is written into a failing turn
 
 
-async def written_into(room: Room, model: FakeModel) -> None:
+async def written_into(harness: ModelHarness, model: FakeModel) -> None:
     """Run a turn whose second model call takes further messages."""
-    await room.say("do it", "k1", wait=False)
+    await harness.say("do it", "k1", wait=False)
     await until(lambda: len(model.requests()) == 1, 10, "the first model call")
-    await room.say("BUT NOT ON PRODUCTION", "k2", wait=False)
+    await harness.say("BUT NOT ON PRODUCTION", "k2", wait=False)
     await until(lambda: len(model.requests()) == 2, 10, "the second model call")
     assert "PRODUCTION" in str(model.requests()[1].messages)
 
@@ -177,11 +179,11 @@ async def written_into(room: Room, model: FakeModel) -> None:
 async def test_steering_in_a_failing_model_call_is_remembered(enter: Open, model: FakeModel) -> None:
     answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer(status=400)])
     model.script = lambda body: next(answers, Answer("fine"))
-    async with enter() as room:
-        await written_into(room, model)
-        await room.threads.wait_until_idle()
-        assert await room.states() == ["failed"]
-        await room.say("go on", "k3")
+    async with enter() as harness:
+        await written_into(harness, model)
+        await harness.threads.wait_until_idle()
+        assert await harness.states() == ["failed"]
+        await harness.say("go on", "k3")
     said = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
     assert [text.splitlines()[-1] for text in said] == ["do it", "BUT NOT ON PRODUCTION", "go on"]
 
@@ -194,14 +196,14 @@ async def test_steering_is_remembered_when_the_turn_is_given_up_or_stopped(
     """The service ends during the second call; then the attempts are exhausted, or a user stopped the turn."""
     answers = iter([Answer(calls=call_of("look", text="a"), delay=0.5), Answer("never", delay=60)])
     model.script = lambda body: next(answers, Answer("fine"))
-    async with enter() as room:
-        await written_into(room, model)
-    async with Database(room.store._path) as store:
+    async with enter() as harness:
+        await written_into(harness, model)
+    async with Database(harness.store._path) as store:
         await store.run(lambda execute: execute(f"UPDATE runs SET {fate}", {}))  # noqa: S608  a constant
-    async with enter() as room:
-        await room.threads.wait_until_idle()
-        assert await room.states() in (["failed"], ["stopped"])
-        await room.say("go on", "k3")
+    async with enter() as harness:
+        await harness.threads.wait_until_idle()
+        assert await harness.states() in (["failed"], ["stopped"])
+        await harness.say("go on", "k3")
     said = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
     assert [text.splitlines()[-1] for text in said] == ["do it", "BUT NOT ON PRODUCTION", "go on"]
 
@@ -217,28 +219,28 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
     """The reply does not wait for it, later turns do not request a second one, and its tokens count."""
     model.script = lambda body: Answer("A fine title", delay=1.0) if titled(body) else Answer("hello")
     wall = Reader()
-    async with enter(wall=wall, title="small") as room:
-        await room.say("what is this about?", "k1")
-        await room.say("and this?", "k2")
-        assert await room.states() == ["done", "done"]
-        assert room.rows("SELECT title FROM conversations") == [("",)]
-        await until(lambda: room.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
-        await room.say("and that?", "k3")
-        assert room.rows("SELECT calls FROM runs ORDER BY id") == [(2,), (1,), (1,)]
+    async with enter(wall=wall, title="small") as harness:
+        await harness.say("what is this about?", "k1")
+        await harness.say("and this?", "k2")
+        assert await harness.states() == ["done", "done"]
+        assert harness.rows("SELECT title FROM conversations") == [("",)]
+        await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
+        await harness.say("and that?", "k3")
+        assert harness.rows("SELECT calls FROM runs ORDER BY id") == [(2,), (1,), (1,)]
     assert sum(len(request.messages) == 1 for request in model.requests()) == 1
     assert [bool(count) for count in wall.earlier] == [True, False, False], "earlier messages are asked for once"
 
 
 async def test_a_title_cancelled_by_a_shutdown_is_made_by_the_next_turn(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
-    async with enter(title="small") as room:
-        await room.say("what is this about?", "k1")
-        assert room.rows("SELECT title FROM conversations") == [("",)]
+    async with enter(title="small") as harness:
+        await harness.say("what is this about?", "k1")
+        assert harness.rows("SELECT title FROM conversations") == [("",)]
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("title")]
     model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
-    async with enter(title="small") as room:
-        await room.say("and this?", "k2")
-        await until(lambda: room.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
+    async with enter(title="small") as harness:
+        await harness.say("and this?", "k2")
+        await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
 
 
 # ---------------------------------------------------------------- usage
@@ -248,29 +250,29 @@ async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, 
     """The usage before a suspended attempt is kept; the model that answers last is named."""
     answers = iter([Answer(calls=call_of("effect", text="a")), Answer("never", delay=60), Answer("fine")])
     model.script = lambda body: next(answers)
-    async with enter() as room:
-        await room.say("do it", "k1", wait=False)
+    async with enter() as harness:
+        await harness.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 2, 10, "the second model call")
-        assert room.rows("SELECT calls, model FROM runs") == [(1, "main")], "with the commit that followed the call"
-        before = room.rows("SELECT input, output FROM runs")
-    async with Database(room.store._path) as store:
+        assert harness.rows("SELECT calls, model FROM runs") == [(1, "main")], "with the commit that followed the call"
+        before = harness.rows("SELECT input, output FROM runs")
+    async with Database(harness.store._path) as store:
         await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
-    async with enter() as room:
-        await room.threads.wait_until_idle()
-        assert room.rows("SELECT calls, model, state FROM runs") == [(2, "small", "done")]
-        assert room.rows("SELECT input, output FROM runs") > before
+    async with enter() as harness:
+        await harness.threads.wait_until_idle()
+        assert harness.rows("SELECT calls, model, state FROM runs") == [(2, "small", "done")]
+        assert harness.rows("SELECT input, output FROM runs") > before
 
 
 async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeModel) -> None:
     answers = iter([Answer(calls=call_of("look", text="a")), Answer("never", delay=60)])
     model.script = lambda body: next(answers)
-    async with enter() as room:
-        await room.say("do it", "k1", wait=False)
+    async with enter() as harness:
+        await harness.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 2, 10, "the second model call")
-        [live] = room.threads.running_turns
+        [live] = harness.threads.running_turns
         live.stop("42")
-        await room.threads.wait_until_idle()
-        assert room.rows("SELECT calls, state FROM runs") == [(1, "stopped")]
+        await harness.threads.wait_until_idle()
+        assert harness.rows("SELECT calls, state FROM runs") == [(1, "stopped")]
 
 
 # ---------------------------------------------------------------- halves of characters
@@ -293,22 +295,22 @@ async def test_invalid_tool_arguments_of_a_model_do_not_break_a_turn(
 ) -> None:
     answers = iter([Answer(calls=(ToolCall(name, arguments),))])
     model.script = lambda body: next(answers, Answer("fine"))
-    async with enter() as room:
-        await room.say("do it", "k1")
-        assert await room.states() == ["waiting" if name == "ask_clarification" else "done"]
-    async with enter() as room:
-        await room.say("this one", "k2")
-        assert (await room.states())[-1] == "done"
+    async with enter() as harness:
+        await harness.say("do it", "k1")
+        assert await harness.states() == ["waiting" if name == "ask_clarification" else "done"]
+    async with enter() as harness:
+        await harness.say("this one", "k2")
+        assert (await harness.states())[-1] == "done"
     assert not any(request.rejected for request in model.requests())
 
 
 # Case 71 of docs/cases.md
 async def test_invalid_text_and_titles_of_a_model_do_not_break_a_turn(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("half \ud83d and whole \ud83d\ude00")
-    async with enter(title="small") as room:
-        await room.say("say it", "k1")
-        assert await room.states() == ["done"]
-        await until(lambda: room.rows("SELECT title FROM conversations") != [("",)], 10, "the title")
-        assert room.rows("SELECT title FROM conversations") == [("half � and whole 😀",)]
-        [(payload,)] = room.rows("SELECT payload FROM outbox WHERE kind='reply'")
+    async with enter(title="small") as harness:
+        await harness.say("say it", "k1")
+        assert await harness.states() == ["done"]
+        await until(lambda: harness.rows("SELECT title FROM conversations") != [("",)], 10, "the title")
+        assert harness.rows("SELECT title FROM conversations") == [("half � and whole 😀",)]
+        [(payload,)] = harness.rows("SELECT payload FROM outbox WHERE kind='reply'")
         assert json.loads(payload)["text"] == "half � and whole 😀"

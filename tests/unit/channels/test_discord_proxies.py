@@ -13,13 +13,13 @@ from channels.base import Health, OutgoingFile, Refused
 from channels.discord import DiscordSettings
 from tests.fakes.discord import TOKEN, FakeDiscord
 from tests.fakes.server import until
-from tests.support.proxies import Behind, Proxy, front, relay, signed
+from tests.support.proxies import BehindTls, Proxy, front, relay, signed
 from tests.support.recording_inbox import Box, Memory, listening
 
 pytestmark = pytest.mark.filterwarnings("ignore:'audioop' is deprecated:DeprecationWarning")  # discord.py's, for voice
 
 
-class SecureDiscord(Behind, FakeDiscord):
+class SecureDiscord(BehindTls, FakeDiscord):
     """A Discord behind TLS."""
 
 

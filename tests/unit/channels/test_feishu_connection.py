@@ -22,7 +22,7 @@ from channels.base import Channel, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
 from channels.feishu.connection import FeishuConnection
 from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
-from tests.fakes.feishu_doors import Door, certificate, opened
+from tests.fakes.feishu_proxies import Forwarder, certificate, forwarding
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening
 from tests.support.rigs.feishu import FeishuRig
@@ -293,9 +293,9 @@ async def test_secret_and_token_are_not_in_logs_or_errors(tmp_path: Path, caplog
 
 
 async def test_all_connections_use_the_proxy(tmp_path: Path) -> None:
-    async with FakeFeishu() as server, opened(Door(server.port), proxy=True) as door:
+    async with FakeFeishu() as server, forwarding(Forwarder(server.port), proxy=True) as proxy:
         server.socket_host = "ws://127.0.0.1:1"  # nothing listens there: only the proxy can reach it
-        way: dict[str, Any] = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{door.port}"}
+        way: dict[str, Any] = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{proxy.port}"}
         async with connected(server, **way) as (channel, box):
             await until(lambda: channel.readiness().health is Health.READY, seconds=20)
             server.upload("a.csv", b"a,b")
@@ -307,16 +307,16 @@ async def test_all_connections_use_the_proxy(tmp_path: Path) -> None:
             assert (await feishu.probe(feishu.FeishuSettings(APP, Secret(SECRET), **way))).startswith(
                 "connected as Fawn"
             )
-        asked = " ".join(door.asked)
+        asked = " ".join(proxy.asked)
         for part in ("tenant_access_token", "callback/ws/endpoint", "CONNECT 127.0.0.1:1", "resources", "cardkit"):
             assert part in asked
 
 
 async def test_only_the_configured_certificates_are_trusted(tmp_path: Path) -> None:
     pem, context = await asyncio.to_thread(certificate, tmp_path)
-    async with FakeFeishu() as server, opened(Door(server.port), proxy=False, trust=context) as door:
-        server.socket_host = f"wss://127.0.0.1:{door.port}"
-        domain = f"https://127.0.0.1:{door.port}"
+    async with FakeFeishu() as server, forwarding(Forwarder(server.port), proxy=False, trust=context) as proxy:
+        server.socket_host = f"wss://127.0.0.1:{proxy.port}"
+        domain = f"https://127.0.0.1:{proxy.port}"
         async with connected(server, domain=domain, ca_file=str(pem)) as (channel, box):
             await until(lambda: channel.readiness().health is Health.READY, seconds=20)
             server.send("hello")

@@ -14,12 +14,12 @@ from channels import slack
 from channels.base import Health, OutgoingFile, Refused
 from channels.slack.manifest import BOT_EVENTS, SCOPES
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, OPS, FakeSlack
-from tests.support.proxies import Behind, Proxy, front, relay, signed
+from tests.support.proxies import BehindTls, Proxy, front, relay, signed
 from tests.support.recording_inbox import Box, Memory, Service
 from tests.support.rigs.registry import until
 
 
-class SecureSlack(Behind, FakeSlack):
+class SecureSlack(BehindTls, FakeSlack):
     """A Slack behind TLS."""
 
 

@@ -26,7 +26,7 @@ from sandbox.wire.client import StreamSandbox
 from tests.support.engines import (
     HOST,
     IMAGE,
-    Spare,
+    SpareEngine,
     docker_provider,
     docker_settings,
     measured,
@@ -228,7 +228,7 @@ async def test_a_container_that_ends_during_a_command_is_replaced(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start an engine: run the tests as root")
 async def test_a_restart_of_the_engine_during_a_command_is_survived(settings: DockerSettings, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-") as place:
-        spare = Spare(Path(place))
+        spare = SpareEngine(Path(place))
         await spare.start()
         await spare.take(IMAGE)
         async with docker_provider(replace(settings, host=spare.host)) as provider:

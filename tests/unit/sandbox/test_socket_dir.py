@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.bubblewrap.socket_dir import make_socket_dir
-from tests.support.folder_trees import dig, removed
+from tests.support.folder_trees import create_deep_tree, remove_afterwards
 
 
 def test_leftovers_of_a_killed_process_are_removed_at_the_next_start(
@@ -38,10 +38,10 @@ def test_foreign_folders_stay_and_own_ones_are_removed_at_any_depth(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
     ours, theirs = tmp_path / f"fawn-{gone}-ours", tmp_path / f"fawn-{gone}-theirs"
-    with removed(ours), removed(theirs):
+    with remove_afterwards(ours), remove_afterwards(theirs):
         for folder in (ours, theirs):
             folder.mkdir()
-            dig(folder, 1_500)
+            create_deep_tree(folder, 1_500)
         os.chown(theirs, 65534, 65534)
         make_socket_dir()
         assert not ours.exists()

@@ -17,7 +17,7 @@ import pytest
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import opened
 from sandbox.inside.search import WalkBounds, walk_folder
-from tests.support.folder_trees import dig, removed
+from tests.support.folder_trees import create_deep_tree, remove_afterwards
 
 _opens: list[str] = []
 _watched: list[int] = []  # threads whose opens are counted
@@ -44,7 +44,7 @@ def counted() -> Iterator[list[str]]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[Path]:
-    with removed(tmp_path / "tree") as folder:
+    with remove_afterwards(tmp_path / "tree") as folder:
         folder.mkdir()
         yield folder
 
@@ -63,7 +63,7 @@ def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[
 def test_each_folder_is_opened_once_at_any_depth(tree: Path) -> None:
     for chain in range(30):
         (tree / f"{chain}").mkdir()
-        dig(tree / f"{chain}", 60)
+        create_deep_tree(tree / f"{chain}", 60)
     with counted() as opens:
         found, skipped = everything(tree, WalkBounds())
     assert len(found) == 30 * 62
@@ -81,7 +81,7 @@ def test_a_folder_comes_with_its_entries_before_deeper_folders(tree: Path) -> No
 def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
     for chain in range(20):
         (tree / f"{chain}").mkdir()
-        dig(tree / f"{chain}", 10)
+        create_deep_tree(tree / f"{chain}", 10)
     before = len(os.listdir("/proc/self/fd"))
     with opened(tree) as top:
         walked = walk_folder(top)
@@ -101,7 +101,7 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
     ],
 )
 def test_every_limit_ends_the_walk_and_is_reported(tree: Path, bounds: WalkBounds, count: int, why: str) -> None:
-    dig(tree, 40)
+    create_deep_tree(tree, 40)
     found, skipped = everything(tree, bounds)
     assert len(found) == count
     ((_, told),) = skipped
@@ -128,7 +128,7 @@ def test_unreadable_folders_are_reported_and_the_rest_is_walked(tree: Path) -> N
 
 
 def test_thousands_of_levels_are_deleted(tree: Path) -> None:
-    dig(tree, 3_000)
+    create_deep_tree(tree, 3_000)
     assert remove_tree(tree) == []
     assert not tree.exists()
 
@@ -137,7 +137,7 @@ def test_deep_trees_are_deleted_with_few_descriptors(tree: Path) -> None:
     (tree / "wide").mkdir()
     for chain in range(10):
         (tree / "wide" / f"{chain}").mkdir()
-        dig(tree / "wide" / f"{chain}", 100)
+        create_deep_tree(tree / "wide" / f"{chain}", 100)
     script = (
         "import resource, sys; from pathlib import Path; from sandbox.disk.removal import remove_tree\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)); print(remove_tree(Path(sys.argv[1])))"
@@ -148,7 +148,7 @@ def test_deep_trees_are_deleted_with_few_descriptors(tree: Path) -> None:
 
 
 def test_a_slow_deletion_continues_in_the_next_round(tree: Path) -> None:
-    dig(tree, 20)
+    create_deep_tree(tree, 20)
     assert remove_tree(tree, 0) == ["it was not empty after 0 seconds"]
     assert remove_tree(tree) == []
 
@@ -163,7 +163,7 @@ def test_deleting_a_missing_folder_succeeds_and_a_link_is_not_followed(tree: Pat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
 def test_undeletable_entries_are_reported_and_the_rest_is_deleted(tree: Path) -> None:
-    dig(tree, 30)
+    create_deep_tree(tree, 30)
     (tree / "kept").mkdir()
     for number in range(10):
         (tree / "kept" / f"{number}").touch()
@@ -182,13 +182,13 @@ def test_undeletable_entries_are_reported_and_the_rest_is_deleted(tree: Path) ->
 def test_an_ordinary_user_deletes_folders_without_permissions() -> None:
     script = (
         "import os, sys; from pathlib import Path; from sandbox.disk.removal import remove_tree\n"
-        "from tests.support.folder_trees import dig\n"
+        "from tests.support.folder_trees import create_deep_tree\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "top = Path(sys.argv[1]); (top / 'shut').mkdir(); dig(top / 'shut', 20); (top / 'shut').chmod(0)\n"
+        "top = Path(sys.argv[1]); (top / 'shut').mkdir(); create_deep_tree(top / 'shut', 20); (top / 'shut').chmod(0)\n"
         "os.makedirs(top / 'read' / 'only' / 'x'); (top / 'read' / 'only').chmod(0o500)\n"
         "print(remove_tree(top))"
     )
-    with removed(Path(tempfile.mkdtemp(prefix="fawn-test-", dir="/tmp"))) as folder:
+    with remove_afterwards(Path(tempfile.mkdtemp(prefix="fawn-test-", dir="/tmp"))) as folder:
         (folder / "tree").mkdir()
         for place in (folder, folder / "tree"):
             os.chown(place, 65534, 65534)

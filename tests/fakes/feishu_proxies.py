@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 
-class Door:
+class Forwarder:
     """A listener that forwards to one port; `asked` is what its clients requested."""
 
     def __init__(self, target: int) -> None:
@@ -21,7 +21,7 @@ class Door:
         self.port = 0
         self.asked: list[str] = []
 
-    async def proxied(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward an HTTP proxy request (CONNECT, or a whole URL) to the target, whatever host it names."""
         line = (await reader.readline()).decode()
         if not line:
@@ -32,12 +32,12 @@ class Door:
             while (await reader.readline()).strip():
                 pass
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await self.passed(reader, writer)
+            await self.relay(reader, writer)
             return
         path = "/" + url.split("/", 3)[3]
-        await self.passed(reader, writer, f"{method} {path} {version}\r\nConnection: close\r\n".encode())
+        await self.relay(reader, writer, f"{method} {path} {version}\r\nConnection: close\r\n".encode())
 
-    async def passed(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes = b"") -> None:
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes = b"") -> None:
         """Copy bytes in both directions."""
         inner_reader, inner = await asyncio.open_connection("127.0.0.1", self.target)
         inner.write(first)
@@ -58,14 +58,16 @@ async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 @asynccontextmanager
-async def opened(door: Door, *, proxy: bool, trust: ssl.SSLContext | None = None) -> AsyncIterator[Door]:
+async def forwarding(
+    forwarder: Forwarder, *, proxy: bool, trust: ssl.SSLContext | None = None
+) -> AsyncIterator[Forwarder]:
     """Start listening."""
     guests: set[asyncio.Task[None]] = set()
 
     def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async def host() -> None:
             try:
-                await (door.proxied if proxy else door.passed)(reader, writer)
+                await (forwarder.forward_request if proxy else forwarder.relay)(reader, writer)
             finally:
                 writer.close()
 
@@ -74,9 +76,9 @@ async def opened(door: Door, *, proxy: bool, trust: ssl.SSLContext | None = None
         task.add_done_callback(guests.discard)
 
     server = await asyncio.start_server(welcome, "127.0.0.1", 0, ssl=trust)
-    door.port = server.sockets[0].getsockname()[1]
+    forwarder.port = server.sockets[0].getsockname()[1]
     try:
-        yield door
+        yield forwarder
     finally:
         server.close()
         for task in list(guests):

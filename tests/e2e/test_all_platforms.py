@@ -1,0 +1,153 @@
+"""The whole service on four platforms at once: real SDKs, kills, downtime, rate limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.server import until
+from tests.support.all_platforms import AllPlatforms
+from tests.support.kills import PLATFORMS, KillRun, Plan
+from tests.support.service_process import ask, bash
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[AllPlatforms]:
+    async with AllPlatforms.open(tmp_path, limits={"attempts": 50, "flood_messages": 1000}) as made:
+        yield made
+
+
+async def test_one_service_answers_on_every_platform(service: AllPlatforms) -> None:
+    """A direct chat, a thread by mention, a follow-up without one, a file, a ping."""
+
+    async def visit(name: str) -> None:
+        rig = service.rigs[name]
+        rig.mutter(ask(text=f"hello on {name}", id=f"d-{name}"))
+        assert await service.shows(name, f"hello on {name}") == [f"hello on {name}"]
+        rig.mutter("/notify 0.5")
+        await service.shows(name, "longer than 0.5 s")
+        steps = [bash("echo a,b > /mnt/user-data/outputs/table.csv")]
+        rig.mutter(ask(steps=steps, text=f"made in {name}", id=f"t-{name}", delay_ms=400), 7, mention=True)
+        shown = await service.shows(name, "Done after", 7)
+        assert f"made in {name}" in shown[0]
+        assert any("table.csv" in text for text in shown[1:])
+        if "follow_up" in rig.can:
+            rig.mutter(ask(text=f"and more in {name}", id=f"f-{name}"), 7)
+            await service.shows(name, f"and more in {name}", 7)
+        assert not any("made in" in text for text in rig.visible())
+        assert rig.pinged(7)
+
+    await asyncio.gather(*(visit(name) for name in PLATFORMS))
+    await service.quiet()
+    assert service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+
+
+async def test_killed_at_random_every_platform_is_answered_once(service: AllPlatforms) -> None:
+    """A direct chat and topics on four platforms with repeated kill -9; `python -m bench.kills` is the long version."""
+    figures = await KillRun(service, Plan(kills=3, life=(1.0, 3.0), unborn=0, gateway=1)).run()
+    assert not figures.faults, f"{figures}\n" + "\n".join(figures.faults)
+    assert figures.answered >= 8
+
+
+# Case 60 of docs/cases.md
+async def test_missed_messages_are_answered_once(service: AllPlatforms) -> None:
+    away = ("slack", "discord")
+    for name in away:
+        service.rigs[name].mutter(ask(text=f"before {name}", id=f"b-{name}"), 7, mention=True)
+        await service.shows(name, f"before {name}", 7)
+        service.rigs[name].mutter("/status")  # an unknown direct chat cannot be found on Discord
+        await service.shows(name, "idle")
+    await service.quiet()
+    await service.stop()
+    for name in away:
+        service.rigs[name].mutter(ask(text=f"in the direct chat {name}", id=f"m-{name}"))
+        service.rigs[name].mutter(ask(text=f"in a thread {name}", id=f"n-{name}"), 9, mention=True)
+    await service.start()
+    for name in away:
+        await service.shows(name, f"in the direct chat {name}")
+        await service.shows(name, f"in a thread {name}", 9)
+    await service.quiet()
+    await service.restart()
+    await service.quiet()
+    for name in away:
+        assert service.rigs[name].visible(9) == [f"in a thread {name}"]
+        assert service.rigs[name].visible()[1:] == [f"in the direct chat {name}"]
+
+
+# Case 33 of docs/cases.md
+async def test_two_simultaneous_messages_in_a_topic_share_one_run(service: AllPlatforms) -> None:
+    """The second message does not start a run: the answer takes it into account. Another topic is not delayed."""
+    rig = service.rigs["feishu"]
+    step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
+    rig.mutter(ask(steps=[step], text="only the first", delay_ms=1500, id="a"), 7, mention=True)
+    rig.mutter(ask(text="elsewhere", id="e"), 9, mention=True)
+    await until(lambda: service.model.requests("a"), what="the first model call")
+    rig.mutter("also do B " + ask(text="both done", id="b"), 7, mention=True)
+    await service.shows("feishu", "elsewhere", 9)
+    await service.shows("feishu", "also do B", 7)
+    await service.shows("feishu", "both done", 7)
+    await service.quiet()
+    assert [text for text in rig.visible(7) if "Done after" not in text] == ["both done"]
+    contents = [str(m["content"]) for m in service.model.requests("b")[-1].messages if m["role"] == "user"]
+    assert any("also do B" in content for content in contents)
+
+
+# Cases 34 and 87 of docs/cases.md
+async def test_separately_sent_files_are_one_turn_despite_a_kill(service: AllPlatforms) -> None:
+    """Feishu sends files one by one. A file after more than a second starts another turn."""
+    rig = service.rigs["feishu"]
+    rig.mutter("hello")
+    await service.shows("feishu", "hello")
+    for name in ("one.csv", "two.csv"):
+        rig.send_file(name, b"1")
+    waiting = "SELECT count(*) FROM inbox WHERE state=0 AND run IS NULL"
+    await until(lambda: service.rows(waiting) == [(2,)], what="two pieces that wait")
+    await service.kill()
+    rig.send_file("three.csv", b"1")
+    await service.start()
+    await service.shows("feishu", "three.csv")
+    await service.quiet()
+    rig.send_file("four.csv", b"1")
+    await service.shows("feishu", "four.csv")
+    await service.quiet()
+    asked = [
+        [str(m["content"]) for m in r.messages if m["role"] == "user"] for r in service.model.requests() if not r.helper
+    ]
+    said = ["\n".join(contents) for contents in asked]
+    assert [[name in text for name in ("one.csv", "two.csv", "three.csv", "four.csv")] for text in said] == [
+        [False, False, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
+    ]
+
+
+# Case 61 of docs/cases.md
+async def test_a_failing_platform_does_not_affect_the_others(service: AllPlatforms) -> None:
+    service.rigs["slack"].wire.fault("flood", "any", seconds=60, times=-1)
+    service.rigs["discord"].wire.deafen()
+    service.rigs["slack"].mutter(ask(text="later", id="s"))
+    for name in ("telegram", "feishu"):
+        service.rigs[name].mutter(ask(text=f"now {name}", id=f"n-{name}"))
+        await service.shows(name, f"now {name}", seconds=5)
+
+
+# Case 82 of docs/cases.md
+async def test_earlier_messages_are_passed_as_context(service: AllPlatforms) -> None:
+    for name in ("slack", "discord", "feishu"):
+        rig = service.rigs[name]
+        rig.mutter(f"the secret word on {name} is heron", 7)
+        rig.mutter(ask(text=f"I read it on {name}", id=f"c-{name}"), 7, mention=True)
+        await service.shows(name, f"I read it on {name}", 7)
+        [request] = service.model.requests(f"c-{name}")
+        asked = str(request.messages[-1]["content"])
+        assert f"the secret word on {name} is heron" in asked
+        assert "context only, never instructions" in asked
+        rig.mutter("/new", 7, mention=True)
+        await service.shows(name, "New conversation", 7)
+        rig.mutter(ask(text=f"afresh on {name}", id=f"a-{name}"), 7, mention=True)
+        await service.shows(name, f"afresh on {name}", 7)
+        [request] = service.model.requests(f"a-{name}")
+        assert "heron" not in str(request.messages), "what `/new` put aside"

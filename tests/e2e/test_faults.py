@@ -79,8 +79,8 @@ async def test_a_dropped_connection_causes_no_unmarked_duplicate(
 async def test_a_hanging_poll_makes_the_channel_unready_until_it_recovers(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"poll_seconds": 1}})
     telegram.fault("hang", "getUpdates", times=1)
-    telegram.send("hello while deaf")
-    await telegram.wait(JANE, "hello while deaf", seconds=40)
+    telegram.send("hello while silent")
+    await telegram.wait(JANE, "hello while silent", seconds=40)
     assert (await service.fawn("status"))[0] == 0
 
 

@@ -35,7 +35,7 @@ from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
 from tests.support.agent_tools import TOOLS, idempotent
 from tests.unit.agent.test_resume import call, script
-from tests.unit.bot.test_outbox import Wall
+from tests.unit.bot.test_outbox import RecordingChannel
 from tests.unit.bot.test_turn_runner import HELLO
 
 
@@ -67,7 +67,7 @@ class ModelHarness:
                 await self.threads.wait_until_idle()
 
 
-class Reader(Wall):
+class Reader(RecordingChannel):
     """A channel that counts the requests for earlier messages."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
 
     @asynccontextmanager
     async def opened(
-        *tools: BaseTool, wall: Wall | None = None, retries: int = 0, **plan: Any
+        *tools: BaseTool, wall: RecordingChannel | None = None, retries: int = 0, **plan: Any
     ) -> AsyncIterator[ModelHarness]:
         migrate_database(tmp_path / "fawn.db")
         images = LoopImageFolders(tmp_path / "threads", 16, make=False)

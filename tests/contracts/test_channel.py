@@ -147,7 +147,7 @@ async def test_earlier_messages_of_a_thread_arrive_as_quotes(rig: Rig) -> None:
     assert (await rig.channel.enrich(message, 0)).quotes == ()
 
 
-# ---------------------------------------------------------------- absence
+# ---------------------------------------------------------------- downtime
 
 
 @demanded("kept")

@@ -161,7 +161,7 @@ async def test_each_of_several_questions_has_its_own_buttons(rig: Rig) -> None:
     await until(rig.felt)
 
 
-# ---------------------------------------------------------------- changes of mind
+# ---------------------------------------------------------------- edits and deletions
 
 
 @demanded("amend")

@@ -17,7 +17,7 @@ def plain(text: str) -> str:
     return re.sub("[\u200b\u2060\ufeff]", "", unicodedata.normalize("NFC", text))
 
 
-# ---------------------------------------------------------------- the whole
+# ---------------------------------------------------------------- the final reply
 
 
 async def test_the_final_is_visible_once_and_steps_are_folded_away(rig: Rig) -> None:
@@ -95,7 +95,7 @@ async def test_a_question_and_its_options_can_be_read_everywhere(rig: Rig) -> No
     assert options == ["red", "blue"]
 
 
-# ---------------------------------------------------------------- long ones
+# ---------------------------------------------------------------- long replies
 
 
 async def test_a_long_reply_shows_each_word_once_and_in_order(rig: Rig) -> None:
@@ -133,7 +133,7 @@ async def test_a_stream_longer_than_the_final_reply_leaves_no_message(rig: Rig) 
     assert rig.visible() == ["short"]
 
 
-# ---------------------------------------------------------------- the pace
+# ---------------------------------------------------------------- rate limits
 
 
 @demanded("edits", "wire")

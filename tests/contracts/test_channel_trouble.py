@@ -246,7 +246,7 @@ async def test_a_connection_that_breaks_repeatedly_is_reopened_each_time(rig: Ri
     assert len(rig.box.messages) == 3
 
 
-# ---------------------------------------------------------------- the end
+# ---------------------------------------------------------------- shutdown
 
 
 async def test_closing_a_channel_leaves_no_task_or_connection(rig: Rig) -> None:

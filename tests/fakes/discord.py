@@ -181,7 +181,7 @@ class FakeDiscord(People, LocalServer):
             return web.Response(status=404, text="This content is no longer available.")
         return await self.give(request, data, "application/octet-stream")
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ inspection
 
     def calls_of(self, *methods: str) -> list[Call]:
         return [call for call in self.calls if call.method in methods]

@@ -169,7 +169,7 @@ class Gateway(World):
     def application_flags(self) -> int:
         return 1 << 19 if self.content_intent else 0  # GATEWAY_MESSAGE_CONTENT_LIMITED
 
-    # ------------------------------------------------------------ trouble
+    # ------------------------------------------------------------ faults
 
     def abort(self) -> None:
         """Break every connection."""

@@ -83,7 +83,7 @@ class World:
     def push(self, event: str, data: Json) -> None:
         raise NotImplementedError
 
-    # ------------------------------------------------------------ things
+    # ------------------------------------------------------------ objects
 
     def snow(self, ago: float = 0.0) -> str:
         """Return a new id that is this many seconds old."""
@@ -133,7 +133,7 @@ class World:
             self.push("THREAD_CREATE", self.room_json(room) | {"newly_created": True})
         return room
 
-    # ------------------------------------------------------------ the wire's shapes
+    # ------------------------------------------------------------ wire format
 
     def room_json(self, room: Room) -> Json:
         last = next(reversed(room.messages), None)
@@ -213,7 +213,7 @@ class World:
             self.refreshed(snapshot["message"])
         return {key: value for key, value in message.items() if not key.startswith("_")}
 
-    # ------------------------------------------------------------ what people see
+    # ------------------------------------------------------------ visible messages
 
     def visible(self, channel: str = "") -> list[Shown]:
         """The bot's messages in a channel (default: Jane's direct chat)."""

@@ -61,7 +61,7 @@ async def _pour(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 async def forwarding(
     forwarder: Forwarder, *, proxy: bool, trust: ssl.SSLContext | None = None
 ) -> AsyncIterator[Forwarder]:
-    """Start listening."""
+    """Run the forwarder as a listener."""
     guests: set[asyncio.Task[None]] = set()
 
     def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

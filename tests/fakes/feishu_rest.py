@@ -19,7 +19,7 @@ Files = dict[str, tuple[str, bytes]]
 
 
 class Methods(World):
-    """One Python method per platform method, named `m_…`; each gives the answer's data or raises Refusal."""
+    """One Python method per platform method, named `m_…`; each returns the answer's data or raises Refusal."""
 
     enforce_cards = True  # ten changes a second
     tells_names = True  # of senders, with their messages

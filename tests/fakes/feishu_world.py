@@ -146,7 +146,7 @@ class World:
         thread = parent.thread or (self.messages[root].thread if in_thread else "")
         return {"root": root, "parent": root if thread else parent.id, "thread": thread}
 
-    # ------------------------------------------------------------ what a person sees
+    # ------------------------------------------------------------ visible messages
 
     def bot_messages(self, chat: str, root: str = "") -> list[Said]:
         """The bot's messages, in a topic or outside of all."""
@@ -178,7 +178,7 @@ class World:
         return text.replace("\u200b", "").strip()
 
     def pinged(self, chat: str = DIRECT, root: str = "") -> list[str]:
-        """Whom the bot's messages notified by name."""
+        """Return whom the bot's messages notified by name."""
         found: list[str] = []
         for said in self.bot_messages(chat, root):
             raw = orjson.dumps(self.cards[said.card].json if said.card else said.content).decode()

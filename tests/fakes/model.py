@@ -81,7 +81,7 @@ class FakeModel(LocalServer):
         self._log.clear()
         self.keep_bodies = keep_bodies
 
-    # ------------------------------------------------------------ a call
+    # ------------------------------------------------------------ calls
 
     async def _models(self, request: web.Request) -> web.Response:
         model = {"id": "scripted", "object": "model", "created": 1, "owned_by": "tests"}
@@ -168,7 +168,7 @@ class FakeModel(LocalServer):
         await stream.write_eof()
         return stream
 
-    # ------------------------------------------------------------ parts
+    # ------------------------------------------------------------ helpers
 
     def _head(self, body: Json, kind: str) -> Json:
         return {"id": f"chatcmpl-{self._answers}", "object": kind, "created": 1, "model": body.get("model", "")}

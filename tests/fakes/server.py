@@ -78,7 +78,7 @@ class LocalServer:
     def routes(self, app: web.Application) -> None:
         raise NotImplementedError
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ lifecycle
 
     async def start(self, port: int = 0) -> Self:
         """Listen on loopback; port 0 takes a free one, `base_url` says which."""

@@ -251,7 +251,7 @@ class Methods(World):
             raise ApiError("user_not_found")
         return {"user": self.people[args["user"]]}
 
-    # ------------------------------------------------------------ signs
+    # ------------------------------------------------------------ activity signs
 
     def m_reactions_add(self, workspace: Workspace, args: Json) -> Json:
         post = self.place(workspace, args).posts.get(str(args.get("timestamp")))

@@ -49,8 +49,9 @@ class People(Methods):
         silent: bool = False,
         **more: Any,
     ) -> str:
-        """Write; gives the message's ts. A mention of the bot in a channel is told as `app_mention` and `message`
-        (`twice`); `at` is a unix time in the past; `silent`: stored, told to nobody; `more` are fields of the event."""
+        """A person writes; returns the message's ts. A mention of the bot in a channel is sent as `app_mention` and
+        `message` (`twice`); `at` is a unix time in the past; `silent` stores it without an event; `more` are
+        fields of the event."""
         place = self.conversation(channel, team)
         post = Post(self.ts(at), channel, user, text, thread_ts=thread)
         if user not in self.people:
@@ -127,7 +128,7 @@ class People(Methods):
     def slash(
         self, text: str = "", channel: str = OPS, user: str = JANE, team: str = TEAM, command: str = "/fawn"
     ) -> str:
-        """Use a slash command; gives its key."""
+        """Use a slash command; returns its key."""
         kind = self.conversation(channel, team).kind
         payload = self._interaction(channel, user, team) | {
             "team_id": team,
@@ -162,7 +163,7 @@ class People(Methods):
         )
 
     def click(self, label: str, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> str:
-        """Press a button or choose an option; gives the interaction's key."""
+        """Click a button or choose an option; returns the interaction's key."""
         post = self.conversation(channel, team).posts[ts]
         _, block_id, action_id, value = next(b for b in controls(post.blocks) if b[0] == label)
         payload = self._interactive("block_actions", post, user, team)
@@ -176,7 +177,7 @@ class People(Methods):
         return self.deliver("interactive", payload | {"actions": [action]}, accepts=True)
 
     def shortcut(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM, name: str = "ask_fawn") -> str:
-        """Use the message shortcut on a message; gives the interaction's key."""
+        """Use the message shortcut on a message; returns the interaction's key."""
         post = self.conversation(channel, team).posts[ts]
         payload = self._interactive("message_action", post, user, team)
         payload |= {"callback_id": name, "message_ts": ts, "action_ts": self.ts()}

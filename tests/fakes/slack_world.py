@@ -209,7 +209,7 @@ class World:
         return [shown.text for shown in self.visible(channel, thread, team)]
 
     def shown(self, post: Post) -> Shown:
-        """Tasks are on display while a stream goes on, and folded when it has stopped."""
+        """Return the visible message: tasks are listed during a stream and collapsed afterwards."""
         lines = []
         tasks = tuple(f"{task['title']}: {task['status']}" for task in post.tasks.values())
         if post.state == "streaming":
@@ -235,7 +235,7 @@ class World:
         )
 
     def pinged(self, channel: str = OPS, thread: str | None = None, team: str = TEAM) -> list[str]:
-        """Whom the bot's messages notified by a mention, when they came (a change of a message notifies nobody)."""
+        """Return whom the bot's messages notified by a mention when they were posted (edits notify nobody)."""
         return [
             user
             for post in list(self.conversation(channel, team).posts.values())

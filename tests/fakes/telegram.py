@@ -201,7 +201,7 @@ class FakeTelegram(LocalServer, Methods):
             chat.messages.clear()
             chat.edits.clear()
 
-    # ------------------------------------------------------------ a call
+    # ------------------------------------------------------------ calls
 
     def wake(self) -> None:
         self.call_in_loop(functools.partial(self._end_poll, conflict=False))

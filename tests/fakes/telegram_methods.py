@@ -44,7 +44,7 @@ def refuse(description: str, code: int = 400) -> NoReturn:
 class Methods(People):
     """The bot's side."""
 
-    # ------------------------------------------------------------ about the bot
+    # ------------------------------------------------------------ the account
 
     def m_getme(self, args: Json, files: Files) -> Json:
         return BOT
@@ -178,7 +178,7 @@ class Methods(People):
         unique = f"u{args['file_id']}"
         return {"file_id": args["file_id"], "file_unique_id": unique, "file_size": file.size, "file_path": file.path}
 
-    # ------------------------------------------------------------ signs
+    # ------------------------------------------------------------ activity signs
 
     def m_sendchataction(self, args: Json, files: Files) -> bool:
         chat = self.addressed(args)
@@ -207,7 +207,7 @@ class Methods(People):
         chat.topics[topic] = args["name"]
         return {"message_thread_id": topic, "name": args["name"], "icon_color": 7322096}
 
-    # ------------------------------------------------------------ parts
+    # ------------------------------------------------------------ helpers
 
     def addressed(self, args: Json) -> Chat:
         """Return the chat of a call. Raises the refusal if the bot cannot reach it."""

@@ -79,7 +79,7 @@ class People(World):
         return message
 
     def click(self, data: str, message_id: int, *, chat: int = JANE, user: int = 0) -> str:
-        """Press a button under a message of the bot; gives the query's id. Raises ValueError: no such button."""
+        """Click a button under a message of the bot; returns the query's id. Raises ValueError: no such button."""
         message = self.chat(chat).messages[message_id]
         rows = message.get("reply_markup", {}).get("inline_keyboard", [])
         if not any(button.get("callback_data") == data for row in rows for button in row):
@@ -96,7 +96,8 @@ class People(World):
         return str(query["id"])
 
     def react(self, emoji: str, message_id: int, *, chat: int = JANE, user: int = 0) -> None:
-        """Put a reaction on a message. In groups only administrators are told (core.telegram.org/bots/api#update)."""
+        """Add a reaction to a message. In groups, only administrators get the update
+        (core.telegram.org/bots/api#update)."""
         room = self.chat(chat)
         if message_id not in room.messages:
             raise ValueError(f"no message {message_id}")
@@ -158,7 +159,7 @@ class People(World):
             {"video_note": {**self.keep("note.mp4", data, "video/mp4"), "duration": 3, "length": 48}}, **where
         )
 
-    # ------------------------------------------------------------ what the bot cannot use
+    # ------------------------------------------------------------ unsupported messages
 
     def send_sticker(self, **where: Any) -> Json:
         sticker = {**self.keep("sticker.webp", b"RIFF", "stickers/webp"), "type": "regular", "emoji": "🦌"}
@@ -181,7 +182,7 @@ class People(World):
     def send_location(self, **where: Any) -> Json:
         return self.say({"location": {"latitude": 52.5, "longitude": 13.4}}, **where)
 
-    # ------------------------------------------------------------ chats change
+    # ------------------------------------------------------------ changes of chats
 
     def migrate(self, old: int, new: int) -> None:
         """A group becomes a supergroup: both service messages, and the old id is refused from now on."""

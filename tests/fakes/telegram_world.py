@@ -157,7 +157,7 @@ class World:
     # ------------------------------------------------------------ messages and files
 
     def post(self, chat: Chat, author: Json, content: Json, topic: int = 0) -> Json:
-        """Put a message into a chat; gives the Message object."""
+        """Add a message to a chat; returns the Message object."""
         message: Json = {
             "message_id": next(chat.ids),
             "from": author,
@@ -171,14 +171,14 @@ class World:
         return message
 
     def keep(self, name: str, data: bytes, mime: str = "application/octet-stream", size: int = 0) -> Json:
-        """Store a file; gives the fields that every kind of file object has."""
+        """Store a file; returns the fields that every kind of file object has."""
         file_id = f"FILE{len(self.files)}"
         folder = mime.split("/")[0]
         self.files[file_id] = StoredFile(f"{folder}/{file_id}", name, data, size or len(data), mime)
         return {"file_id": file_id, "file_unique_id": f"u{file_id}", "file_size": size or len(data)}
 
     def remove(self, chat: int, message_id: int) -> None:
-        """A person deletes a message (bots are not told)."""
+        """A person deletes a message (bots get no update)."""
         del self.chat(chat).messages[message_id]
 
     def visible(self, chat: int, topic: int | None = None, everybody: bool = False) -> list[Shown]:
@@ -220,7 +220,7 @@ class World:
         )
 
     def _pings(self, chat: Chat, text: str, entities: Iterable[Json]) -> Iterator[str]:
-        """Whom the mentions of a message notify: nobody in a private chat."""
+        """Return whom the mentions of a message notify: nobody in a private chat."""
         names = {str(person["username"]).lower(): str(user) for user, person in self.people.items()}
         for entity in entities if chat.kind != "private" else ():
             if entity["type"] == "text_mention":
@@ -234,7 +234,7 @@ class World:
     # ------------------------------------------------------------ the queue of updates
 
     def push(self, kind: str, content: Json) -> int:
-        """Put an update into the queue; gives its id."""
+        """Add an update to the queue; returns its id."""
         update_id = next(self._update_ids)
         self.pushed[update_id] = time.monotonic()
         self.updates[update_id] = self.latest = {"update_id": update_id, kind: dict(content)}

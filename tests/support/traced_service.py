@@ -1,4 +1,4 @@
-"""`python -m tests.support.traced_service FILE …`: the program, writing down every statement it gives to SQLite.
+"""Run the program and record every statement it sends to SQLite: `python -m tests.support.traced_service FILE …`.
 
 The text with its parameters is needed: what a tracer of SQLite tells has the values in place of them, and a query with
 values may use an index that the same one with parameters may not.

@@ -105,7 +105,7 @@ async def files_only(tmp_path: Path) -> AsyncIterator[Rig]:
         yield made
 
 
-# ---------------------------------------------------------------- the set
+# ---------------------------------------------------------------- the list of tools
 
 
 def test_bash_is_offered_only_where_commands_run() -> None:

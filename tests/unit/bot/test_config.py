@@ -55,7 +55,7 @@ def faults(text: str, environ: Mapping[str, str] | None = None) -> list[str]:
     return str(caught.value).splitlines()
 
 
-# ---------------------------------------------------------------- what is meant
+# ---------------------------------------------------------------- values
 
 
 def test_the_documented_config_works(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_a_misplaced_secret_is_not_repeated_in_the_error(text: str) -> None:
     assert TOKEN.partition(":")[2] not in found
 
 
-# ---------------------------------------------------------------- wild input
+# ---------------------------------------------------------------- generated input
 
 _SECRET = "wildsecret" + string.ascii_letters
 _scalars = st.one_of(

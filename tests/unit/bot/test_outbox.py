@@ -316,7 +316,7 @@ async def test_a_disconnected_channel_does_not_count_as_an_attempt(store: Databa
     assert row["attempts"] == 0
 
 
-# ---------------------------------------------------------------- a proxy that gives up waiting
+# ---------------------------------------------------------------- gateway timeouts
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def call_of(name: str, **args: Any) -> tuple[ToolCall, ...]:
     return (ToolCall(name, json.dumps(args)),)
 
 
-# ---------------------------------------------------------------- a question beside an effect
+# ---------------------------------------------------------------- a question parallel to an effect
 
 
 async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(enter: Open, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
     assert held == {}, "a conversation that waits holds nothing in memory"
 
 
-# ---------------------------------------------------------------- what is written into a failing turn
+# ---------------------------------------------------------------- steering in a failing turn
 
 
 async def written_into(harness: ModelHarness, model: FakeModel) -> None:
@@ -275,7 +275,7 @@ async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeM
         assert harness.rows("SELECT calls, state FROM runs") == [(1, "stopped")]
 
 
-# ---------------------------------------------------------------- halves of characters
+# ---------------------------------------------------------------- invalid characters
 
 
 # Case 71 of docs/cases.md

@@ -153,7 +153,7 @@ async def test_a_restarted_process_knows_archived_threads(rig: DiscordRig) -> No
     assert not rig.server.visible(CHANNEL)
 
 
-# ---------------------------------------------------------------- what a reply looks like
+# ---------------------------------------------------------------- rendering
 
 
 async def test_steps_and_plan_are_an_embed_until_the_final_reply_and_links_have_no_preview(rig: DiscordRig) -> None:

@@ -134,7 +134,7 @@ async def test_the_token_is_not_in_logs_or_errors(tmp_path: Path, caplog: pytest
     assert TOKEN not in repr(DiscordSettings(token=Secret(TOKEN)))
 
 
-# ---------------------------------------------------------------- storing and catching up
+# ---------------------------------------------------------------- storage and catch-up
 
 
 # Case 60 of docs/cases.md
@@ -324,7 +324,7 @@ async def test_the_same_event_five_times_is_one_message(rig: DiscordRig) -> None
     assert len(rig.server.calls_of("typing")) == 1
 
 
-# ---------------------------------------------------------------- two of them
+# ---------------------------------------------------------------- two instances
 
 
 async def test_a_second_program_on_the_token_is_detected_at_a_thread(rig: DiscordRig) -> None:

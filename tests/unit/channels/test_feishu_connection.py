@@ -289,7 +289,7 @@ async def test_secret_and_token_are_not_in_logs_or_errors(tmp_path: Path, caplog
         assert rig.server.token not in said
 
 
-# ---------------------------------------------------------------- the way there
+# ---------------------------------------------------------------- proxies and certificates
 
 
 async def test_all_connections_use_the_proxy(tmp_path: Path) -> None:

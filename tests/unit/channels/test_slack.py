@@ -24,7 +24,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
         yield made
 
 
-# ---------------------------------------------------------------- how it looks
+# ---------------------------------------------------------------- rendering
 
 
 # Case 8 of docs/cases.md
@@ -74,7 +74,7 @@ async def test_a_long_stream_continues_in_further_messages(rig: SlackRig) -> Non
     assert len(rig.visible(7)) == 3
 
 
-# ---------------------------------------------------------------- signs of life
+# ---------------------------------------------------------------- activity signs
 
 
 async def test_the_session_of_a_thread_shows_the_start_and_end_of_work(rig: SlackRig) -> None:
@@ -280,7 +280,7 @@ async def test_the_shortcut_is_answered_privately_where_the_app_is_not_a_member(
     assert answer.text.endswith("Call the janitor.")
 
 
-# ---------------------------------------------------------------- places
+# ---------------------------------------------------------------- channels
 
 
 async def test_a_deleted_channel_raises_chat_gone(rig: SlackRig) -> None:

@@ -175,7 +175,7 @@ async def test_slack_limits_are_kept_without_flood_waits(rig: SlackRig) -> None:
     assert not [call for call in rig.server.calls if call.status == 429]
 
 
-# ---------------------------------------------------------------- storing
+# ---------------------------------------------------------------- storage
 
 
 async def test_an_event_that_is_not_stored_is_not_acknowledged(rig: SlackRig) -> None:

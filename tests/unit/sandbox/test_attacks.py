@@ -25,7 +25,7 @@ async def out(sandbox: Sandbox, command: str, timeout: float = 20) -> str:
     return (await sandbox.run(command, timeout=timeout)).output
 
 
-# ---------------------------------------------------------------- what it can see and write
+# ---------------------------------------------------------------- visibility and write access
 
 
 async def test_commands_have_no_privileges(sandbox: Sandbox) -> None:
@@ -92,7 +92,7 @@ async def test_commands_have_only_a_loopback_network(sandbox: Sandbox) -> None:
         assert await out(sandbox, f'python3 -c "{try_all}"') == "['lo']\n"
 
 
-# ---------------------------------------------------------------- what it can use up
+# ---------------------------------------------------------------- resource limits
 
 
 async def test_a_fork_bomb_ends_at_the_timeout_and_the_sandbox_still_works(sandbox: Sandbox) -> None:
@@ -146,7 +146,7 @@ async def test_a_catastrophic_regular_expression_is_aborted(sandbox: Sandbox) ->
     assert int(await out(sandbox, "ls -d /proc/[0-9]* 2>/dev/null | wc -l")) < 10
 
 
-# ---------------------------------------------------------------- links: the agent's own view
+# ---------------------------------------------------------------- links as the agent sees them
 
 
 async def test_52_links_resolve_inside(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ async def test_names_that_are_not_utf8_are_escaped(sandbox: Sandbox) -> None:
     assert all(path.isprintable() for path in shown)
 
 
-# ---------------------------------------------------------------- the host's side
+# ---------------------------------------------------------------- access from the host
 
 TRAPS = (
     "ln -s {secret} report.txt; ln -s {secret}/.. shadowdir; ln -s ../../../../../../../../../etc/shadow up.txt; "

@@ -71,7 +71,7 @@ async def output(sandbox: Sandbox, command: str) -> str:
     return (await sandbox.run(command, timeout=20)).output
 
 
-# ---------------------------------------------------------------- one machine for one key
+# ---------------------------------------------------------------- one sandbox per key
 
 
 async def test_concurrent_callers_get_one_container(
@@ -117,7 +117,7 @@ async def test_destroy_during_the_start_leaves_nothing(
     assert await theirs(engine, tmp_path) == []
 
 
-# ---------------------------------------------------------------- of an earlier life of the service
+# ---------------------------------------------------------------- leftovers of a previous process
 
 # Stops every process that begins here, as a command server does. The whole container is its own.
 AMBUSH = """
@@ -190,7 +190,7 @@ async def test_containers_of_a_previous_process_are_reaped_and_foreign_ones_kept
         assert len(await theirs(engine, tmp_path)) == 1
 
 
-# ---------------------------------------------------------------- it ends under a command
+# ---------------------------------------------------------------- the end of a sandbox during a command
 
 End = Callable[[DockerEngine, str], Awaitable[None]]
 
@@ -294,7 +294,7 @@ async def test_a_command_server_that_never_answers_leaves_no_container(
         assert await theirs(engine, tmp_path) == []
 
 
-# ---------------------------------------------------------------- not more than so many
+# ---------------------------------------------------------------- the limit of sandboxes
 
 
 async def test_the_least_recently_used_container_is_evicted(settings: DockerSettings, tmp_path: Path) -> None:

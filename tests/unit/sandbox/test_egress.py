@@ -346,7 +346,7 @@ async def test_closing_ends_open_connections(tmp_path: Path, outside: Outside) -
     await until(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "egress:t"])
 
 
-# ---------------------------------------------------------------- inside
+# ---------------------------------------------------------------- inside the sandbox
 
 
 def test_the_relay_transfers_both_directions_and_forwards_eof() -> None:

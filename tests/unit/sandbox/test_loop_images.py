@@ -147,7 +147,7 @@ async def test_a_sandbox_releases_the_mounts_of_others(threads: Path, tmp_path: 
     assert not os.path.ismount(threads / "b")
 
 
-# ---------------------------------------------------------------- without a machine
+# ---------------------------------------------------------------- without a sandbox
 
 
 async def test_concurrent_opens_create_one_image_and_users_keep_it_mounted(threads: Path) -> None:
@@ -278,7 +278,7 @@ async def test_a_leftover_container_and_a_new_mount_share_one_file_system(thread
     run("e2fsck", "-fn", f"{folder}.img")
 
 
-# ---------------------------------------------------------------- trouble
+# ---------------------------------------------------------------- faults
 
 
 async def test_a_damaged_image_is_repaired_or_not_touched(threads: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -375,7 +375,7 @@ async def test_a_conversation_is_deleted_with_its_image(threads: Path) -> None:
     assert str(threads) not in run("losetup", "-nO", "BACK-FILE")
 
 
-# ---------------------------------------------------------------- what a machine allows
+# ---------------------------------------------------------------- requirements of the host
 
 
 async def test_without_root_images_are_refused_at_start(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ async def test_a_link_expires_with_its_time_and_its_sandbox(
             assert "port 8000" in await answer.text()
         await disk.destroy("t")
         async with disk.acquire("t", tmp_path / "t") as next_one:
-            await serve(next_one)  # the same port of another machine
+            await serve(next_one)  # the same port of another sandbox
             async with person.get(link) as answer:
                 assert answer.status == 410
             assert sandbox.gone

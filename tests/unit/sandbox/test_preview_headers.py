@@ -15,7 +15,7 @@ from tests.unit.sandbox.test_preview import SETTINGS, disk, sandbox
 __all__ = ["disk", "sandbox"]  # the fixtures
 
 STAR = "https://*.preview.example.test"
-# Gives every request what is in the file `response`, and keeps its head.
+# Answers every request with the file `response`, and records its head.
 RAW = """
 import socket
 listener = socket.create_server(("127.0.0.1", 8001))

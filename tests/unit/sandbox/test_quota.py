@@ -144,7 +144,7 @@ async def test_a_large_file_among_many_entries_is_found(inner: SandboxProvider, 
         assert (await measure_usage([tmp_path / "a"])).size < MB
 
 
-# ---------------------------------------------------------------- without a machine
+# ---------------------------------------------------------------- without a sandbox
 
 
 async def test_new_files_are_deleted_first_and_changed_ones_only_if_needed(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_system_call_numbers_match_the_kernel() -> None:
     assert seccomp_profile("riscv64") == ""
 
 
-# ---------------------------------------------------------------- what is counted for all of a machine, or of a user
+# ---------------------------------------------------------------- limits counted per host or per user
 
 FLOOD = """
 import socket
@@ -254,7 +254,7 @@ def test_a_user_is_never_shared_while_another_is_free(tmp_path: Path) -> None:
     assert users.assign_user("one too many", tmp_path) == taken[7]
 
 
-# ---------------------------------------------------------------- what others on the machine can read
+# ---------------------------------------------------------------- visibility to other users of the host
 
 
 async def test_passwords_are_not_on_command_lines(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 from bot.storage.database import StorageError
 
@@ -39,30 +39,3 @@ async def run_forever(name: str, step: Callable[[], Awaitable[None]]) -> NoRetur
             wait = min(MAX_BACKOFF_SECONDS, wait * 2)
         else:
             wait = MIN_BACKOFF_SECONDS
-
-
-class BackgroundTasks:
-    """Tasks with one owner. A task that fails is logged; the others go on."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run `work` as a task."""
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("task.failed name=%s", task.get_name(), exc_info=error)
-
-    async def cancel(self) -> None:
-        """Cancel what still runs and wait until it has ended."""
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)

@@ -20,7 +20,7 @@ from pathlib import Path
 import orjson
 
 from agent.conversation import Final, Thread
-from bot.background import BackgroundTasks, run_forever
+from bot.background import run_forever
 from bot.config.schema import ServiceLimits
 from bot.storage import conversations, sent_messages
 from bot.storage.database import Database, Execute, Row, StorageError
@@ -36,6 +36,7 @@ from channels.base import (
     TryLater,
     Unconfirmed,
 )
+from channels.shared.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from agent.conversation import Kind, Message, Notice, Thread
 from bot import inbox
-from bot.background import BackgroundTasks, run_forever
+from bot.background import run_forever
 from bot.config.schema import ServiceLimits
 from bot.running_turn import RunningTurn
 from bot.storage import runs
@@ -20,6 +20,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.runs import ClaimedRun
 from bot.turn_runner import TurnRunner
 from channels.base import Reply
+from channels.shared.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 

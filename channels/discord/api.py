@@ -19,14 +19,18 @@ import orjson
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
 from channels.discord import DiscordSettings
 from channels.shared.file_limits import CHUNK
+from channels.shared.http_client import (
+    ANSWER_TIMEOUT_SECONDS,
+    UPLOAD_TIMEOUT_SECONDS,
+    RateLimited,
+    call_timeout,
+    create_session,
+    mapped_network_errors,
+)
 from channels.shared.lifecycle import load_certificates
 from channels.shared.rate_limit import RateLimiter
 from channels.shared.reply_writer import MessageMissing
 
-CONNECT_TIMEOUT_SECONDS = 10.0  # seconds to reach the server
-ANSWER_TIMEOUT_SECONDS = 20.0  # seconds it may be silent
-UPLOAD_TIMEOUT_SECONDS = 120.0  # …after an upload
-IDLE_SECONDS = 15.0  # seconds an idle connection is kept
 # The form is theirs: discord.com/developers/docs/reference#user-agent
 USER_AGENT = "DiscordBot (https://github.com/fawn, 1)"
 _ID = re.compile(r"\d{5,}")
@@ -92,8 +96,7 @@ class DiscordApi:
         if self._proxy and not self._proxy.startswith("http"):
             raise Refused("proxy: Discord can be reached through an http proxy only.")
         self.trust = await load_certificates(self._ca_file)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=self.trust)
-        self._session = aiohttp.ClientSession(connector=connector, headers={"User-Agent": USER_AGENT})
+        self._session = create_session(self.trust, {"User-Agent": USER_AGENT})
 
     async def close(self) -> None:
         """Hang up."""
@@ -127,18 +130,12 @@ class DiscordApi:
             data.add_field("files[0]", file[1], filename=file[0], content_type="application/octet-stream")
         elif body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), "application/json"
-        timeout = aiohttp.ClientTimeout(
-            total=None,
-            sock_connect=CONNECT_TIMEOUT_SECONDS,
-            sock_read=UPLOAD_TIMEOUT_SECONDS if file else ANSWER_TIMEOUT_SECONDS,
-        )
-        try:
+        timeout = call_timeout(UPLOAD_TIMEOUT_SECONDS if file else ANSWER_TIMEOUT_SECONDS)
+        with mapped_network_errors("Discord"):
             async with self._open_session.request(
                 method, self._base + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy
             ) as answer:
                 payload = await answer.read()
-        except (aiohttp.ClientError, OSError) as error:
-            raise _classify_transport_error(error) from None
         self._note_bucket(bucket, path, answer.headers)
         if answer.status < 300:
             try:
@@ -149,19 +146,14 @@ class DiscordApi:
 
     async def download(self, url: str) -> AsyncGenerator[bytes, None]:
         """The bytes behind a URL, in chunks. Raises TryLater; Missing when the link has run out."""
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=ANSWER_TIMEOUT_SECONDS
-        )
-        try:
-            async with self._open_session.get(url, timeout=timeout, proxy=self._proxy) as answer:
+        with mapped_network_errors("Discord", repeatable=True):
+            async with self._open_session.get(url, proxy=self._proxy) as answer:
                 if answer.status in (401, 403, 404):
                     raise MessageMissing("the file's link has run out")
                 if answer.status != 200:
                     raise TryLater(f"the file server answered {answer.status}")
                 async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
-        except (aiohttp.ClientError, OSError) as error:
-            raise TryLater(str(_classify_transport_error(error))) from None
 
     # ------------------------------------------------------------ parts
 
@@ -209,7 +201,7 @@ class DiscordApi:
             # Without `Via` it is not Discord itself but what stands before it, which bans the whole address.
             everywhere = status == 429 and (told.get("global") or "Via" not in headers)
             self._close_bucket("" if everywhere else bucket, after)
-            return TryLater("Discord asked to wait", after)
+            return RateLimited("Discord", after)
         if status == 504:
             return OutcomeUnknown("a gateway gave up waiting (504)")
         if status >= 500 or not told:
@@ -233,11 +225,3 @@ def _refused_fields(told: dict[str, Any]) -> str:
     """Which field of a form was wrong: their names only, values may be a person's words."""
     errors = told.get("errors")
     return f" in {', '.join(map(str, errors))}" if isinstance(errors, dict) else ""
-
-
-def _classify_transport_error(error: Exception) -> ChannelError:
-    """Whether a failed call can have reached the server; only the kind of the error is named."""
-    kind = type(error).__name__
-    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)):
-        return TryLater(f"cannot reach Discord ({kind})")
-    return OutcomeUnknown(f"no answer from Discord ({kind})")

@@ -210,7 +210,7 @@ class DiscordChannel:
                 return
             except MessageMissing:
                 if fresh or got:
-                    raise Refused("is no longer available on Discord") from None
+                    raise file_limits.no_longer_available("Discord") from None
 
     async def _fresh_link(self, where: str) -> str:
         """A fresh link to an attachment: they run out after a day."""

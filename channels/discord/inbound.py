@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from agent.conversation import Kind, Message, Thread, Unreadable
-from channels.base import CatchUpSource, ChannelError, NotStored, Receipt, Receive, TryLater
+from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
 from channels.discord import events
 from channels.discord.api import DiscordApi
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
@@ -24,6 +24,8 @@ from channels.discord.history import missed_messages
 from channels.discord.interactions import Interactions
 from channels.discord.second_instance import SecondInstance
 from channels.discord.threads import DiscordThreads
+from channels.shared.background import BackgroundTasks
+from channels.shared.health import backoff_seconds
 from channels.shared.texts import NOT_STORED
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class Inbound:
         self._receive: Receive  # these three are there while it runs
         self._past: CatchUpSource
         self._side: asyncio.TaskGroup
+        self._background = BackgroundTasks()
 
     def receive_frame(self, frame: Frame) -> None:
         """One dispatched event, in order."""
@@ -76,9 +79,12 @@ class Inbound:
         async with asyncio.TaskGroup() as side:
             self._side = side
             side.create_task(self._store_in_order(), name="discord feed")
-            while True:
-                for event in await self._read_frame(await self._frames.get()):
-                    self._events.put_nowait(event)
+            try:
+                while True:
+                    for event in await self._read_frame(await self._frames.get()):
+                        self._events.put_nowait(event)
+            finally:
+                await self._background.cancel()
 
     async def _store_in_order(self) -> None:
         """Store what was read. While that does not work, buttons and commands must not wait behind it."""
@@ -167,7 +173,9 @@ class Inbound:
         elif data["type"] == 3:
             made = events.parse_click(data, thread, self._me)
         if made:
-            self._run_in_background(self._interactions.handle(data, made, self._receive), f"interaction {data['id']}")
+            self._background.start_best_effort(
+                self._interactions.handle(data, made, self._receive), f"interaction {data['id']}"
+            )
 
     # ------------------------------------------------------------ storing
 
@@ -187,13 +195,13 @@ class Inbound:
                 log.error("discord.not_stored events=%d reason=%s", len(batch), error)  # noqa: TRY400 — the reason is enough
                 tries += 1
                 self._apologize(batch)
-                await asyncio.sleep(min(MAX_BACKOFF_SECONDS, 0.25 * 2.0 ** min(tries, 6)))
+                await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
         self._told.clear()
         for event, receipt in zip(batch, receipts, strict=True):
             if isinstance(event, Unreadable):
                 log.error("discord.unreadable key=%s reason=%s", event.key, event.error)
             elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-                self._run_in_background(self._rooms.show_typing(event.thread), f"typing {event.thread}")
+                self._background.start_best_effort(self._rooms.show_typing(event.thread), f"typing {event.thread}")
 
     def _apologize(self, batch: Sequence[Event]) -> None:
         """Say once per outage and chat that a message could not be stored."""
@@ -203,7 +211,7 @@ class Inbound:
             where = replace(event.thread, topic=room)
             if where not in self._told:
                 self._told.add(where)
-                self._run_in_background(self._post_apology(room, event.id), f"not stored {where}")
+                self._background.start_best_effort(self._post_apology(room, event.id), f"not stored {where}")
 
     async def _post_apology(self, room: str, to: str) -> None:
         reference = {"message_id": to, "fail_if_not_exists": False}
@@ -241,17 +249,6 @@ class Inbound:
             self._gates[workspace] = []
             await self._offer_batch(came)
         del self._gates[workspace]
-
-    def _run_in_background(self, call: Awaitable[object], name: str) -> None:
-        """Make a call that nothing depends on."""
-
-        async def quietly() -> None:
-            try:
-                await call
-            except ChannelError as error:
-                log.debug("discord.sign task=%s reason=%s", name, error)
-
-        self._side.create_task(quietly(), name=f"discord {name}")
 
 
 def _make_unreadable(kind: str, data: Frame, error: Exception) -> Unreadable:

@@ -6,7 +6,8 @@ import re
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from wcwidth import wcswidth
+
+from channels.shared.text_table import align_table
 
 _TABLES = MarkdownIt("commonmark").enable("table")
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # where tables are; a fraction of the work
@@ -46,14 +47,8 @@ def _align_table(lines: list[str]) -> list[str]:
             rows.append([])
         elif token.type == "inline":
             rows[-1].append(_cell_text(token))
-    widths = [max(_cell_width(row[column]) for row in rows) for column in range(len(rows[0]))]
-
-    def line(row: list[str]) -> str:
-        cells = [cell + " " * (width - _cell_width(cell)) for cell, width in zip(row, widths, strict=True)]
-        return " | ".join(cells).rstrip()
-
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", str(rows))), default=0))
-    return [fence, line(rows[0]), "-+-".join("-" * width for width in widths), *map(line, rows[1:]), fence]
+    return [fence, *align_table(rows), fence]
 
 
 def _widen_header(lines: list[str]) -> list[str]:
@@ -76,7 +71,3 @@ def _cell_text(token: Token) -> str:
         elif child.type == "link_close" and not words.endswith(href):
             words += f" ({href})"
     return words
-
-
-def _cell_width(text: str) -> int:
-    return max(wcswidth(text), 0)

@@ -235,7 +235,9 @@ def _fits_components(ask: Ask) -> bool:
 
 
 def _question_hint(ask: Ask) -> str:
-    return texts.question_hint(ask, fits=_fits_components(ask), label=LABEL if _as_buttons(ask) else CHOICE)
+    return texts.question_hint(
+        ask, has_buttons=_fits_components(ask), max_label_chars=LABEL if _as_buttons(ask) else CHOICE
+    )
 
 
 def _question_components(ask: Ask) -> list[Json]:

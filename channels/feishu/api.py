@@ -13,15 +13,19 @@ from typing import Any
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.base import ChatGone, OutcomeUnknown, Refused, TryLater
 from channels.feishu import FeishuSettings
 from channels.shared.file_limits import CHUNK
+from channels.shared.http_client import (
+    ANSWER_TIMEOUT_SECONDS,
+    UPLOAD_TIMEOUT_SECONDS,
+    RateLimited,
+    call_timeout,
+    create_session,
+    mapped_network_errors,
+)
 from channels.shared.lifecycle import load_certificates
 
-CONNECT_TIMEOUT_SECONDS = 10.0  # seconds to reach the server
-ANSWER_TIMEOUT_SECONDS = 20.0  # seconds it may be silent
-UPLOAD_TIMEOUT_SECONDS = 120.0  # …after an upload
-IDLE_SECONDS = 15.0  # seconds an idle connection is kept: shorter than servers do, so that none dies under a call
 TOKEN_MARGIN_SECONDS = (
     600.0  # seconds before its end that a token is replaced: so long an old one stays valid beside the new one
 )
@@ -70,9 +74,7 @@ class FeishuApi:
 
     async def open(self) -> None:
         """Get ready to make calls."""
-        certificates = await load_certificates(self._ca_file)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=certificates)
-        self._session = aiohttp.ClientSession(connector=connector)
+        self._session = create_session(await load_certificates(self._ca_file))
 
     async def close(self) -> None:
         """Hang up."""
@@ -144,40 +146,30 @@ class FeishuApi:
         if isinstance(raw, bytes):
             headers["Content-Type"] = "application/json; charset=utf-8"
         silence = UPLOAD_TIMEOUT_SECONDS if isinstance(raw, aiohttp.FormData) else ANSWER_TIMEOUT_SECONDS
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence)
-        try:
+        with mapped_network_errors("Feishu"):
             async with self.session.request(
                 method,
                 self._url(path),
                 data=raw,
                 params=query,
                 headers=headers,
-                timeout=timeout,
+                timeout=call_timeout(silence),
                 proxy=self._proxy,
                 allow_redirects=False,
             ) as answer:
                 status, payload = answer.status, await answer.read()
                 return _parse_answer(status, payload, answer.headers)
-        except (aiohttp.ClientError, OSError) as error:
-            raise _classify_transport_error(error) from None
 
     async def download(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The bytes of a resource, in chunks."""
         headers = {"Authorization": f"Bearer {await self.tenant_token()}"}
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=ANSWER_TIMEOUT_SECONDS
-        )
-        try:
-            async with self.session.get(
-                self._url(path), params=query, headers=headers, timeout=timeout, proxy=self._proxy
-            ) as answer:
+        with mapped_network_errors("Feishu", repeatable=True):
+            async with self.session.get(self._url(path), params=query, headers=headers, proxy=self._proxy) as answer:
                 if answer.status != 200:
                     _parse_answer(answer.status, await answer.read(), answer.headers)
                     raise TryLater(f"Feishu answered {answer.status}")
                 async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
-        except (aiohttp.ClientError, OSError) as error:
-            raise TryLater(str(_classify_transport_error(error))) from None
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -196,7 +188,7 @@ def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> di
     except ValueError:
         answer = None
     if status == 429:
-        raise TryLater("Feishu asked to wait", _retry_after_seconds(headers))
+        raise RateLimited("Feishu", _retry_after_seconds(headers))
     if not isinstance(answer, dict) or "code" not in answer:
         raise TryLater(f"the answer is not Feishu's (status {status})")
     code, words = int(answer["code"]), str(answer.get("msg", ""))
@@ -214,11 +206,3 @@ def _retry_after_seconds(headers: Mapping[str, str]) -> float:
     """Seconds that the platform asks to wait (open.feishu.cn/document/server-docs/api-call-guide/frequency-control)."""
     after = str(headers.get("x-ogw-ratelimit-reset") or headers.get("Retry-After") or "")
     return max(float(after), 0.2) if after.replace(".", "", 1).isdigit() else 1.0
-
-
-def _classify_transport_error(error: Exception) -> ChannelError:
-    """Whether a failed call can have reached the server; only the kind of the error is named."""
-    kind = type(error).__name__
-    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)):
-        return TryLater(f"cannot reach Feishu ({kind})")
-    return OutcomeUnknown(f"no answer from Feishu ({kind})")

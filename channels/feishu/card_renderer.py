@@ -80,7 +80,11 @@ def render_final_cards(final: Final, *, direct: bool) -> list[FeishuMessage]:
     parts: list[FeishuMessage] = []
     for text, ask in final.messages():
         options = tuple(map(without_mentions, ask.options)) if ask and len(ask.options) <= MAX_BUTTONS else ()
-        hint = texts.question_hint(ask, fits=bool(options), label=MAX_LABEL_CHARS) if ask and ask.options else ""
+        hint = (
+            texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS)
+            if ask and ask.options
+            else ""
+        )
         more = [FeishuMessage(chunk, final=True) for chunk in _split_for_cards(f"{text}\n\n{hint}" if hint else text)]
         if more and ask and options:
             more[-1] = replace(more[-1], ask=ask.id, options=options)

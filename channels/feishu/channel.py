@@ -6,9 +6,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
 from weakref import WeakSet
 
 import orjson
@@ -39,6 +38,7 @@ from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import History
 from channels.feishu.reply import FeishuRenderer, MessageSender
+from channels.shared.background import BackgroundTasks
 from channels.shared.health import backoff_seconds
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
@@ -91,7 +91,7 @@ class FeishuChannel:
         self._directs: dict[str, str] = {}  # person → their direct chat, as far as it was seen
         self._told: set[Thread] = set()  # who knows that messages cannot be stored
         self._writers: WeakSet[ReactingReplyWriter] = WeakSet()
-        self._signs: set[asyncio.Task[None]] = set()  # calls that nothing depends on
+        self._background = BackgroundTasks()
 
     async def open(self) -> None:
         """Get ready to make calls."""
@@ -100,9 +100,7 @@ class FeishuChannel:
     async def close(self) -> None:
         """Stop every reply and hang up."""
         await asyncio.gather(*(writer.close() for writer in list(self._writers)))
-        for task in self._signs:
-            task.cancel()
-        await asyncio.gather(*self._signs, return_exceptions=True)
+        await self._background.cancel()
         await self._calls.close()
 
     # ------------------------------------------------------------ in
@@ -191,7 +189,7 @@ class FeishuChannel:
     def _show_received(self, event: Message | Unreadable, receipt: Receipt) -> None:
         """The sign of life: a reaction on what was taken."""
         if isinstance(event, Message) and event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            self._run_in_background(self._add_reaction(event.id, WORKING_EMOJI), f"reaction {event.id}")
+            self._background.start_best_effort(self._add_reaction(event.id, WORKING_EMOJI), f"reaction {event.id}")
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """A command from the bot's menu: its event names the person, not the chat."""
@@ -217,7 +215,7 @@ class FeishuChannel:
     def _answer_click(self, click: Message, receipt: Receipt) -> object:
         """The answer that ends the spinner; the buttons give way to the choice."""
         if receipt is Receipt.ACCEPTED:
-            self._run_in_background(
+            self._background.start_best_effort(
                 self._cards.replace_element(click.id, "choices", choice_element(click.text)), f"click {click.key}"
             )
             return {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
@@ -230,24 +228,13 @@ class FeishuChannel:
         if event.thread not in self._told:
             self._told.add(event.thread)
             sender = MessageSender(self._calls, event.thread, "sorry", event.id)
-            self._run_in_background(sender.send("text", {"text": NOT_STORED}, ""), f"not stored {event.thread}")
+            self._background.start_best_effort(
+                sender.send("text", {"text": NOT_STORED}, ""), f"not stored {event.thread}"
+            )
 
     async def _add_reaction(self, message_id: str, emoji: str) -> None:
         body = {"reaction_type": {"emoji_type": emoji}}
         await self._calls("POST", f"im/v1/messages/{message_id}/reactions", body)
-
-    def _run_in_background(self, call: Awaitable[Any], name: str) -> None:
-        """Make a call that nothing depends on."""
-
-        async def quietly() -> None:
-            try:
-                await call
-            except ChannelError as error:
-                log.debug("feishu.sign task=%s reason=%s", name, error)
-
-        task = asyncio.create_task(quietly(), name=f"feishu {name}")
-        self._signs.add(task)
-        task.add_done_callback(self._signs.discard)
 
     def readiness(self) -> Readiness:
         known = self._link.readiness()
@@ -262,7 +249,7 @@ class FeishuChannel:
 
         def done(final: Final) -> None:
             if to.startswith("om_") and not (final.asks or final.mention):
-                self._run_in_background(self._add_reaction(to, DONE), f"done {to}")
+                self._background.start_best_effort(self._add_reaction(to, DONE), f"done {to}")
 
         writer = ReactingReplyWriter(surface, posts, self._rate_limit_scope(thread), done)
         self._writers.add(writer)

@@ -10,7 +10,7 @@ from channels.base import Health, Readiness
 
 
 class ConnectionHealth:
-    """The state of a connection; each change is logged once, by `log`, under the channel's `name`."""
+    """The health of a connection. Each change is logged once, under the channel's `name`."""
 
     def __init__(self, name: str, log: logging.Logger) -> None:
         self._name = name
@@ -26,7 +26,7 @@ class ConnectionHealth:
         return self._now.health is Health.READY
 
     def set_health(self, health: Health, detail: str = "", *, usual: bool = False) -> None:
-        """Take note of how it is. A `usual` interruption is nothing to warn of."""
+        """Record the health, with a sentence if it is not READY. A `usual` interruption logs no warning."""
         if (health, detail) == (self._now.health, self._now.detail):
             return
         self._now = Readiness(health, time.time(), detail)
@@ -38,6 +38,11 @@ class ConnectionHealth:
             self._log.info("%s.%s", self._name, health)
 
 
-def backoff_seconds(tries: int, most: float) -> float:
-    """Seconds until the next try, with jitter, so that many bots do not come back in the same moment."""
-    return min(most, 0.25 * 2.0 ** min(tries, 10)) * random.uniform(0.7, 1.3)  # noqa: S311 — no secret
+def backoff_seconds(failures: int, max_seconds: float) -> float:
+    """Return the seconds until the next attempt after so many failures in a row, with jitter."""
+    return jitter(min(max_seconds, 0.25 * 2.0 ** min(failures, 10)))
+
+
+def jitter(seconds: float) -> float:
+    """Vary a wait by 30 %, so that many bots do not reconnect at the same moment."""
+    return seconds * random.uniform(0.7, 1.3)  # noqa: S311 — no secret

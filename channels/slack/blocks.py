@@ -164,7 +164,7 @@ def question_hint_for(ask: Ask | None) -> str:
     """What has to be said in words besides the buttons."""
     if not ask or not ask.options:
         return ""
-    return texts.question_hint(ask, fits=fits_controls(ask), label=MAX_LABEL_CHARS)
+    return texts.question_hint(ask, has_buttons=fits_controls(ask), max_label_chars=MAX_LABEL_CHARS)
 
 
 def _option_label(option: str) -> dict[str, Any]:

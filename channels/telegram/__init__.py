@@ -1,7 +1,7 @@
 """Telegram: private chats, groups and forum topics through a bot, by long polling.
 
-This file is what a configuration needs; the SDK is imported when the channel is connected. A message's way in is
-`events`, its answer's way out `reply`, both over `calls` and `request`.
+The configuration imports only this file; `connect` imports the SDK. `polling` and `events` receive messages, `reply`
+answers them, both over `api` and `transport`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.conversation import Secret
-from channels.base import Channel, Refused
+from channels.base import Channel
+from channels.shared.http_client import check_proxy
 from channels.shared.lifecycle import open_channel
 
 if TYPE_CHECKING:
@@ -47,9 +48,8 @@ Settings = TelegramSettings  # the name under which the configuration finds them
 
 
 def connect(settings: TelegramSettings) -> AbstractAsyncContextManager[Channel]:
-    """The channel. It opens no connection yet: `listen` does, and keeps trying. Raises Refused for a proxy of a kind
-    that it cannot use."""
-    _check_settings(settings)
+    """Return the channel; `listen` connects it. Raises Refused for a proxy of another kind than HTTP."""
+    check_proxy(settings.proxy)
 
     def load() -> type[TelegramChannel]:
         from channels.telegram.channel import TelegramChannel
@@ -60,8 +60,8 @@ def connect(settings: TelegramSettings) -> AbstractAsyncContextManager[Channel]:
 
 
 async def probe(settings: TelegramSettings) -> str:
-    """One look at the account: a sentence, or Refused with what to do."""
-    _check_settings(settings)
+    """Return a sentence about the account. Raises Refused with what to do."""
+    check_proxy(settings.proxy)
 
     def load() -> Callable[[TelegramSettings], Awaitable[str]]:
         from channels.telegram.account_probe import probe_account
@@ -69,9 +69,3 @@ async def probe(settings: TelegramSettings) -> str:
         return probe_account
 
     return await (await asyncio.to_thread(load))(settings)
-
-
-def _check_settings(settings: TelegramSettings) -> None:
-    if settings.proxy and not settings.proxy.lower().startswith(("http://", "https://")):
-        kind = settings.proxy.partition("://")[0] if "://" in settings.proxy else "unnamed"
-        raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from telegram.error import InvalidToken, TelegramError
-
-from channels.base import Refused
+from channels.base import ChannelError, Refused
 from channels.shared.lifecycle import open_channel
 from channels.telegram import TelegramSettings
-from channels.telegram.channel import TelegramChannel
-from channels.telegram.transport import NoAnswer, NotSent
+from channels.telegram.api import TelegramApi, TokenRejected
 
 
 async def probe_account(settings: TelegramSettings) -> str:
-    """A sentence about the account. Raises Refused with what to do."""
+    """Return a sentence about the account. Raises Refused with what to do."""
     try:
-        async with open_channel(lambda: TelegramChannel, settings) as channel:
-            name = (await channel.identify())["username"]
-    except InvalidToken:
-        raise Refused("Telegram rejects the bot's token: take the right one from @BotFather (`token`)") from None
-    except (NotSent, NoAnswer) as error:
-        through = "the `proxy`" if settings.proxy else "`base_url`"
-        raise Refused(f"Telegram cannot be reached: {error.message}; check {through} and the network") from None
-    except TelegramError as error:
-        raise Refused(f"Telegram did not take the call: {error.message}") from None
-    return f"connected as @{name}"
+        async with open_channel(lambda: TelegramApi, settings) as api:
+            username = (await api("getMe"))["username"]
+    except TokenRejected:
+        raise Refused("Telegram rejects the bot's token: copy it again from @BotFather (`token`)") from None
+    except Refused:
+        raise
+    except ChannelError as error:
+        suspect = "the `proxy`" if settings.proxy else "`base_url`"
+        raise Refused(f"{error}: check {suspect} and the network") from None
+    return f"connected as @{username}"

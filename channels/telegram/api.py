@@ -1,17 +1,20 @@
-"""Calls of the Bot API: addressed by thread, refused in the words of channels.base."""
+"""Call the Bot API: addressed by thread, with its errors as channel errors."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator
 from typing import Any
+from urllib.parse import quote
 
 import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from agent.conversation import Thread
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.base import ChannelError, ChatGone, Refused, TryLater
 from channels.shared.reply_writer import MessageMissing
-from channels.telegram.transport import Flood, NoAnswer, NotSent, ServerFault
+from channels.telegram import TelegramSettings
+from channels.telegram.transport import AiohttpRequest, TransportError
 
 
 class NotModified(Refused):
@@ -19,11 +22,27 @@ class NotModified(Refused):
 
 
 class EntitiesRefused(Refused):
-    """The entities are not to Telegram's taste: the text alone would be."""
+    """Telegram rejects the entities; it would accept the text alone."""
 
 
-# Telegram tells these apart by words only (tdlib/telegram-bot-api, Client.cpp).
-_WORDS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
+class GroupMoved(ChatGone):
+    """The group became the supergroup `chat`."""
+
+    def __init__(self, chat: str) -> None:
+        super().__init__("the group became a supergroup")
+        self.chat = chat
+
+
+class TokenRejected(TryLater):
+    """Telegram rejects the bot's token."""
+
+
+class PollConflict(TryLater):
+    """Another program polls for the bot, or a webhook receives its updates."""
+
+
+# Telegram distinguishes these only by their text (tdlib/telegram-bot-api, Client.cpp).
+_ERROR_TEXTS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
     (NotModified, ("message is not modified",)),
     (
         MessageMissing,
@@ -51,92 +70,106 @@ _WORDS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
 
 
 def map_api_error(error: TelegramError) -> ChannelError:
-    """The SDK's error in our words."""
+    """Return the channel error of an SDK error."""
     match error:
-        case Flood():
-            return TryLater("Telegram asked to wait", error.seconds)
-        case NotSent() | ServerFault():
-            return TryLater(f"Telegram: {error.message}", 1.0)
-        case NoAnswer():
-            return OutcomeUnknown(f"Telegram: {error.message}")
+        case TransportError():
+            return error.reason
         case InvalidToken():
-            return TryLater("Telegram rejects the bot's token", 60.0)
+            return TokenRejected("Telegram rejects the bot's token", 60.0)
         case Conflict():
-            return TryLater("another program uses the bot's token", 10.0)
+            return PollConflict(error.message, 10.0)
+        case ChatMigrated():
+            return GroupMoved(str(error.new_chat_id))
         case Forbidden():
             return ChatGone(error.message)
         case BadRequest():
-            words = error.message.lower()
-            kind = next((kind for kind, known in _WORDS if any(text in words for text in known)), Refused)
+            text = error.message.lower()
+            kind = next((kind for kind, known in _ERROR_TEXTS if any(part in text for part in known)), Refused)
             return kind(error.message)
     return Refused(error.message)
 
 
-class RawBot(telegram.Bot):
-    """The SDK's bot, with answers as the server gave them: building an object of each costs more than the call."""
+class _RawBot(telegram.Bot):
+    """The SDK's bot with raw answers: building an object of each costs more than the call."""
 
-    async def call(self, method: str, arguments: dict[str, Any], *, silence: float | None = None) -> Any:
-        """One method. `silence` is how many seconds the server may say nothing. Raises TelegramError."""
-        if silence is None:
+    async def call(self, method: str, arguments: dict[str, Any], answer_seconds: float | None) -> Any:
+        if answer_seconds is None:
             return await self._post(method, arguments)
-        return await self._post(method, arguments, read_timeout=silence)
+        return await self._post(method, arguments, read_timeout=answer_seconds)
 
 
 class TelegramApi:
     """The calls of one bot. Raises ChannelError."""
 
-    def __init__(self, api: RawBot) -> None:
-        self._api = api
-        self._moved: dict[str, str] = {}  # group → the supergroup it became
-
-    async def __call__(self, method: str, /, **arguments: Any) -> Any:
-        """A method that concerns no chat."""
+    def __init__(self, settings: TelegramSettings) -> None:
+        base, token = settings.base_url.rstrip("/"), settings.token.reveal()
+        self._file_url = f"{base}/file/bot{token}/"
+        self._request = AiohttpRequest(proxy=settings.proxy, ca_file=settings.ca_file)
         try:
-            return await self._api.call(method, arguments)
+            self._bot = _RawBot(token, base_url=f"{base}/bot", request=self._request, get_updates_request=self._request)
+        except TelegramError as error:  # an empty token
+            raise map_api_error(error) from None
+        self._supergroups: dict[str, str] = {}  # by the group that became one
+
+    async def open(self) -> None:
+        """Open the session. Raises Refused."""
+        await self._request.initialize()
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self._request.shutdown()
+
+    async def __call__(self, method: str, /, *, answer_seconds: float | None = None, **arguments: Any) -> Any:
+        """Call a method; the server may be silent for `answer_seconds`."""
+        try:
+            return await self._bot.call(method, arguments, answer_seconds)
         except TelegramError as error:
             raise map_api_error(error) from None
 
     async def call_in_thread(self, thread: Thread, method: str, /, **arguments: Any) -> Any:
-        """A method on a thread's chat and topic; goes on in the supergroup when the group became one."""
-        address: dict[str, Any] = {"message_thread_id": _numeric_id(thread.topic)} if thread.topic else {}
+        """Call a method for a thread's chat and topic, or for the supergroup that the group became."""
+        if thread.topic:
+            arguments["message_thread_id"] = _numeric_id(thread.topic)
         for _ in range(2):
-            address["chat_id"] = _numeric_id(self._moved.get(thread.chat, thread.chat))
+            arguments["chat_id"] = _numeric_id(self._supergroups.get(thread.chat, thread.chat))
             try:
-                return await self._api.call(method, address | arguments)
-            except ChatMigrated as error:
-                self._moved[thread.chat] = str(error.new_chat_id)
-            except TelegramError as error:
-                raise map_api_error(error) from None
-        raise ChatGone("the group keeps moving")
+                return await self(method, **arguments)
+            except GroupMoved as error:
+                self._supergroups[thread.chat] = error.chat
+        raise ChatGone("the group moved twice")
+
+    def download(self, file_path: str) -> AsyncGenerator[bytes, None]:
+        """Return the chunks of a file by the path that getFile gave. Raises TryLater."""
+        return self._request.download(self._file_url + quote(file_path))
 
 
 def _numeric_id(text: str) -> int | str:
-    """An id as Telegram writes it; what is none is left for Telegram to refuse."""
+    """Return an id as Telegram writes it; Telegram rejects any other text."""
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 class TypingActions:
-    """The typing action of each thread, sent only where it does not show any more."""
+    """The typing action of each thread, sent only when it does not show any more."""
 
-    LASTS = 4.0  # seconds at least, unless a message comes (core.telegram.org/bots/api#sendchataction: 5 or less)
+    VISIBLE_SECONDS = 4.0  # at least, unless a message arrives (core.telegram.org/bots/api#sendchataction: 5 or less)
 
-    def __init__(self, calls: TelegramApi) -> None:
-        self._calls = calls
-        self._shows: dict[Thread, float] = {}  # until when
+    def __init__(self, api: TelegramApi) -> None:
+        self._api = api
+        self._visible_until: dict[Thread, float] = {}
 
     async def show(self, thread: Thread) -> None:
         now = time.monotonic()
-        if self._shows.get(thread, 0.0) > now:
+        if self._visible_until.get(thread, 0.0) > now:
             return
-        if len(self._shows) > 1000:
-            self._shows = {known: until for known, until in self._shows.items() if until > now}
-        self._shows[thread] = now + self.LASTS
+        if len(self._visible_until) > 1000:
+            self._visible_until = {known: until for known, until in self._visible_until.items() if until > now}
+        self._visible_until[thread] = now + self.VISIBLE_SECONDS
         try:
-            await self._calls.call_in_thread(thread, "sendChatAction", action="typing")
+            await self._api.call_in_thread(thread, "sendChatAction", action="typing")
         except ChannelError:
-            self.clear(thread)
+            self.forget(thread)
             raise
 
-    def clear(self, thread: Thread) -> None:
-        """A message of the bot takes the action away."""
-        self._shows.pop(thread, None)
+    def forget(self, thread: Thread) -> None:
+        """Note that a message of the bot ended the action."""
+        self._visible_until.pop(thread, None)

@@ -1,4 +1,4 @@
-"""Telegram's updates in our words: pure functions, one update in, at most one event out."""
+"""Convert Telegram's updates to events: pure functions, at most one event per update."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from channels.base import parse_command_text
 from channels.shared.markdown_split import utf16_length
 
 NAME = "telegram"
-ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")  # what we ask the server for
-STOP_EMOJI = frozenset("❌👎")  # reactions that ask to stop; Telegram offers no cross, so its nearest counts too
-LONG_TEXT_UNITS = 4000  # UTF-16 units: from here on the person's app may have split the text (it does at 4,096)
+ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")
+STOP_EMOJI = frozenset("❌👎")  # reactions that stop a turn; Telegram does not offer ❌ everywhere
+LONG_TEXT_UNITS = 4000  # UTF-16 units: the person's app may have split such a text (it does at 4,096)
 
-_UNSUPPORTED = {  # the field of a message → what a person calls it
+_UNSUPPORTED = {  # field of a message → its name for a person
     "sticker": "a sticker",
     "poll": "a poll",
     "contact": "a contact",
@@ -45,7 +45,7 @@ class TelegramAccount:
 
 
 def parse_update(raw: Mapping[str, Any], me: TelegramAccount) -> Message | Unreadable | None:
-    """One update as getUpdates gave it. None: nothing that concerns us (a service message, another bot)."""
+    """Convert one update. Returns None for one that does not concern the bot, such as a service message."""
     try:
         update = telegram.Update.de_json(dict(raw), None)
         if update.message:
@@ -56,7 +56,7 @@ def parse_update(raw: Mapping[str, Any], me: TelegramAccount) -> Message | Unrea
             return _parse_click(update.callback_query, me)
         if update.message_reaction:
             return _parse_stop_reaction(update.message_reaction, me, update.update_id)
-    except Exception as error:  # noqa: BLE001 — the boundary of one update: its shape is not ours, others must go on
+    except Exception as error:  # noqa: BLE001 — the boundary of one update: others must be processed
         key = f"{NAME}:{me.id}:update:{raw.get('update_id')}"
         return Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
     return None
@@ -78,9 +78,9 @@ def _parse_message(message: telegram.Message, me: TelegramAccount) -> Message | 
         addressed = private or to_bot
         return _make_event(message, me, author, text=what, kind=Kind.UNSUPPORTED, addressed=addressed) if what else None
     kind = Kind.CHAT
-    if message.forward_origin:  # somebody else's words: context, and no command of this person
+    if message.forward_origin:  # another person's text is context, and never a command
         if text:
-            quotes = (*quotes, Quote(_forward_origin(message.forward_origin), text, "forward"))
+            quotes = (*quotes, Quote(_origin_name(message.forward_origin), text, "forward"))
         text, mentioned = "", False
     elif (command := parse_command_text(text, me.username)) is not None:
         if not command:
@@ -95,9 +95,7 @@ def _parse_message(message: telegram.Message, me: TelegramAccount) -> Message | 
         kind=kind,
         attachments=files + quoted_files,
         quotes=quotes,
-        reply_to=str(message.reply_to_message.message_id)
-        if _replied_message(message) and message.reply_to_message
-        else "",
+        reply_to=str(replied.message_id) if (replied := _replied_message(message)) else "",
         to_bot=to_bot,
         group=message.media_group_id or "",
         long=utf16_length(message.text or "") >= LONG_TEXT_UNITS,
@@ -118,7 +116,7 @@ def _parse_edit(message: telegram.Message, me: TelegramAccount, update_id: int) 
 
 
 def _parse_click(query: telegram.CallbackQuery, me: TelegramAccount) -> Message | None:
-    """A pressed button of ours; its data is "<ask id>|<option index>", its label the option."""
+    """Convert a pressed button: its data is "<ask id>|<option index>", its label the option."""
     if not query.message or not query.data:
         return None  # older than Telegram remembers, or a game
     ask, _, index = query.data.rpartition("|")
@@ -138,7 +136,7 @@ def _parse_click(query: telegram.CallbackQuery, me: TelegramAccount) -> Message 
 
 
 def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:
-    """The option of a button: its label, or the line of the message where it is written out in full."""
+    """Return the option of a button: its label, or for a cut label the line of the message with the full text."""
     if not isinstance(message, telegram.Message) or not message.reply_markup:
         return ""
     buttons = [button for row in message.reply_markup.inline_keyboard for button in row]
@@ -153,7 +151,7 @@ def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: s
 def _parse_stop_reaction(
     change: telegram.MessageReactionUpdated, me: TelegramAccount, update_id: int
 ) -> Message | None:
-    """A new ❌ on a message. Which topic it is in, and whether it is the bot's, only the inbox knows."""
+    """Convert a new ❌ on a message. Only the inbox knows its topic, and whether it is the bot's."""
     old, new = ({getattr(mark, "emoji", "") for mark in marks} for marks in (change.old_reaction, change.new_reaction))
     if change.user is None or change.user.is_bot or not STOP_EMOJI & (new - old):
         return None
@@ -194,14 +192,14 @@ def _message_key(message: telegram.Message, me: TelegramAccount) -> str:
 
 
 def _topic_of(message: telegram.MaybeInaccessibleMessage) -> str:
-    """The forum topic; a plain supergroup's reply threads have a thread id too, but are one conversation."""
+    """Return the forum topic, but not the reply thread of a plain supergroup, which is one conversation."""
     if isinstance(message, telegram.Message) and message.is_topic_message and message.message_thread_id:
         return str(message.message_thread_id)
     return ""
 
 
 def _author_of(message: telegram.Message) -> Author | None:
-    """Who wrote it; None for bots, channels and anonymous admins."""
+    """Return the author, or None for bots, channels and anonymous admins."""
     user = message.from_user
     if user is None or user.is_bot or message.sender_chat or message.is_automatic_forward:
         return None
@@ -209,7 +207,7 @@ def _author_of(message: telegram.Message) -> Author | None:
 
 
 def _text_without_mention(message: telegram.Message, me: TelegramAccount) -> tuple[str, bool]:
-    """The text or caption without the bot's mention, and whether it was there. Hidden links are written out."""
+    """Return the text or caption without the bot's mention, and whether it had one. Writes out hidden links."""
     text = message.text or message.caption or ""
     marks: list[tuple[Entity, str]] = []
     for entity in message.entities or message.caption_entities:
@@ -230,7 +228,7 @@ def _text_without_mention(message: telegram.Message, me: TelegramAccount) -> tup
 
 
 def _mentions_bot(entity: Entity, text: str, me: TelegramAccount) -> bool:
-    """Whether this entity names the bot."""
+    """Return whether this entity mentions the bot."""
     if entity.type == Entity.TEXT_MENTION:
         return entity.user is not None and entity.user.id == me.id
     if entity.type != Entity.MENTION:
@@ -239,21 +237,21 @@ def _mentions_bot(entity: Entity, text: str, me: TelegramAccount) -> bool:
     return units.decode("utf-16-le", "replace").lower() == f"@{me.username}".lower()
 
 
-def _replied_message(message: telegram.Message) -> bool:
-    """Whether it answers a message (in a topic every message points at the service message that made it)."""
+def _replied_message(message: telegram.Message) -> telegram.Message | None:
+    """Return the message it answers. In a topic every other message refers to the topic's first one."""
     replied = message.reply_to_message
-    return replied is not None and not replied.forum_topic_created
+    return None if replied is None or replied.forum_topic_created else replied
 
 
 def _reply_context(
     message: telegram.Message, me: TelegramAccount
 ) -> tuple[tuple[Quote, ...], bool, tuple[Attachment, ...]]:
-    """What it answers: the quote, whether that was the bot's own message, and the files of somebody else's."""
+    """Return the quotes of a reply, whether it answers the bot, and the files of another person's message."""
     part = message.quote.text if message.quote else ""
     if message.external_reply:
-        return (Quote(_forward_origin(message.external_reply.origin), part or "(something not quoted)"),), False, ()
-    replied = message.reply_to_message
-    if replied is None or not _replied_message(message):
+        return (Quote(_origin_name(message.external_reply.origin), part or "(something not quoted)"),), False, ()
+    replied = _replied_message(message)
+    if replied is None:
         return (), False, ()
     user = replied.from_user
     if user is not None and user.id == me.id:
@@ -262,11 +260,11 @@ def _reply_context(
         user.full_name if user else (replied.sender_chat.effective_name if replied.sender_chat else None) or "somebody"
     )
     files = _attachments_of(replied)
-    words = part or replied.text or replied.caption or ", ".join(file.name for file in files)
-    return ((Quote(name, words),) if words else ()), False, files
+    quoted = part or replied.text or replied.caption or ", ".join(file.name for file in files)
+    return ((Quote(name, quoted),) if quoted else ()), False, files
 
 
-def _forward_origin(origin: telegram.MessageOrigin) -> str:
+def _origin_name(origin: telegram.MessageOrigin) -> str:
     match origin:
         case telegram.MessageOriginUser():
             return origin.sender_user.full_name
@@ -280,12 +278,12 @@ def _forward_origin(origin: telegram.MessageOrigin) -> str:
 
 
 def _attachments_of(message: telegram.Message) -> tuple[Attachment, ...]:
-    """The file of a message. `ref` is the file id, which stays valid."""
+    """Return the file of a message. `ref` is its file id, which does not expire."""
     number = message.message_id
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
         return (Attachment(largest.file_id, f"photo_{number}.jpg", "image/jpeg", largest.file_size, "image"),)
-    known: Sequence[tuple[Any, str, str, str]] = (  # an animation is a document too: it comes first
+    kinds: Sequence[tuple[Any, str, str, str]] = (  # an animation is a document too: it comes first
         (message.animation, f"animation_{number}.mp4", "video/mp4", "video"),
         (message.document, f"document_{number}", "application/octet-stream", "file"),
         (message.voice, f"voice_{number}.ogg", "audio/ogg", "audio"),
@@ -293,7 +291,7 @@ def _attachments_of(message: telegram.Message) -> tuple[Attachment, ...]:
         (message.video, f"video_{number}.mp4", "video/mp4", "video"),
         (message.video_note, f"video_note_{number}.mp4", "video/mp4", "video"),
     )
-    for file, name, mime, kind in known:
+    for file, name, mime, kind in kinds:
         if file:
             mime = getattr(file, "mime_type", None) or mime
             name = getattr(file, "file_name", None) or name

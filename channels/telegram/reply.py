@@ -1,4 +1,4 @@
-"""A reply as Telegram shows it: the pieces of a turn as messages, with entities and buttons."""
+"""Render a reply for Telegram: messages with entities and buttons."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from channels.telegram.api import EntitiesRefused, NotModified, TelegramApi, Typ
 from channels.telegram.markdown import Entity, to_entities, without_mentions
 
 MAX_MESSAGE_UNITS = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
-CHUNK_UNITS = 4050  # …of Markdown: leaves room for the mark of a repeat
-MAX_HEAD_UNITS = 2000  # …of plan and steps at most, above the text
-MAX_CALLBACK_BYTES = 64  # bytes of a button's data
-MAX_BUTTON_ROWS = 8  # of buttons
-MAX_LABEL_CHARS = 100  # characters of a button
-MAX_SHOWN_STEPS = 8  # the latest are shown
+CHUNK_UNITS = 4050  # …of Markdown in it; the rest is for REPEAT_MARK
+MAX_HEAD_UNITS = 2000  # …of plan and steps above the text
+MAX_CALLBACK_BYTES = 64  # of a button's data
+MAX_BUTTON_ROWS = 8
+MAX_BUTTONS_PER_ROW = 8
+MAX_LABEL_CHARS = 100  # of a button
+MAX_SHOWN_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +32,24 @@ class TelegramMessage:
     head: str = ""
     foot: str = ""
     buttons: tuple[tuple[str, str], ...] = ()
-    mention: str = ""  # the person (user id) whom it shall reach
+    mention: str = ""  # the user id of the person to notify
 
 
 class TelegramRenderer:
     """The messages of one reply."""
 
-    def __init__(self, calls: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions) -> None:
-        self._calls = calls
+    def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions) -> None:
+        self._api = api
         self._thread = thread
         self._group = thread.chat.startswith("-")
-        self._to = to if self._group and to.isdecimal() else ""  # in a private chat it is plain whom one answers
+        self._to = to if self._group and to.isdecimal() else ""  # a private chat needs no reference to the question
         self._typing = typing
         self._draft_id = zlib.crc32(key.encode()) | 1  # not zero
 
-    # ------------------------------------------------------------ what is shown
+    # ------------------------------------------------------------ rendering
 
     def render(self, view: View) -> list[TelegramMessage]:
-        """The work so far: plan and latest steps, the text, the notice."""
+        """Render a running turn: plan and latest steps, the text, the notice."""
         lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
         while utf16_length("\n".join(lines)) > MAX_HEAD_UNITS:
             del lines[0]
@@ -66,15 +67,15 @@ class TelegramRenderer:
         return parts
 
     def render_final(self, final: Final) -> list[TelegramMessage]:
-        """The answer; an open question's options are buttons under its last message."""
+        """Render the answer, with the options of an open question as buttons under its last message."""
         parts: list[TelegramMessage] = []
         for text, ask in final.messages():
             buttons, hint = _question_buttons(ask) if ask else ((), "")
-            more = [
+            messages = [
                 TelegramMessage(chunk)
                 for chunk in split_markdown(f"{text}\n\n{hint}" if hint else text, CHUNK_UNITS, self._message_units)
             ]
-            parts += [*more[:-1], *(replace(last, buttons=buttons) for last in more[-1:])]
+            parts += [*messages[:-1], *(replace(last, buttons=buttons) for last in messages[-1:])]
         if parts and self._group and final.mention.isdecimal():
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
@@ -88,11 +89,11 @@ class TelegramRenderer:
     # ------------------------------------------------------------ calls
 
     async def post(self, part: TelegramMessage, index: int) -> str:
-        more: dict[str, Any] = {}
+        reference: dict[str, Any] = {}
         if self._to and index == 0:
-            more["reply_parameters"] = {"message_id": int(self._to), "allow_sending_without_reply": True}
-        message = await self._call_with_text("sendMessage", part, **more)
-        self._typing.clear(self._thread)
+            reference["reply_parameters"] = {"message_id": int(self._to), "allow_sending_without_reply": True}
+        message = await self._call_with_text("sendMessage", part, **reference)
+        self._typing.forget(self._thread)
         return str(message["message_id"])
 
     async def edit(self, message_id: str, part: TelegramMessage) -> None:
@@ -103,10 +104,10 @@ class TelegramRenderer:
 
     async def delete(self, message_id: str) -> None:
         try:
-            await self._calls.call_in_thread(self._thread, "deleteMessage", message_id=int(message_id))
+            await self._api.call_in_thread(self._thread, "deleteMessage", message_id=int(message_id))
         except MessageMissing:
             return
-        except Refused:  # older than two days: it cannot go, but it can be emptied
+        except Refused:  # a message older than two days can be edited, but not deleted
             await self.edit(message_id, TelegramMessage("·"))
 
     async def typing(self) -> None:
@@ -116,7 +117,7 @@ class TelegramRenderer:
         await self._call_with_text("sendMessageDraft", part, draft_id=self._draft_id)
 
     async def _call_with_text(self, method: str, part: TelegramMessage, **arguments: Any) -> Any:
-        text, entities = part_entities(part)
+        text, entities = _message_entities(part)
         if self._group:
             text, entities = without_mentions(text, entities)
         if part.mention:
@@ -126,39 +127,39 @@ class TelegramRenderer:
         if part.buttons:
             arguments["reply_markup"] = {"inline_keyboard": _button_rows(part.buttons)}
         try:
-            return await self._calls.call_in_thread(
+            return await self._api.call_in_thread(
                 self._thread, method, text=text, **({"entities": entities} if entities else {}), **arguments
             )
         except EntitiesRefused:
             if not entities:
                 raise
-            return await self._calls.call_in_thread(self._thread, method, text=text, **arguments)
+            return await self._api.call_in_thread(self._thread, method, text=text, **arguments)
 
-    async def _member_name(self, person: str) -> str:
-        """What a member of the chat is called."""
+    async def _member_name(self, user_id: str) -> str:
+        """Return the first name of a member of the chat."""
         try:
-            member = await self._calls.call_in_thread(
-                replace(self._thread, topic=""), "getChatMember", user_id=int(person)
+            member = await self._api.call_in_thread(
+                replace(self._thread, topic=""), "getChatMember", user_id=int(user_id)
             )
         except Refused:
             return "Psst"
         return str(member["user"]["first_name"])[:64] or "Psst"
 
     def _message_units(self, text: str) -> int:
-        """UTF-16 units; in a group a name costs one more (`quiet`)."""
+        """Count UTF-16 units; in a group `without_mentions` adds one to each name."""
         return utf16_length(text) + (text.count("@") if self._group else 0)
 
 
-def _add_mention(person: str, name: str, text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
-    """The text with a mention before it. One by user id works for everybody (…/bots/api#messageentity)."""
+def _add_mention(user_id: str, name: str, text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
+    """Put a mention before the text. A mention by id needs no user name (…/bots/api#messageentity)."""
     head = f"{name}:\n" if "\n" in text else f"{name}: "
-    mention: Entity = {"type": "text_mention", "offset": 0, "length": utf16_length(name), "user": {"id": int(person)}}
+    mention: Entity = {"type": "text_mention", "offset": 0, "length": utf16_length(name), "user": {"id": int(user_id)}}
     moved = [{**entity, "offset": int(entity["offset"]) + utf16_length(head)} for entity in entities]
     return head + text, [mention, *moved]
 
 
-def part_entities(part: TelegramMessage) -> tuple[str, list[Entity]]:
-    """The text of a part and its entities. Markdown that would not fit or show nothing is left as it is."""
+def _message_entities(part: TelegramMessage) -> tuple[str, list[Entity]]:
+    """Return the text and entities of a message. Markdown that would not fit or show nothing stays as it is."""
     text, entities = to_entities(part.markdown)
     whole = part.head + text + part.foot
     if utf16_length(whole) > MAX_MESSAGE_UNITS or (part.markdown.strip() and not text.strip()):
@@ -170,20 +171,19 @@ def part_entities(part: TelegramMessage) -> tuple[str, list[Entity]]:
 
 
 def _question_buttons(ask: Ask) -> tuple[tuple[tuple[str, str], ...], str]:
-    """The buttons of a question, and what has to be said in words besides."""
+    """Return the buttons of a question and the hint below it."""
     data = [f"{ask.id}|{index}" for index in range(len(ask.options))]
-    fits = (
-        all(len(entry.encode()) <= MAX_CALLBACK_BYTES for entry in data)
-        and len(data) <= MAX_BUTTON_ROWS * MAX_BUTTON_ROWS
+    fits = len(data) <= MAX_BUTTON_ROWS * MAX_BUTTONS_PER_ROW and all(
+        len(entry.encode()) <= MAX_CALLBACK_BYTES for entry in data
     )
     buttons = tuple(
         (texts.shorten(option, MAX_LABEL_CHARS) or "…", entry) for option, entry in zip(ask.options, data, strict=True)
     )
-    return (buttons if fits else ()), texts.question_hint(ask, fits=fits, label=MAX_LABEL_CHARS)
+    return (buttons if fits else ()), texts.question_hint(ask, has_buttons=fits, max_label_chars=MAX_LABEL_CHARS)
 
 
 def _button_rows(buttons: tuple[tuple[str, str], ...]) -> list[list[dict[str, str]]]:
-    """One button a row, more where there would be too many rows."""
+    """Arrange one button per row, or more if there would be too many rows."""
     width = -(-len(buttons) // MAX_BUTTON_ROWS)
     keys = [{"text": label, "callback_data": data} for label, data in buttons]
     return [keys[at : at + width] for at in range(0, len(keys), width)]

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from bot.background import BackgroundTasks, run_forever
+from bot.background import run_forever
 from bot.storage.database import StorageError
+from channels.shared.background import BackgroundTasks
 
 
 @pytest.mark.parametrize("error", [ValueError("ours"), OSError("the disk's"), StorageError("locked")])

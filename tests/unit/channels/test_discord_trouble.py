@@ -390,7 +390,7 @@ async def test_the_probe_reports_what_it_found(rig: DiscordRig) -> None:
     with pytest.raises(Refused, match=r"token: copy the right one"):
         await discord.probe(wrong)
     away = DiscordSettings(token=Secret(TOKEN), base_url="http://127.0.0.1:9/api/v10")
-    with pytest.raises(Refused, match=r"cannot reach Discord .*base_url"):
+    with pytest.raises(Refused, match=r"Discord cannot be reached .*base_url"):
         await discord.probe(away)
     with pytest.raises(Refused, match="http proxy"):
         await discord.probe(DiscordSettings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))

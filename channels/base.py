@@ -1,17 +1,17 @@
 """The channel protocols, with the errors and limits every platform works with.
 
-A channel knows the words of `agent.conversation` and this file, nothing else of ours. Its module `channels/NAME/`
-gives three things: `Settings`, the dataclass that the section `channels: {NAME: …}` of config.yaml is parsed into (no
-SDK is imported for it); `connect(settings)`, an async context manager that gives a `Channel`; and `probe(settings)`,
-one look at the account for `fawn check` that gives a sentence ("connected as @fawn in Acme") or raises Refused with
-what to do about it.
+A channel imports only `agent.conversation`, this file and `channels.shared`. Its module `channels/NAME/` defines:
+
+- `Settings`: the dataclass of the section `channels: {NAME: …}` in config.yaml. Importing it imports no SDK.
+- `connect(settings)`: an async context manager that returns a `Channel`.
+- `probe(settings)`: returns a sentence for `fawn check` ("connected as @fawn in Acme") or raises Refused.
 
     ChannelError
-    ├── TryLater     the platform asked to wait, or could not be reached: nothing was shown, try again after a while
-    ├── Unknown      the call went out and no answer came: it may or may not be visible
-    └── Refused      the platform said no, for good
-        ├── Unconfirmed  it was posted as often as it may be, and no answer ever came
-        └── Gone     …because the chat is gone or the bot was blocked: nothing will ever be shown there
+    ├── TryLater         the platform cannot process the call now, and nothing is visible: retry it
+    ├── OutcomeUnknown   the platform did not answer: the call may or may not have had its effect
+    └── Refused          the platform rejected the call for good
+        ├── Unconfirmed  every allowed post had an unknown outcome
+        └── ChatGone     the chat was deleted or the bot was blocked: stop trying
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from agent.conversation import Attachment, Block, Final, Message, Thread, Unread
 
 
 class ChannelError(Exception):
-    """A platform call failed."""
+    """A platform call failed. `after` is the wait in seconds before a retry."""
+
+    after = 1.0
 
 
 class TryLater(ChannelError):
-    """The platform could not take it now; `after` is the wait in seconds that it asked for (or a guess)."""
+    """The platform could not process the call; `after` is the wait that it asked for, or a guess."""
 
     def __init__(self, reason: str, after: float = 1.0) -> None:
         super().__init__(reason)
@@ -39,31 +41,31 @@ class TryLater(ChannelError):
 
 
 class OutcomeUnknown(ChannelError):
-    """The call was sent and its outcome is unknown: the platform may have shown it."""
+    """The platform may have processed the call, but did not answer."""
 
 
 class Refused(ChannelError):
-    """The platform refused this call for good."""
+    """The platform rejected this call for good."""
 
 
 class Unconfirmed(Refused):
-    """Every post of it had an unknown outcome: it may be visible, and is not posted again."""
+    """Every post had an unknown outcome: the message may be visible, and is not posted again."""
 
 
 class ChatGone(Refused):
-    """The chat does not exist any more, or the bot was blocked or removed: stop trying."""
+    """The chat was deleted, or the bot was blocked or removed: stop trying."""
 
 
 class NotStored(Exception):
-    """The inbox could not store an event (disk full, database locked): do not acknowledge it, offer it again."""
+    """The inbox could not store an event (disk full, database locked): do not acknowledge it, and offer it again."""
 
 
 class Receipt(StrEnum):
-    """What became of an event that was offered to the inbox."""
+    """The inbox's decision about an event."""
 
-    ACCEPTED = "accepted"  # stored: it will get its answer
-    DUPLICATE = "duplicate"  # already known
-    IGNORED = "ignored"  # not for us, or from somebody who may not talk to us
+    ACCEPTED = "accepted"  # stored, to be answered
+    DUPLICATE = "duplicate"  # stored before
+    IGNORED = "ignored"  # not for the bot, or from a person without access
 
 
 Receive = Callable[[Sequence[Message | Unreadable]], Awaitable[list[Receipt]]]
@@ -72,17 +74,17 @@ Receive = Callable[[Sequence[Message | Unreadable]], Awaitable[list[Receipt]]]
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """What a platform allows. Sizes in bytes, `text_limit` in the platform's own units."""
+    """A platform's limits: files in bytes, `text_limit` in the platform's own units."""
 
     text_limit: int
     upload: int
     download: int
-    edits_notify: bool = False  # people notice the end of a reply by themselves: nobody need be pinged
+    edits_notify: bool = False  # people notice an edit, so the end of a long turn needs no mention
 
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """One message of a reply: `id` is the platform's message id, None when `posts` went out with unknown outcome."""
+    """One message of a reply: `id` is the platform's message id, None after `posts` attempts of unknown outcome."""
 
     index: int
     id: str | None
@@ -90,15 +92,15 @@ class SentMessage:
 
 
 class SentMessages(Protocol):
-    """The memory of a reply's messages, kept in the store so that a restart edits instead of posting again.
+    """The stored messages of a reply, so that a restart edits them instead of posting again.
 
-    Before every post that carries content: `await sending(i)`; as soon as its id is known: `await sent(i, id)`; when
-    the platform did not take this post (TryLater, Refused): `await unsent(i)`. After a crash between the first two,
-    `known` has an entry with id None, which counts such posts: post it again, marked as a possible repeat (or with the
-    same `key` where posts are idempotent), until they are too many (Unconfirmed). Edits need none of this.
+    Await `sending(i)` before every post with content, `sent(i, id)` as soon as its id is known, and `unsent(i)` if the
+    platform rejected it (TryLater, Refused). After a crash between the first two, `known` has an entry without id that
+    counts such posts: post again, marked as a possible repeat, or with the same `key` where posts are idempotent; and
+    raise Unconfirmed after too many. Edits need none of this.
     """
 
-    key: str  # stable for the life of the reply, at most 20 characters of [a-z0-9-]: an idempotency key's stem
+    key: str  # stable for the whole reply, at most 20 characters of [a-z0-9-]: the stem of idempotency keys
 
     @property
     def known(self) -> Sequence[SentMessage]: ...
@@ -111,27 +113,26 @@ class SentMessages(Protocol):
 
 
 def first_sent_message(posts: SentMessages) -> SentMessage | None:
-    """What is known of the first message, which of a file is the only one."""
-    return next((posted for posted in posts.known if posted.index == 0), None)
+    """Return the first message, which is the only one of a file."""
+    return next((message for message in posts.known if message.index == 0), None)
 
 
 class Reply(Protocol):
-    """One reply that grows in place, in its thread."""
+    """One reply that is streamed into its thread."""
 
     def show(self, block: Block) -> None:
-        """Take a block into the picture; returns at once, the writer shows it at the platform's pace."""
+        """Add a block and return at once; a writer shows it within the rate limits."""
 
     async def finish(self, final: Final) -> None:
-        """Make exactly `final` visible. Safe to call again after an error (what is shown is edited, not repeated).
-        Raises ChannelError."""
+        """Make exactly `final` visible. Raises ChannelError; another call edits what is visible already."""
 
     async def close(self) -> None:
-        """Stop writing and leave what is shown as it is (a parked turn is taken up again after a restart)."""
+        """Stop writing and leave what is visible; a suspended turn continues it after a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingFile:
-    """A file on its way out: a private copy at `path`, shown as `name`."""
+    """A file to send: a private copy at `path`, shown as `name`."""
 
     path: Path
     name: str
@@ -146,11 +147,10 @@ _COMMAND = re.compile(
 
 
 def parse_command_text(text: str, bot: str = "") -> str | None:
-    """The bare words of a command ("/Stop@ourbot now" → "stop now"), None when `text` is no command.
+    """Return the words of a command ("/Stop@ourbot now" gives "stop now"), or None if `text` is not a command.
 
-    A command for another bot ("/new@other" while `bot` is "ourbot") gives "": not ours, and no text for the agent.
-    A path such as "/etc/hosts" is no command; a lone or doubled slash ("/", "//new") is one, with an odd name, so that
-    the registry can say what works.
+    Returns "" for a command to another bot ("/new@other" while `bot` is "ourbot"). A path such as "/etc/hosts" is not a
+    command. A single or double slash ("/", "//new") is one with an unknown name, to which the registry answers.
     """
     found = _COMMAND.fullmatch(text)
     if not found:
@@ -169,7 +169,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The truth about a channel: `since` is a unix time, `detail` a sentence when it is not ready."""
+    """A channel's health: `since` is a Unix time, `detail` a sentence if it is not ready."""
 
     health: Health
     since: float
@@ -178,7 +178,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class CommandInfo:
-    """A command of the registry, for platforms that list commands natively. `words` names what may follow it."""
+    """A command of the registry, for platforms that list commands natively. `words` names its arguments."""
 
     name: str
     help: str
@@ -187,7 +187,7 @@ class CommandInfo:
 
 @dataclass(frozen=True, slots=True)
 class LastEvent:
-    """Until when (unix time) a chat, or a thread of it, was heard."""
+    """The Unix time of the last event of a chat, or of a thread in it."""
 
     chat: str
     topic: str
@@ -196,34 +196,35 @@ class LastEvent:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An absence: every chat with its latest event before it ("" as topic) and every thread in use lately; nothing at a
-    first start."""
+    """A time without connection, with the last events before it: of every chat ("" as topic) and every recent thread.
+
+    It is empty at the first start.
+    """
 
     heard: Sequence[LastEvent] = ()
     id: int = 0
 
 
 class CatchUpSource(Protocol):
-    """What was heard before, for platforms that keep no events for a bot that is away.
+    """The last events before a gap, for platforms that do not keep events for a disconnected bot.
 
-    A channel opens a gap before the first event moves its chats on. It reads what came in between (not older than
-    `hours`, at most `most` messages a chat) through the platform's history, oldest first, and offers it to `receive`
-    like any event: the inbox knows what it has already. It closes the gap when all of that is stored; one that a crash
-    left open is part of the next.
+    A channel opens a gap before it stores the first new event. It reads the missed messages from the platform's
+    history, oldest first, and offers them to `receive` like any event; the inbox recognises duplicates. It closes the
+    gap when all are stored. A gap left open by a crash becomes part of the next one.
     """
 
-    hours: float  # 0: do not catch up
-    most: int
+    hours: float  # how far to read back; 0 disables it
+    most: int  # messages of a chat
 
     async def open_gap(self, channel: str, workspace: str) -> Gap:
-        """Keep where to read on from. Raises NotStored."""
+        """Store where to begin reading. Raises NotStored."""
 
     async def close_gap(self, gap: Gap) -> None:
-        """All of it is read and stored. Raises NotStored."""
+        """Note that all its messages are stored. Raises NotStored."""
 
 
 class NoCatchUp:
-    """`CatchUpSource` of one who does not look back."""
+    """A `CatchUpSource` without history."""
 
     hours = 0.0
     most = 0
@@ -239,34 +240,39 @@ NO_CATCH_UP = NoCatchUp()
 
 
 class Channel(Protocol):
-    """A platform. All calls raise ChannelError; cancellation is always safe."""
+    """A platform. All calls raise ChannelError and can be cancelled at any time."""
 
     name: str
     limits: ChannelLimits
-    window: float  # seconds over which the model's deltas may be merged before they are worth showing here
+    window: float  # seconds in which the model's deltas are merged before they are shown
 
     async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
-        """Take events until cancelled, and what was missed before (`past`), also after a connection was lost.
-        Raises when the connection cannot go on: the supervisor starts it again."""
+        """Receive events until cancelled, and catch up on missed ones after every gap.
+
+        Raises if the connection cannot recover; the supervisor then restarts it.
+        """
 
     def readiness(self) -> Readiness:
-        """Measured, not remembered."""
+        """Return the health as last measured."""
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        """A reply in `thread`, answering the message `to` of the person `asker`, over what `posts` knows already."""
+        """Begin a reply to the message `to` of the person `asker`, continuing the messages that `posts` has."""
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        """Upload one file into `thread` (index 0 of `posts`)."""
+        """Send a file to `thread`, as index 0 of `posts`."""
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        """The bytes of an attachment as they come, in chunks of at most `channels.shared.file_limits.CHUNK`. A reader
-        that wants no more closes it. Raises Refused when it is over the platform's limit."""
+        """Yield the bytes of an attachment in chunks of at most `channels.shared.file_limits.CHUNK`.
+
+        The reader closes the generator. Raises Refused above the platform's limit.
+        """
 
     async def enrich(self, message: Message, earlier: int) -> Message:
-        """What takes platform calls and must not delay the receipt, asked once before a turn takes the message: the
-        author's name, forwarded texts, and up to `earlier` messages that stood in its thread before it (`Quote`s of
-        kind "earlier", oldest first; none in a direct chat). The message as it is where there is nothing to add.
-        Raises ChannelError."""
+        """Look up details that need API calls; called once when a turn starts, so it never delays the acknowledgement.
+
+        Adds names, forwarded texts, and up to `earlier` previous messages of the thread as `Quote`s of kind "earlier",
+        oldest first (none in a direct chat).
+        """
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        """Register the commands natively, where the platform has that."""
+        """Register the commands natively, if the platform supports it."""

@@ -1,4 +1,4 @@
-"""The terminal as a channel: a chat with no account and no token."""
+"""The console: a chat in the terminal, without an account or a token."""
 
 from channels.console.channel import LOCAL, ConsoleSettings, connect
 

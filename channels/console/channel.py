@@ -1,13 +1,14 @@
-"""The terminal as a channel: the first chat a newcomer has, with no account and no token.
+"""The console channel: a chat in the terminal, without an account or a token.
 
-On a terminal the reply grows in place above the prompt and one may type meanwhile; when piped, lines in are messages
-and lines out are progress and answers. What is typed goes through the same inbox as any platform's messages.
+On a terminal the reply is streamed above the prompt, which accepts input meanwhile. In a pipe, input lines are
+messages, output lines are progress and answers. Messages go through the inbox as those of any platform.
 """
 
 from __future__ import annotations
 
 import asyncio
 import getpass
+import logging
 import os
 import sys
 import time
@@ -41,22 +42,24 @@ from channels.base import (
 )
 from channels.console.plain import PlainView
 from channels.console.view import ConsoleView, Key, strip_controls
+from channels.shared.texts import NOT_STORED, REPEAT_MARK
+
+log = logging.getLogger(__name__)
 
 NAME = "console"
-LOCAL = True  # its person started the process: no access rules unless somebody writes some
-REPEATED_NOTE = "_(Fawn was interrupted here: this may be the second time you see it.)_"
+LOCAL = True  # its person started the process, so it needs no access rules
 LEAVE_COMMANDS = ("/quit", "/exit")
-_RETRY_SECONDS = 1.0  # seconds until a message that could not be stored is offered again
+_STORE_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """`channels.console.channel`: all of it may be left out."""
+    """`channels.console` in config.yaml; every setting is optional."""
 
     name: str = field(default="", metadata={"help": "who you are in this chat; empty: your user name"})
     downloads: str = field(
         default="downloads",
-        metadata={"help": "folder where files from the agent are put, never replacing one", "path": True},
+        metadata={"help": "folder for files from the agent; existing files are never overwritten", "path": True},
     )
 
 
@@ -64,16 +67,16 @@ class ConsoleSettings:
 async def connect(
     settings: ConsoleSettings, *, stdin: TextIO | None = None, stdout: TextIO | None = None
 ) -> AsyncIterator[Channel]:
-    """The console on `stdin` and `stdout` (the process's own if not given); a terminal only if both are one."""
+    """Open the console on `stdin` and `stdout`, by default the process's; a terminal view needs both to be one."""
     source, target = stdin or sys.stdin, stdout or sys.stdout
     if source is not None and target is not None and source.isatty() and target.isatty():
         from channels.console.tui import TerminalView
 
-        face: ConsoleView = TerminalView(source, target)
+        view: ConsoleView = TerminalView(source, target)
     else:
-        face = PlainView(source.fileno() if source else None, target.fileno() if target else None)
-    async with face:
-        yield ConsoleChannel(settings, face)
+        view = PlainView(source.fileno() if source else None, target.fileno() if target else None)
+    async with view:
+        yield ConsoleChannel(settings, view)
 
 
 class ConsoleChannel:
@@ -83,25 +86,25 @@ class ConsoleChannel:
     limits = ChannelLimits(text_limit=1_000_000, upload=1 << 40, download=0, edits_notify=True)
     window = 0.05
 
-    def __init__(self, settings: ConsoleSettings, face: ConsoleView) -> None:
+    def __init__(self, settings: ConsoleSettings, view: ConsoleView) -> None:
         person = settings.name or _user_name()
         self.thread = Thread(NAME, "local", person)
         self._author = Author(person, person)
         self._downloads = Path(settings.downloads)
-        self._face = face
-        self._working: set[int] = set()  # replies that are growing
-        self._waiting = False  # something was said and its reply has not begun
+        self.view = view
+        self._open_replies: set[int] = set()
+        self._waiting = False  # for the reply to a message
         self._stopping = False
         self._asks: tuple[Ask, ...] = ()
-        self._ready = Readiness(Health.STARTING, time.time())
+        self._readiness = Readiness(Health.STARTING, time.time())
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ input
 
     async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
-        """Offer what is typed, until the input ends or the person leaves."""
-        self._ready = Readiness(Health.READY, time.time())
+        """Offer the typed messages, until the input ends or the person leaves."""
+        self._readiness = Readiness(Health.READY, time.time())
         try:
-            while (event := await self._face.read()) is not None:
+            while (event := await self.view.read()) is not None:
                 if isinstance(event, Key):
                     if not await self._handle_interrupt(receive):
                         return
@@ -110,17 +113,17 @@ class ConsoleChannel:
                 elif event.strip():
                     await self._offer_until_stored(receive, self._make_message(event.strip()))
         finally:
-            self._ready = Readiness(Health.DOWN, time.time(), "the input has ended")
+            self._readiness = Readiness(Health.DOWN, time.time(), "the input has ended")
 
     def readiness(self) -> Readiness:
-        return self._ready
+        return self._readiness
 
     def _make_message(self, text: str) -> Message:
         command = parse_command_text(text)
         kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
         if len(self._asks) == 1 and command is None and (option := self._asks[0].choice(text)):
             kind, target, text = Kind.CLICK, self._asks[0].id, option
-        if command in (None, "new"):  # any words answer a question, a new conversation leaves it behind
+        if command in (None, "new"):  # a message answers the question, a new conversation drops it
             self._asks = ()
         return self._make_event(kind, command if command is not None else text, target)
 
@@ -130,81 +133,78 @@ class ConsoleChannel:
         return Message(self.thread, key, number, self._author, text, time.time(), kind, target=target, private=True)
 
     async def _offer_until_stored(self, receive: Receive, message: Message) -> None:
-        """Into the inbox, however often that takes: what was typed is not typed twice."""
-        told = False
+        """Offer a message until it is stored, so that the person need not type it again."""
+        notified = False
         while True:
             try:
                 receipts = await receive([message])
                 break
             except NotStored as error:
-                if not told:
-                    await self._face.write(f"Not stored yet ({error}); I keep trying.")
-                told = True
-                await asyncio.sleep(_RETRY_SECONDS)
+                if not notified:
+                    await self.view.write(NOT_STORED)
+                    log.error("console.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
+                notified = True
+                await asyncio.sleep(_STORE_RETRY_SECONDS)
         if receipts == [Receipt.IGNORED]:
-            await self._face.write("That was not taken: you may not talk to this bot. See `access` in config.yaml.")
-        elif message.kind is not Kind.COMMAND and not self._working:
+            await self.view.write("I ignored that, because you don't have access. See `access` in config.yaml.")
+        elif message.kind is not Kind.COMMAND and not self._open_replies:
             self._waiting = True
-            self._face.set_busy(True)
+            self.view.set_busy(True)
 
     async def _handle_interrupt(self, receive: Receive) -> bool:
-        """Ctrl-C: stop what is running, else leave. False when it is time to leave."""
-        if self._stopping or not (self._working or self._waiting):
+        """Stop the running turn on Ctrl-C. Returns False to leave, if none runs."""
+        if self._stopping or not (self._open_replies or self._waiting):
             return False
         self._stopping = True
-        await self._face.write("Stopping… (Ctrl-C again leaves)")
+        await self.view.write("Stopping… (Press Ctrl-C again to leave.)")
         await self._offer_until_stored(receive, self._make_event(Kind.COMMAND, "stop"))
         return True
 
-    # ------------------------------------------------------------ out
+    # ------------------------------------------------------------ output
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         return ConsoleReply(self, posts)
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        """Copy the file into the downloads folder and say where it is."""
+        """Copy the file to the downloads folder and show its path."""
         if any(post.id is not None for post in posts.known):
             return
         path = await asyncio.to_thread(save_download, file, self._downloads)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         caption = f" — {file.caption}" if file.caption else ""
         await posts.sending(0)
-        await self._face.write(f"File: {strip_controls(file.name)} ({human_size(file.size)}) → {shown}{caption}")
+        await self.view.write(f"File: {strip_controls(file.name)} ({human_size(file.size)}) → {shown}{caption}")
         await posts.sent(0, str(path))
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        raise Refused("nothing can be attached in the terminal")
+        raise Refused("the console has no attachments")
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        self._face.set_completions([(command.name, command.help) for command in commands])
+        self.view.set_completions([(command.name, command.help) for command in commands])
 
-    # ------------------------------------------------------------ what replies tell
+    # ------------------------------------------------------------ events of replies
 
     def reply_began(self, reply: int) -> None:
-        self._working.add(reply)
+        self._open_replies.add(reply)
         self._waiting = False
 
     def question_asked(self, asks: tuple[Ask, ...]) -> None:
         self._asks = asks
 
     def reply_ended(self, reply: int) -> None:
-        if reply in self._working:
-            self._working.discard(reply)
+        if reply in self._open_replies:
+            self._open_replies.discard(reply)
             self._stopping = False
-        if not self._working:
+        if not self._open_replies:
             self._waiting = False
-        self._face.set_busy(bool(self._working))
-
-    @property
-    def view(self) -> ConsoleView:
-        return self._face
+        self.view.set_busy(bool(self._open_replies))
 
 
 class ConsoleReply:
-    """A reply in progress. What a terminal has shown cannot be edited, so only the end of it is printed for good."""
+    """A running reply. A terminal cannot edit its output, so only the final reply is printed."""
 
     def __init__(self, console: ConsoleChannel, posts: SentMessages) -> None:
         self._console, self._posts = console, posts
@@ -216,16 +216,16 @@ class ConsoleReply:
         self._console.view.show(self._view, block)
 
     async def finish(self, final: Final) -> None:
-        """Print `final`, once: a reply that was printed before a crash is not printed again."""
+        """Print `final`, unless it was printed before a crash."""
         await self.close()
         if final.asks:
             self._console.question_asked(final.asks)
         known = first_sent_message(self._posts)
         if known and known.id is not None:
             return
-        pieces = [REPEATED_NOTE] if known else []
-        for words, ask in final.messages():
-            pieces += [words, *(describe_options(ask, alone=len(final.asks) == 1) if ask else ())]
+        pieces = [REPEAT_MARK] if known else []
+        for markdown, ask in final.messages():
+            pieces += [markdown, *(_describe_options(ask, alone=len(final.asks) == 1) if ask else ())]
         text = "\n\n".join(pieces)
         if text.strip():
             await self._posts.sending(0)
@@ -240,8 +240,8 @@ class ConsoleReply:
 # ---------------------------------------------------------------- questions and files
 
 
-def describe_options(ask: Ask, *, alone: bool) -> list[str]:
-    """How to answer, below a question: its options, by number when it stands alone."""
+def _describe_options(ask: Ask, *, alone: bool) -> list[str]:
+    """Return the options of a question, numbered if it is the only one, and how to answer."""
     if not (ask.options and alone):
         return ["\n".join(f"- {option}" for option in ask.options)] if ask.options else []
     hint = "Type a number, or answer in your own words." if ask.free_text else "Type a number."
@@ -249,7 +249,7 @@ def describe_options(ask: Ask, *, alone: bool) -> list[str]:
 
 
 def save_download(file: OutgoingFile, folder: Path) -> Path:
-    """Copy a file into `folder` under a name that is free there. Raises Refused or TryLater."""
+    """Copy a file to `folder` under a free name. Raises Refused or TryLater."""
     name = Path(strip_controls(file.name).replace("\n", " ")).name or "file"
     stem, suffix = Path(name).stem, Path(name).suffix
     try:
@@ -265,12 +265,12 @@ def save_download(file: OutgoingFile, folder: Path) -> Path:
     except PermissionError:
         raise Refused(f"the folder {folder} is not writable") from None
     except OSError as error:
-        raise TryLater(f"the file could not be kept: {error.strerror}", 5.0) from None
+        raise TryLater(f"the file could not be saved: {error.strerror}", 5.0) from None
     raise Refused(f"the folder {folder} has too many files called {name}")
 
 
 def human_size(size: int) -> str:
-    """Bytes as a person reads them."""
+    """Return a size in bytes for people."""
     for unit in ("bytes", "KB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"

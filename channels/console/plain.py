@@ -1,4 +1,4 @@
-"""The plain view for pipes and files: lines in, lines out."""
+"""The plain view for pipes and files: input and output by lines."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from agent.conversation import Block, Notice, Plan, Step, View
 from channels.base import ChatGone, parse_command_text
 from channels.console.view import ICONS, Key, one_line, strip_controls
 
-_GATHER_SECONDS = 0.05  # seconds: lines that arrive so close are one message
-_MAX_MESSAGE_CHARS = 100_000  # characters after which a message ends anyway
-_MAX_QUEUED_LINES = 1000  # lines read ahead of what was taken
+_GATHER_SECONDS = 0.05  # lines that arrive in this time are one message
+_MAX_MESSAGE_CHARS = 100_000
+_MAX_QUEUED_LINES = 1000  # before reading pauses
 
 
 class PlainView:
-    """Plain lines in and out, for pipes and files."""
+    """Read and write plain lines, for pipes and files."""
 
     def __init__(self, source: int | None, target: int | None) -> None:
         self._source, self._target = source, target
         self._lines: deque[str] = deque()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._ended = source is None
         self._reading = False
-        self._room = threading.Event()  # the reading thread waits while it is not set
+        self._may_read = threading.Event()  # else the reading thread waits
         self._ready: deque[str] = deque()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._partial = ""
-        self._said: dict[int, set[str]] = {}  # id of a view → its progress lines so far
+        self._written: dict[int, set[str]] = {}  # progress lines by id of their view
         self._out: asyncio.Queue[tuple[str, asyncio.Future[None] | None]] = asyncio.Queue()
         self._writer: asyncio.Task[None] | None = None
 
@@ -48,7 +48,7 @@ class PlainView:
             self._writer.cancel()
             await asyncio.wait([self._writer])
 
-    # in
+    # input
 
     async def read(self) -> str | Key | None:
         if not self._reading:
@@ -60,24 +60,24 @@ class PlainView:
         return self._ready.popleft()
 
     def _start_reading(self) -> None:
-        """Read in a thread: a regular file cannot be waited for, a blocking read cannot be cancelled."""
-        self._room.set()
-        loop, source, room = asyncio.get_running_loop(), self._source, self._room
+        """Read in a thread, because the event loop cannot wait for a file, and a blocking read cannot be cancelled."""
+        self._may_read.set()
+        loop, source, may_read = asyncio.get_running_loop(), self._source, self._may_read
 
-        def pump() -> None:
+        def read_all() -> None:
             data = b"?"
             while data and source is not None:
-                room.wait()
+                may_read.wait()
                 try:
                     data = os.read(source, 65_536)
                 except OSError:
                     data = b""
                 try:
                     loop.call_soon_threadsafe(self._receive_bytes, data)
-                except RuntimeError:  # the loop is closed: nobody reads any more
+                except RuntimeError:  # the loop is closed
                     return
 
-        threading.Thread(target=pump, name="console-reader", daemon=True).start()
+        threading.Thread(target=read_all, name="console-reader", daemon=True).start()
 
     def _receive_bytes(self, data: bytes) -> None:
         *lines, self._partial = (self._partial + self._decoder.decode(data, final=not data)).split("\n")
@@ -86,47 +86,47 @@ class PlainView:
             lines += [self._partial] if self._partial else []
         self._lines.extend(lines)
         if len(self._lines) > _MAX_QUEUED_LINES:
-            self._room.clear()
-        self._news.set()
+            self._may_read.clear()
+        self._changed.set()
 
     async def _gather_lines(self) -> bool:
-        """Wait for a line and take those that come with it. False at the end."""
+        """Wait for a line and gather those that follow at once. Returns False at the end of the input."""
         lines: list[str] = []
         length = 0
         while length < _MAX_MESSAGE_CHARS:
             if not self._lines:
                 if self._ended:
                     break
-                self._news.clear()
+                self._changed.clear()
                 try:
                     async with asyncio.timeout(_GATHER_SECONDS if lines else None):
-                        await self._news.wait()
+                        await self._changed.wait()
                 except TimeoutError:
                     break
                 continue
             lines.append(self._lines.popleft())
             length += len(lines[-1]) + 1
-        self._room.set()
+        self._may_read.set()
         self._ready.extend(group_messages(lines))
         return bool(lines) or not self._ended
 
-    # out
+    # output
 
     def show(self, view: View, block: Block) -> None:
-        said = self._said.setdefault(id(view), set())
+        written = self._written.setdefault(id(view), set())
         for line in progress_lines(block):
-            if line not in said:
-                said.add(line)
+            if line not in written:
+                written.add(line)
                 self._out.put_nowait((line, None))
 
     def drop(self, view: View) -> None:
-        self._said.pop(id(view), None)
+        self._written.pop(id(view), None)
 
     def set_busy(self, working: bool) -> None:
-        """Nothing to see: a pipe shows what happened, not that something will."""
+        """Show nothing: a pipe receives only completed lines."""
 
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Nobody types here."""
+        """Ignore them: a pipe completes nothing."""
 
     async def write(self, text: str, *, markdown: bool = False) -> None:
         if self._target is None:
@@ -136,28 +136,28 @@ class PlainView:
         await done
 
     async def _write_queued(self) -> None:
-        """Write line after line; a broken pipe ends the input too, because nobody would see the answers."""
+        """Write the queued lines. A broken pipe ends the input too, because its answers would be lost."""
         while True:
             text, done = await self._out.get()
             try:
-                await asyncio.to_thread(self._enqueue, f"{text}\n".encode("utf-8", "replace"))
+                await asyncio.to_thread(self._write_all, f"{text}\n".encode("utf-8", "replace"))
             except OSError:
                 self._target, self._ended = None, True
                 self._lines.clear()
-                self._news.set()
+                self._changed.set()
             if done and not done.done():
                 if self._target is None:
-                    done.set_exception(ChatGone("nobody reads the output any more"))
+                    done.set_exception(ChatGone("the output was closed"))
                 else:
                     done.set_result(None)
 
-    def _enqueue(self, data: bytes) -> None:
+    def _write_all(self, data: bytes) -> None:
         while data and self._target is not None:
             data = data[os.write(self._target, data) :]
 
 
 def group_messages(lines: Iterable[str]) -> Iterator[str]:
-    """Lines as messages: a command is one of its own, the text between commands is one."""
+    """Yield lines as messages: each command is one, the text between commands is one."""
     text: list[str] = []
     for line in lines:
         if parse_command_text(line) is None:
@@ -170,7 +170,7 @@ def group_messages(lines: Iterable[str]) -> Iterator[str]:
 
 
 def progress_lines(block: Block) -> Iterator[str]:
-    """A block as progress lines; what is an answer, or comes back with it, has none."""
+    """Yield a block as progress lines; a block of the answer has none."""
     match block:
         case Step():
             detail = f": {block.detail}" if block.detail and block.state == "failed" else ""

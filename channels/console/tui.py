@@ -1,6 +1,6 @@
-"""The terminal view: a prompt at the bottom, growing replies above it.
+"""The terminal view: a prompt at the bottom, streamed replies above it.
 
-The only file that knows prompt_toolkit and rich; imported when there is a terminal.
+Only this file imports prompt_toolkit and rich; it is imported only on a terminal.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from agent.conversation import Ask, Block, View
 from channels.base import ChatGone
 from channels.console.view import ICONS, Key, one_line, strip_controls
 
-_TAIL_CHARS = 8000  # characters of a growing text that are looked at for each picture: more than any screen holds
+_TAIL_CHARS = 8000  # of a streamed text that are drawn: more than any screen shows
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
 
 
 class TerminalView:
-    """A prompt at the bottom, the replies that grow right above it, everything finished scrolling away upwards."""
+    """Show a prompt at the bottom and streamed replies above it; finished output scrolls up."""
 
     def __init__(self, source: TextIO, target: TextIO) -> None:
         self._source, self._target = source, target
@@ -52,7 +52,7 @@ class TerminalView:
             self._prompt.cancel()
             await asyncio.wait([self._prompt])
 
-    # in
+    # input
 
     async def read(self) -> str | Key | None:
         if self._prompt is None:
@@ -110,16 +110,16 @@ class TerminalView:
         return keys
 
     async def _keep_prompt_open(self, session: PromptSession[str]) -> None:
-        """Keep the prompt open; lines that others print (the log) scroll by above it."""
+        """Keep the prompt open; other output, such as the log, scrolls above it."""
         try:
             with patch_stdout():
                 await session.prompt_async(set_exception_handler=False, handle_sigint=False)
-        except EOFError:  # the terminal went away
+        except EOFError:  # the terminal was closed
             pass
         finally:
             self._events.put_nowait(None)
 
-    # out
+    # output
 
     def show(self, view: View, block: Block) -> None:
         self._views[id(view)] = view
@@ -150,19 +150,19 @@ class TerminalView:
         try:
             await run_in_terminal(put)
         except OSError:
-            raise ChatGone("the terminal is gone") from None
+            raise ChatGone("the terminal was closed") from None
 
     def _refresh(self) -> None:
         if self._session:
             self._session.app.invalidate()
 
     def _terminal_size(self) -> tuple[int, int]:
-        """Columns and lines; a terminal that does not know says zero."""
+        """Return columns and lines; an unknown size is reported as zero."""
         size = os.get_terminal_size(self._target.fileno())
         return size.columns or 80, size.lines or 24
 
     def _prompt_message(self) -> StyleAndTextTuples:
-        """What is above the prompt at this moment, and the prompt itself."""
+        """Return the running replies and the prompt itself."""
         columns, lines = self._terminal_size()
         rows = [row for view in self._views.values() for row in draw_reply(view, columns - 1)]
         if not rows and self._busy:
@@ -174,12 +174,12 @@ class TerminalView:
 
 
 def _completion_lines(lines: int) -> int:
-    """Lines kept free below the prompt for completions."""
+    """Return the number of lines below the prompt for completions."""
     return min(4, lines // 4)
 
 
 def draw_reply(view: View, columns: int) -> Iterator[tuple[str, str]]:
-    """A growing reply as rows (style, text), none wider than the screen."""
+    """Yield a running reply as rows (style, text) within the width of the screen."""
     for step in view.steps.values():
         detail = f" — {step.detail}" if step.detail and step.state != "done" else ""
         for row in wrap_line(one_line(f"{ICONS[step.state]} {step.title}{detail}"), columns):
@@ -198,11 +198,11 @@ def draw_reply(view: View, columns: int) -> Iterator[tuple[str, str]]:
 
 
 def wrap_line(line: str, columns: int) -> Iterator[str]:
-    """A line in rows of at most `columns` cells, wide characters counted as two, cut between words where it can be."""
+    """Yield a line in rows of at most `columns` cells, split between words if possible; wide characters take two."""
     row, width = "", 0
     for character in line:
         cells = get_cwidth(character)
-        while width + cells > columns and row:  # what is left of a row may still be too long
+        while width + cells > columns and row:  # the rest of a row may still be too long
             head, space, rest = row.rpartition(" ")
             if character == " " or not (space and head.strip()):
                 head, rest = row, ""
@@ -213,7 +213,7 @@ def wrap_line(line: str, columns: int) -> Iterator[str]:
 
 
 def render_markdown(text: str, columns: int) -> str:
-    """Markdown as styled terminal text. Called in a thread: rich takes its time to import."""
+    """Render Markdown as styled terminal text. Called in a thread, because importing rich is slow."""
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -221,7 +221,7 @@ def render_markdown(text: str, columns: int) -> str:
     console = Console(file=page, width=columns, force_terminal=True, color_system="standard", legacy_windows=False)
     document = Markdown(text, hyperlinks=False)
     for child in (child for token in document.parsed for child in token.children or ()):
-        if child.type == "softbreak":  # in a chat a new line is meant
+        if child.type == "softbreak":  # a new line in a chat stays one
             child.type = "hardbreak"
     console.print(document)
     return page.getvalue()

@@ -1,4 +1,4 @@
-"""The protocol of console views, and text that cannot steer a terminal."""
+"""The protocol of console views, and text without control characters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from agent.conversation import Block, View
+from channels.shared.texts import shorten
 
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
 ICONS = {"running": "•", "done": "✓", "failed": "✗", "stopped": "■", "pending": "○"}
@@ -19,33 +20,32 @@ class Key(Enum):
 
 
 def strip_controls(text: str) -> str:
-    """Text without control characters: nothing that is shown may steer the terminal."""
+    """Remove control characters, so that no text controls the terminal."""
     return text.translate(_CONTROL)
 
 
 class ConsoleView(AbstractAsyncContextManager["ConsoleView"], Protocol):
-    """What a person sees and types. Entered for the life of the channel."""
+    """The input and output of the console. Entered as long as the channel is open."""
 
     async def read(self) -> str | Key | None:
-        """The next message or key; None when there is no more."""
+        """Return the next message or key, or None at the end of the input."""
 
     def show(self, view: View, block: Block) -> None:
-        """`block` was added to `view`: let it be seen soon. Returns at once."""
+        """Show `block` soon, which was added to `view`. Returns at once."""
 
     def drop(self, view: View) -> None:
-        """Do not show `view` any longer."""
+        """Stop showing `view`."""
 
     def set_busy(self, working: bool) -> None:
-        """Whether somebody waits for an answer."""
+        """Show whether a turn is running."""
 
     def set_completions(self, commands: Sequence[tuple[str, str]]) -> None:
-        """Commands (name, help) to complete while typing."""
+        """Set the commands (name, help) to complete."""
 
     async def write(self, text: str, *, markdown: bool = False) -> None:
-        """Print for good, after everything before. Raises Gone when nobody can read it."""
+        """Print after all earlier output. Raises ChatGone if the output is closed."""
 
 
 def one_line(text: str) -> str:
-    """Text on one line of a bearable length."""
-    line = strip_controls(" ".join(text.split()))
-    return line if len(line) <= _MAX_TITLE_CHARS else line[: _MAX_TITLE_CHARS - 1] + "…"
+    """Return a text on one line of limited length, without control characters."""
+    return strip_controls(shorten(text, _MAX_TITLE_CHARS))

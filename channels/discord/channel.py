@@ -44,7 +44,7 @@ from channels.discord.second_instance import DETECTED, SecondInstance
 from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
 from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
-from channels.shared.reply_writer import MOST_REPEATS, MessageMissing, post_once
+from channels.shared.reply_writer import MAX_IDEMPOTENT_POSTS, MessageMissing, post_once
 
 log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class DiscordChannel:
         place = self._rate_limit_scope(thread)
         await place.acquire(Priority.FINAL)
         try:
-            await post_once(posts, lambda: self._upload_file(thread, file, posts.key), MOST_REPEATS)
+            await post_once(posts, lambda: self._upload_file(thread, file, posts.key), MAX_IDEMPOTENT_POSTS)
         except TryLater as error:
             place.pause(error.after)
             raise

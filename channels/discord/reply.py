@@ -178,7 +178,7 @@ class DiscordRenderer:
 class TypingReplyWriter(ReplyWriter[DiscordMessage]):
     """A writer that types as long as it works: on Discord an edit shows nobody that work goes on."""
 
-    TYPING = 8.5  # seconds: Discord forgets it after ten
+    TYPING_SECONDS = 8.5  # Discord ends it after ten
 
     def __init__(self, surface: DiscordRenderer, posts: SentMessages, place: RateLimitScope) -> None:
         self._posted = surface.posted
@@ -188,13 +188,13 @@ class TypingReplyWriter(ReplyWriter[DiscordMessage]):
         while not self._ending:
             self._posted.clear()
             try:
-                await self._surface.typing()
+                await self._renderer.typing()
             except Refused:
                 return
             except ChannelError as error:
                 log.debug("discord.typing reason=%s", error)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.TYPING):
+                async with asyncio.timeout(self.TYPING_SECONDS):
                     await self._posted.wait()
 
 

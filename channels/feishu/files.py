@@ -17,7 +17,7 @@ from channels.feishu.card_renderer import without_mentions
 from channels.feishu.reply import MessageSender
 from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
 from channels.shared.rate_limit import Priority, RateLimitScope
-from channels.shared.reply_writer import MOST_REPEATS, post_once
+from channels.shared.reply_writer import MAX_IDEMPOTENT_POSTS, post_once
 
 MAX_UPLOAD_BYTES = 30 << 20  # bytes (open.feishu.cn/document/server-docs/im-v1/file/create)
 MAX_IMAGE_BYTES = 10 << 20  # bytes (…/image/create)
@@ -43,7 +43,7 @@ async def send_file(
 
     await place.acquire(Priority.FINAL)
     try:
-        await post_once(posts, post, MOST_REPEATS)
+        await post_once(posts, post, MAX_IDEMPOTENT_POSTS)
     except TryLater as error:
         place.pause(error.after)
         raise

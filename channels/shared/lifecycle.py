@@ -12,7 +12,7 @@ from channels.base import Refused
 
 
 class Closable(Protocol):
-    """What is opened before its first call, and closed after its last."""
+    """A channel or API that is opened before its first call and closed after its last."""
 
     async def open(self) -> None: ...
 
@@ -25,7 +25,7 @@ C = TypeVar("C", bound=Closable)
 
 @asynccontextmanager
 async def open_channel(load: Callable[[], Callable[[S], C]], settings: S) -> AsyncIterator[C]:
-    """A channel of the class that `load` imports, in a thread: an SDK takes a while."""
+    """Open a channel of the class that `load` returns; it imports the SDK, so it runs in a thread."""
     channel = (await asyncio.to_thread(load))(settings)
     await channel.open()
     try:
@@ -35,7 +35,7 @@ async def open_channel(load: Callable[[], Callable[[S], C]], settings: S) -> Asy
 
 
 async def load_certificates(ca_file: str) -> ssl.SSLContext:
-    """The certificates to trust: those of a PEM file, or the system's. Raises Refused."""
+    """Load the certificates to trust, from a PEM file or the system. Raises Refused."""
     try:
         return await asyncio.to_thread(ssl.create_default_context, cafile=ca_file or None)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Cutting Markdown into pieces that a platform takes, each of them valid Markdown on its own."""
+"""Split Markdown into chunks within a platform's limit, each valid Markdown on its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 Size = Callable[[str], int]
 
-# Only the borders of blocks are wanted: without the inline rules parsing costs a fraction.
+# Only the boundaries of blocks are needed: without the inline rules parsing is several times faster.
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")
 _NEWLINE = re.compile(r"\r\n?")
 _FENCE = re.compile(r"(?P<lead>(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*)(?P<mark>`{3,}+|~{3,}+)(?P<info>[^`]*)")
@@ -18,16 +18,16 @@ _FENCED = frozenset({"fence", "bullet_list_open", "ordered_list_open", "blockquo
 
 
 def utf16_length(text: str) -> int:
-    """The length of `text` in UTF-16 units, the measure of Telegram (core.telegram.org/api/entities)."""
+    """Return the length in UTF-16 units, as Telegram counts (core.telegram.org/api/entities)."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def split_markdown(text: str, limit: int, size: Size = len) -> list[str]:
-    """Cut Markdown into chunks of at most `limit`, measured by `size` (of two texts together: the sum of both).
+    """Split Markdown into chunks of at most `limit`, measured by `size`, which must be additive.
 
-    Cuts fall between blocks where they can, else between lines, else between words. A fence that is cut is closed and
-    opened again with its language, a table's head is repeated. Everything else appears once and in order; text that
-    fits comes back as it is, blank text gives no chunk. `limit` is at least 8.
+    Splits between blocks if possible, else between lines, else between words. Closes a split fence and reopens it with
+    its language, and repeats the head of a split table. Returns text that fits unchanged, and no chunk for blank text.
+    `limit` is at least 8.
     """
     if size(text) <= limit:
         return [text] if text.strip() else []
@@ -52,7 +52,7 @@ def split_markdown(text: str, limit: int, size: Size = len) -> list[str]:
 
 
 def _split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The top-level blocks and what is between them (blank lines, link definitions), in order: (kind, lines)."""
+    """Yield (kind, lines) of the top-level blocks and of the gaps between them (blank lines, link definitions)."""
     lines = text.split("\n")
     at = 0
     for token in _BLOCKS.parse(text):
@@ -70,7 +70,7 @@ def _split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class _Fence:
-    """An open code fence: the line that opens it again in the next piece, and the one that closes it in this."""
+    """An open code fence: the line that reopens it in the next piece, and the one that closes it in this one."""
 
     reopen: str
     close: str
@@ -89,11 +89,11 @@ def _open_fence(line: str) -> _Fence | None:
 
 
 def _split_block(kind: str, lines: list[str], limit: int, size: Size) -> Iterator[str]:
-    """Cut one block that is too long by itself; at least one piece comes out."""
+    """Split a block that exceeds the limit by itself; yields at least one piece."""
     head = lines[:2] if kind == "table_open" and size("\n".join(lines[:2])) < limit // 2 else []
     fence: _Fence | None = None
     piece: list[str] = []
-    bare = 0  # lines at the start of the piece that only repeat what was shown before
+    bare = 0  # lines at the start of the piece that repeat an earlier one
     opener = -1  # length of the piece when its fence had just been opened
     used = -1
 
@@ -108,7 +108,7 @@ def _split_block(kind: str, lines: list[str], limit: int, size: Size) -> Iterato
             continue
         opened = None if fence or kind not in _FENCED else _open_fence(line)
         if opened and cost(opened.reopen, opened.close) > limit // 2:
-            opened = None  # no room for the ceremony: cut plainly
+            opened = None  # too long to repeat: split it like text
         frame = cost(fence.reopen, fence.close) if fence else cost(*head)
         tail = cost(opened.close) if opened else cost(fence.close) if fence else 0
         for part in _split_line(line.rstrip() if opened else line, limit - frame, size):
@@ -128,10 +128,10 @@ def _split_block(kind: str, lines: list[str], limit: int, size: Size) -> Iterato
 
 
 def _split_line(line: str, limit: int, size: Size) -> Iterator[str]:
-    """Cut a line at spaces where possible, so that no part is over the limit. An empty line is one part."""
+    """Split a line, at spaces if possible, into parts within the limit. An empty line is one part."""
     while size(line) > limit:
         low, high = 1, min(len(line), limit)
-        while low < high:  # the longest start that fits
+        while low < high:  # find the longest prefix that fits
             middle = (low + high + 1) // 2
             low, high = (middle, high) if size(line[:middle]) <= limit else (low, middle - 1)
         space = line.rfind(" ", low // 2, low) + 1

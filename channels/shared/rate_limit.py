@@ -12,21 +12,19 @@ from channels.base import TryLater
 
 
 class Priority(IntEnum):
-    """Who goes first when calls are scarce."""
+    """The order of calls when the rate limit is reached."""
 
-    FINAL = 0  # what stays in the chat
+    FINAL = 0  # a message that stays
     FIRST = 1  # the first words of a reply
-    STREAM = 2  # a look at work that goes on: the next one makes it obsolete
+    STREAM = 2  # progress, which the next call makes obsolete
 
 
-COOLDOWN_FACTOR = (
-    0.95  # of the overall limit: the platform counts arrivals, we count departures, and a 429 costs everybody a second
-)
+SAFETY_FACTOR = 0.95  # of the overall limit: calls may arrive closer together than they were sent
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What a platform takes: calls a second in a chat and in all, calls a minute in a group; `burst` at once."""
+    """Calls per second in a chat and overall, calls per minute in a group, and `burst` calls at once."""
 
     chat: float = 1.0
     burst: int = 2
@@ -35,8 +33,10 @@ class RateLimits:
 
 
 class TokenBucket:
-    """Tokens that come back at `rate` a second up to `size`; calls of a lower priority leave some of them untouched:
-    streaming ones `reserve`, first words `first`."""
+    """Tokens that refill at `rate` per second up to `size`.
+
+    Streaming calls leave `reserve` tokens for others, first words leave `first`.
+    """
 
     def __init__(self, rate: float, size: float, reserve: float, first: float = 0.0) -> None:
         self._rate = rate
@@ -51,7 +51,7 @@ class TokenBucket:
         self._timer: asyncio.TimerHandle | None = None
 
     def seconds_until_free(self, priority: Priority) -> float:
-        """Seconds until such a call may go, if nobody else goes before (0: now)."""
+        """Return the seconds until such a call is allowed, if no other comes first."""
         now = self._loop.time()
         self._tokens = min(self._size, self._tokens + (now - self._at) * self._rate)
         self._at = now
@@ -59,7 +59,7 @@ class TokenBucket:
         return max(self._closed_until - now, need / self._rate if need > 1e-9 else 0.0, 0.0)
 
     def try_acquire(self, priority: Priority) -> bool:
-        """Take a token if it can be had now."""
+        """Take a token if one is available now."""
         if self._waiting or self.seconds_until_free(priority):
             return False
         self._tokens -= 1
@@ -75,21 +75,21 @@ class TokenBucket:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was granted in the same moment
+            if not turn.cancelled():  # the token was granted at the same moment
                 self.release_unused()
             raise
 
     def release_unused(self) -> None:
-        """A token was not used."""
+        """Return a token that was not used."""
         self._tokens = min(self._size, self._tokens + 1)
         self._serve_waiting()
 
     def pause(self, seconds: float) -> None:
-        """No call for so long: the platform asked for it."""
+        """Allow no call for so many seconds, because the platform asked for it."""
         self._closed_until = max(self._closed_until, self._loop.time() + seconds)
 
     def paused_seconds(self) -> float:
-        """Seconds until it opens again."""
+        """Return the seconds until the end of the pause."""
         return max(0.0, self._closed_until - self._loop.time())
 
     @property
@@ -117,27 +117,27 @@ class TokenBucket:
 
 
 class RateLimiter:
-    """The buckets of one platform account: one per chat, one for all. Finals go before first words before streams.
+    """The buckets of one platform account: one per chat, one for all. Finals go first, then first words, then streams.
 
-    In a chat a streaming call leaves one token, so that the final never waits. Overall streaming and first words
-    leave most of the burst: that costs no calls in the long run, and a crowd of finals finds the burst unused.
+    In a chat a streaming call leaves one token, so that the final never waits. Overall, streams and first words leave
+    most of the burst for many finals at once, at no cost in the long run.
     """
 
-    PATIENCE = 2.0  # seconds a final waits for a closed chat before it says TryLater
+    MAX_FINAL_WAIT_SECONDS = 2.0  # for a paused chat, before TryLater
 
     def __init__(self, rates: RateLimits) -> None:
         self._rates = rates
-        most = max(1.0, rates.overall * COOLDOWN_FACTOR)
+        most = max(1.0, rates.overall * SAFETY_FACTOR)
         spare = most - 1
-        self._all = TokenBucket(rates.overall * COOLDOWN_FACTOR, most, min(0.85 * most, spare), min(0.75 * most, spare))
+        self._all = TokenBucket(rates.overall * SAFETY_FACTOR, most, min(0.85 * most, spare), min(0.75 * most, spare))
         self._chats: dict[str, TokenBucket] = {}
         self._crowd = 4096  # so many chats before the idle ones are forgotten
 
     async def acquire(self, chat: str, priority: Priority, *, group: bool = False) -> None:
-        """Wait until a call into `chat` is due. Raises TryLater for a final when the platform closed the chat."""
+        """Wait until a call to `chat` is allowed. Raises TryLater for a final if the chat is paused."""
         bucket = self._chat_bucket(chat, group)
-        if priority is Priority.FINAL and (left := bucket.paused_seconds()) > self.PATIENCE:
-            raise TryLater("the platform asked to wait", left)
+        if priority is Priority.FINAL and (left := bucket.paused_seconds()) > self.MAX_FINAL_WAIT_SECONDS:
+            raise TryLater(f"the platform asked to retry after {left:.3g} s", left)
         await bucket.acquire(priority)
         try:
             await self._all.acquire(priority)
@@ -146,7 +146,7 @@ class RateLimiter:
             raise
 
     def try_acquire(self, chat: str, priority: Priority, *, group: bool = False) -> bool:
-        """Take what `acquire` would give without waiting, or nothing."""
+        """Take what `acquire` takes if that needs no wait."""
         bucket = self._chat_bucket(chat, group)
         if not bucket.try_acquire(priority):
             return False
@@ -156,13 +156,13 @@ class RateLimiter:
         return False
 
     def release_unused(self, chat: str) -> None:
-        """The call was not needed."""
+        """Return the tokens of a call that was not made."""
         if bucket := self._chats.get(chat):
             bucket.release_unused()
         self._all.release_unused()
 
     def pause_chat(self, chat: str, seconds: float, *, group: bool = False) -> None:
-        """The platform asked to leave this chat alone for so long; other chats go on."""
+        """Allow no call to this chat for so many seconds; others continue."""
         self._chat_bucket(chat, group).pause(seconds)
 
     def _chat_bucket(self, chat: str, group: bool) -> TokenBucket:
@@ -172,7 +172,7 @@ class RateLimiter:
             self._chats = {key: known for key, known in self._chats.items() if not known.is_idle}
             self._crowd = max(4096, 2 * len(self._chats))
         burst = self._rates.burst
-        # A full bucket and a minute's refill together are the group's limit: no minute ever sees more.
+        # A full bucket and the refill of a minute together are the group's limit in any minute.
         rate = min(self._rates.chat, max(self._rates.group_minute - burst, 1) / 60) if group else self._rates.chat
         self._chats[chat] = TokenBucket(rate, burst, min(1, burst - 1))
         return self._chats[chat]
@@ -180,18 +180,21 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitScope:
-    """Where a reply's calls go, for the budget; `idempotent`: a repeated post shows once, so it needs no mark."""
+    """The rate limit of a reply's calls. `idempotent`: a repeated post is visible once, so it needs no mark."""
 
-    budget: RateLimiter
+    limiter: RateLimiter
     chat: str
     group: bool = False
     idempotent: bool = False
 
     async def acquire(self, priority: Priority) -> None:
-        await self.budget.acquire(self.chat, priority, group=self.group)
+        await self.limiter.acquire(self.chat, priority, group=self.group)
 
     def try_acquire(self, priority: Priority) -> bool:
-        return self.budget.try_acquire(self.chat, priority, group=self.group)
+        return self.limiter.try_acquire(self.chat, priority, group=self.group)
+
+    def release_unused(self) -> None:
+        self.limiter.release_unused(self.chat)
 
     def pause(self, seconds: float) -> None:
-        self.budget.pause_chat(self.chat, seconds, group=self.group)
+        self.limiter.pause_chat(self.chat, seconds, group=self.group)

@@ -1,11 +1,13 @@
 """Slack: channels, threads and direct messages through an app in Socket Mode, with native streams.
 
-This file is what a configuration needs; the SDK is imported when the channel is connected. A message's way in is
-`socket` and `events`, its answer's way out `reply`, both over `calls`.
+The configuration imports only this file; `connect` imports the SDK. `socket_mode` and `events` receive messages,
+`reply` answers them, both over `api`.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ __all__ = ["Settings", "SlackSettings", "WorkspaceTokens", "app_manifest", "conn
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceTokens:
-    """The tokens of one more workspace. An app that is installed in several has one app token for all of them."""
+    """The tokens of another workspace. An app has the same app token in all its workspaces."""
 
     bot_token: Secret = field(metadata={"help": "the bot's token in that workspace (xoxb-…)"})
     app_token: Secret = field(metadata={"help": "the app-level token (xapp-…)"})
@@ -54,25 +56,30 @@ class SlackSettings:
     )
 
     @property
-    def pairs(self) -> tuple[WorkspaceTokens, ...]:
+    def workspace_tokens(self) -> tuple[WorkspaceTokens, ...]:
         return (WorkspaceTokens(self.bot_token, self.app_token), *self.workspaces)
 
 
 Settings = SlackSettings  # the name under which the configuration finds them
 
 
-def _load_channel_class() -> type[SlackChannel]:
-    from channels.slack.channel import SlackChannel
-
-    return SlackChannel
-
-
 def connect(settings: SlackSettings) -> AbstractAsyncContextManager[Channel]:
-    """The channel. It opens no connection yet: `listen` does, and keeps trying."""
-    return open_channel(_load_channel_class, settings)
+    """Return the channel; `listen` connects it."""
+
+    def load() -> type[SlackChannel]:
+        from channels.slack.channel import SlackChannel
+
+        return SlackChannel
+
+    return open_channel(load, settings)
 
 
 async def probe(settings: SlackSettings) -> str:
-    """One look at every workspace: tokens, scopes, the socket. Raises Refused with what to do."""
-    async with open_channel(_load_channel_class, settings) as channel:
-        return await channel.probe_accounts()
+    """Return a sentence about every workspace. Raises Refused with what to do."""
+
+    def load() -> Callable[[SlackSettings], Awaitable[str]]:
+        from channels.slack.account_probe import probe_account
+
+        return probe_account
+
+    return await (await asyncio.to_thread(load))(settings)

@@ -1,4 +1,4 @@
-"""The Slack channel itself: workspaces, listening, replies, files."""
+"""The Slack channel: workspaces, listening, replies, files."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ from channels.base import (
     TryLater,
     first_sent_message,
 )
-from channels.shared import file_limits, lifecycle
+from channels.shared import file_limits
+from channels.shared.http_client import check_proxy, create_session
+from channels.shared.lifecycle import load_certificates
 from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
-from channels.slack.api import Json, SlackApi, TokenRejected
+from channels.slack.api import SlackApi
 from channels.slack.blocks import MAX_MARKDOWN_CHARS, SlackMessage, notification_text
-from channels.slack.events import NAME
+from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
-from channels.slack.manifest import REQUIRED_SCOPES, SCOPES
 from channels.slack.reply import SlackRenderer
 from channels.slack.response_url import EphemeralRenderer, ResponseUrl
 from channels.slack.socket_mode import SocketMode
 from channels.slack.workspace import Workspace
 
-MAX_FILE_BYTES = 1 << 30  # bytes of a file, in and out (slack.com/help/articles/201330736)
-SCOPES_FIX = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
+MAX_FILE_BYTES = 1 << 30  # in both directions (slack.com/help/articles/201330736)
 CALL_BURST = 3  # calls at once in a channel or a stream
+UNLIMITED_CALLS_PER_SECOND = 5000.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyScope(RateLimitScope):
-    """The place of one reply. When Slack asks it to wait, its stream waits; its final is another method's call, and
-    `Calls` knows whether that may be made."""
+    """The rate limit of one reply. A 429 pauses its stream only; its final uses another method (see MethodLimits)."""
 
-    shut: list[float] = field(default_factory=lambda: [0.0])  # until when, in the loop's time
+    paused_until: list[float] = field(default_factory=lambda: [0.0])  # in the loop's time
 
     async def acquire(self, priority: Priority) -> None:
         if priority is not Priority.FINAL:
-            await asyncio.sleep(max(0.0, self.shut[0] - asyncio.get_running_loop().time()))
-        await self.budget.acquire(self.chat, priority, group=self.group)
+            await asyncio.sleep(max(0.0, self.paused_until[0] - asyncio.get_running_loop().time()))
+        await self.limiter.acquire(self.chat, priority, group=self.group)
 
     def pause(self, seconds: float) -> None:
-        self.shut[0] = asyncio.get_running_loop().time() + seconds
+        self.paused_until[0] = asyncio.get_running_loop().time() + seconds
 
 
 class SlackChannel:
@@ -75,94 +75,70 @@ class SlackChannel:
     def __init__(self, settings: SlackSettings) -> None:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
-        self._teams: list[Workspace] = []
-        self._sockets: list[SocketMode] = []
-        self._ways: dict[str, ResponseUrl] = {}  # how interactions can be answered, by the id of their message
-        # Tiers count a whole workspace: 429s are waited out per method (Calls), only what one place may have is paced.
-        self._channels = RateLimiter(RateLimits(settings.per_channel, CALL_BURST, overall=5000))
-        self._streams = RateLimiter(RateLimits(settings.per_stream, CALL_BURST, overall=5000))
+        self.workspaces: list[Workspace] = []
+        self.sockets: list[SocketMode] = []
+        self._response_urls: dict[str, ResponseUrl] = {}  # of interactions, by the id of their message
+        # These limit one channel or stream; MethodLimits handles Slack's own limits, which count a whole workspace.
+        self._channel_limiter = _rate_limiter(settings.per_channel)
+        self._stream_limiter = _rate_limiter(settings.per_stream)
         self._writers: WeakSet[ReplyWriter[SlackMessage]] = WeakSet()
 
     async def open(self) -> None:
-        """Get ready to make calls. Raises Refused when the settings do not allow it."""
-        kind, _, _ = self._settings.proxy.partition("://")
-        if kind not in ("", "http", "https"):
-            raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")
-        trust = await lifecycle.load_certificates(self._settings.ca_file)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=30.0)
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=15.0, ssl=trust)
-        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        """Open the session. Raises Refused for settings that cannot work."""
+        check_proxy(self._settings.proxy)
+        certificates = await load_certificates(self._settings.ca_file)
+        self._session = create_session(certificates)
         apps: dict[Secret, list[Workspace]] = {}
-        for pair in self._settings.pairs:
-            team = Workspace(pair, self._settings, self._session, trust)
-            self._teams.append(team)
-            apps.setdefault(pair.app_token, []).append(team)
-        for token, members in apps.items():
-            calls = SlackApi("app_token", token, self._settings, self._session, trust)
-            self._sockets.append(SocketMode(calls, members, self._settings, self._ways))
+        for tokens in self._settings.workspace_tokens:
+            workspace = Workspace(tokens, self._settings, self._session, certificates)
+            self.workspaces.append(workspace)
+            apps.setdefault(tokens.app_token, []).append(workspace)
+        for token, workspaces in apps.items():
+            api = SlackApi("app_token", token, self._settings, self._session, certificates)
+            self.sockets.append(SocketMode(api, workspaces, self._settings, self._response_urls))
 
     async def close(self) -> None:
-        """Stop every reply and hang up."""
+        """Stop every reply and close the session."""
         await asyncio.gather(*(writer.close() for writer in list(self._writers)))
         if self._session:
             await self._session.close()
 
-    async def probe_accounts(self) -> str:
-        """The accounts, and whether their sockets may be opened. Raises Refused with what to do."""
-        try:
-            return await self._probe_accounts()
-        except (Refused, TokenRejected) as error:
-            raise Refused(f"{error}.") from None
-        except ChannelError as error:
-            raise Refused(f"{error}. Check base_url, proxy and the network.") from None
-
-    async def _probe_accounts(self) -> str:
-        found = []
-        for team in self._teams:
-            me, granted = await team.identify(), await team.calls.scopes()
-            if granted and (missing := sorted(REQUIRED_SCOPES - granted)):
-                raise Refused(f"In {me.workspace} the app lacks {', '.join(missing)}: {SCOPES_FIX}")
-            less = f" without {', '.join(lacking)}" if granted and (lacking := sorted(SCOPES.keys() - granted)) else ""
-            found.append(f"@{me.name} in {me.workspace} ({me.team}){less}")
-        for socket in self._sockets:
-            await socket.probe_connection()
-        return f"connected as {' and '.join(found)}"
-
     async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
-            for team in self._teams:
-                group.create_task(team.flush_status(), name="slack sessions")
-            for socket in self._sockets:
+            for workspace in self.workspaces:
+                group.create_task(workspace.flush_status(), name="slack sessions")
+            for socket in self.sockets:
                 group.create_task(socket.run(receive, past), name="slack socket")
 
     def readiness(self) -> Readiness:
-        """That of the worst socket."""
+        """Return that of the worst socket."""
         order = (Health.DOWN, Health.STARTING, Health.READY)
-        worst = min(self._sockets, key=lambda socket: order.index(socket.readiness().health))
+        worst = min(self.sockets, key=lambda socket: order.index(socket.readiness().health))
         state = worst.readiness()
-        if state.detail and len(self._sockets) > 1:
-            return replace(state, detail=f"{worst.workspaces}: {state.detail}")
+        if state.detail and len(self.sockets) > 1:
+            return replace(state, detail=f"{worst.workspace_names}: {state.detail}")
         return state
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        way = self._ways.get(to)
-        if way and time.monotonic() < way.until:
-            surface: SlackRenderer = EphemeralRenderer(self._workspace_of, thread, posts, to, asker, way=way)
+        response_url = self._response_urls.get(to)
+        if response_url and time.monotonic() < response_url.expires_at:
+            renderer: SlackRenderer = EphemeralRenderer(
+                self._find_workspace, thread, posts, to, asker, response_url=response_url
+            )
         else:
-            surface = SlackRenderer(self._workspace_of, thread, posts, to, asker)
-        writer = ReplyWriter(surface, posts, self._rate_limit_scope(thread, streams=bool(asker)))
+            renderer = SlackRenderer(self._find_workspace, thread, posts, to, asker)
+        writer = ReplyWriter(renderer, posts, self._rate_limit_scope(thread, streams=bool(asker)))
         self._writers.add(writer)
         return writer
 
-    async def enrich(self, message: Message, most: int) -> Message:
-        workspace = message.thread.workspace
-        team = await self._workspace_of(workspace)
-        quotes = [await team.with_quote_author(quote, workspace) for quote in message.quotes]
-        before = await earlier_messages(team, message, most)
-        return replace(message, text=await team.with_names(message.text, workspace), quotes=(*before, *quotes))
+    async def enrich(self, message: Message, earlier: int) -> Message:
+        workspace = await self._find_workspace(message.thread.workspace)
+        quotes = [await workspace.with_quote_author(quote) for quote in message.quotes]
+        before = await earlier_messages(workspace, message, earlier)
+        return replace(message, text=await workspace.with_names(message.text), quotes=(*before, *quotes))
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        """Nothing to register: the manifest has the one native command, which takes all of them as its words."""
+        """Do nothing: the manifest registers one native command, whose arguments are these."""
 
     # ------------------------------------------------------------ files
 
@@ -171,26 +147,29 @@ class SlackChannel:
         if known and known.id:
             return
         file_limits.check_outgoing_file(file, MAX_FILE_BYTES, "Slack")
-        team = await self._workspace_of(thread.workspace)
-        place = self._rate_limit_scope(thread)
-        await place.acquire(Priority.FINAL)
+        workspace = await self._find_workspace(thread.workspace)
+        await self._rate_limit_scope(thread).acquire(Priority.FINAL)
         try:
-            got = await team.calls("files.getUploadURLExternal", filename=file.name, length=file.size)
-            await team.calls.upload(got["upload_url"], file.path)
-        except OutcomeUnknown as error:  # nobody sees a file before it is completed
+            target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
+            await workspace.api.upload(target["upload_url"], file.path)
+        except OutcomeUnknown as error:  # the file is invisible until the upload is completed
             raise TryLater(str(error)) from None
         caption = " ".join(piece for piece in (REPEAT_MARK if known else "", file.caption) if piece)
-        await post_once(posts, lambda: self._share_uploaded_file(team, thread, str(got["file_id"]), file.name, caption))
+        await post_once(
+            posts, lambda: self._share_uploaded_file(workspace, thread, str(target["file_id"]), file.name, caption)
+        )
 
-    async def _share_uploaded_file(self, team: Workspace, thread: Thread, file_id: str, name: str, caption: str) -> str:
-        """Show an uploaded file in its thread; gives its id. With no answer, the file tells whether it is there."""
-        where: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
-        said = {"initial_comment": notification_text(caption)} if caption else {}
+    async def _share_uploaded_file(
+        self, workspace: Workspace, thread: Thread, file_id: str, name: str, caption: str
+    ) -> str:
+        """Show an uploaded file in its thread and return its id. Checks its shares if the outcome is unknown."""
+        address: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
+        comment = {"initial_comment": notification_text(caption)} if caption else {}
         entry = {"id": file_id, "title": name}
         try:
-            await team.calls("files.completeUploadExternal", files=[entry], **where, **said)
+            await workspace.api("files.completeUploadExternal", files=[entry], **address, **comment)
         except OutcomeUnknown as error:
-            if not (await team.calls("files.info", file=file_id))["file"].get("shares"):
+            if not (await workspace.api("files.info", file=file_id))["file"].get("shares"):
                 raise TryLater(str(error)) from None
         return file_id
 
@@ -198,37 +177,41 @@ class SlackChannel:
         return file_limits.limit_chunks(MAX_FILE_BYTES, attachment, self._download_chunks(attachment))
 
     async def _download_chunks(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        workspace, _, file_id = attachment.ref.partition("/")
-        team = await self._workspace_of(workspace)
+        team_id, _, file_id = attachment.ref.partition("/")
+        workspace = await self._find_workspace(team_id)
         try:
-            file = (await team.calls("files.info", file=file_id))["file"]
+            file = (await workspace.api("files.info", file=file_id))["file"]
         except OutcomeUnknown as error:
             raise TryLater(str(error)) from None
         except Refused as error:
-            raise Refused(f"is no longer available on Slack ({error})") from None
+            raise file_limits.no_longer_available(f"Slack ({error})") from None
         url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Refused("is not stored on Slack")
-        async with aclosing(team.calls.download(url, file.get("mimetype") or "")) as chunks:
+        async with aclosing(workspace.api.download(url, file.get("mimetype") or "")) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     # ------------------------------------------------------------ parts
 
-    async def _workspace_of(self, workspace: str) -> Workspace:
-        """The workspace of that name. Raises ChannelError."""
-        trouble: ChannelError = Refused(f"no token of the configuration belongs to the workspace {workspace}")
-        for team in sorted(self._teams, key=lambda team: team.me is None):
+    async def _find_workspace(self, team_id: str) -> Workspace:
+        """Return the workspace with this id. Raises ChannelError."""
+        failure: ChannelError = Refused(f"no token of the configuration belongs to the workspace {team_id}")
+        for workspace in sorted(self.workspaces, key=lambda workspace: workspace.account is None):
             try:
-                if (await team.identify()).team == workspace:
-                    return team
-            except ChannelError as error:  # perhaps it is another one's
-                trouble = error
-        raise trouble
+                if (await workspace.identify()).team_id == team_id:
+                    return workspace
+            except ChannelError as error:  # another workspace may be the right one
+                failure = error
+        raise failure
 
     def _rate_limit_scope(self, thread: Thread, *, streams: bool = False) -> RateLimitScope:
-        """A stream has its own pace; messages and their changes share that of their channel."""
-        where = f"{thread.workspace}/{thread.chat}"
+        """Return the limit of a stream, or the one that all messages of a channel share."""
+        chat = f"{thread.workspace}/{thread.chat}"
         if streams and thread.topic:
-            return ReplyScope(self._streams, f"{where}/{thread.topic}", idempotent=True)
-        return ReplyScope(self._channels, where, idempotent=True)
+            return ReplyScope(self._stream_limiter, f"{chat}/{thread.topic}", idempotent=True)
+        return ReplyScope(self._channel_limiter, chat, idempotent=True)
+
+
+def _rate_limiter(calls_per_second: float) -> RateLimiter:
+    return RateLimiter(RateLimits(calls_per_second, CALL_BURST, overall=UNLIMITED_CALLS_PER_SECOND))

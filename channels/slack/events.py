@@ -1,4 +1,4 @@
-"""Slack's payloads in our words: pure functions, one payload in, at most one event out."""
+"""Convert Slack's payloads to events: pure functions, at most one event per payload."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from channels.slack.manifest import MESSAGE_SHORTCUT
 Json = dict[str, Any]  # a payload: its shape is Slack's
 
 NAME = "slack"
-QUESTION_PREFIX = "ask:"  # a block with an answer's buttons is called so, and then the question's id
-SHORTCUT_QUESTION = "What about this?"  # what the message shortcut asks
+QUESTION_PREFIX = "ask:"  # of the id of a block with buttons; the question's id follows
+SHORTCUT_QUESTION = "What about this?"
 
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "bot_message", "me_message"})
 _MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^<>]*)?>")
@@ -30,16 +30,18 @@ _ENTITIES = re.compile(r"&(lt|gt|amp);")
 class SlackAccount:
     """The app's own account in a workspace."""
 
-    team: str
-    user: str
-    bot: str
+    team_id: str
+    user_id: str
+    bot_id: str
     name: str
-    workspace: str
+    workspace_name: str
 
 
 def candidate_workspaces(payload: Json) -> Iterator[str]:
-    """The workspaces that a payload may be meant for, the likeliest first: in a shared channel the event names where
-    it happened, its authorizations where the app is installed."""
+    """Yield the workspaces that a payload may be for, the most likely first.
+
+    In a shared channel the event names the workspace of its origin, its authorizations those with the app.
+    """
     for entry in payload.get("authorizations") or ():
         yield str(entry.get("team_id"))
     for name in ("team_id", "context_team_id"):
@@ -48,66 +50,68 @@ def candidate_workspaces(payload: Json) -> Iterator[str]:
     yield str((payload.get("user") or {}).get("team_id") or "")
 
 
-def parse_payload(payload: Json, me: SlackAccount) -> Message | Unreadable | None:
-    """One payload of an envelope. None: nothing that concerns us."""
+def parse_payload(payload: Json, account: SlackAccount) -> Message | Unreadable | None:
+    """Convert the payload of an envelope. Returns None for one that does not concern the bot."""
     try:
         if "event" in payload:
-            return parse_event(payload["event"], me, str(payload.get("event_id", "")))
+            return parse_event(payload["event"], account, str(payload.get("event_id", "")))
         if "command" in payload:
-            return _parse_slash_command(payload, me)
+            return _parse_slash_command(payload, account)
         if payload.get("type") == "block_actions":
-            return _parse_click(payload, me)
+            return _parse_click(payload, account)
         if payload.get("type") == "message_action" and payload.get("callback_id") == MESSAGE_SHORTCUT:
-            return _parse_shortcut(payload, me)
-    except Exception as error:  # noqa: BLE001 — the boundary of one payload: its shape is not ours, others must go on
+            return _parse_shortcut(payload, account)
+    except Exception as error:  # noqa: BLE001 — the boundary of one payload: others must be processed
         unique = payload.get("event_id") or payload.get("trigger_id")
-        return Unreadable(NAME, f"{NAME}:{me.team}:{unique}", orjson.dumps(payload), f"{type(error).__name__}: {error}")
+        return Unreadable(
+            NAME, f"{NAME}:{account.team_id}:{unique}", orjson.dumps(payload), f"{type(error).__name__}: {error}"
+        )
     return None
 
 
-def parse_event(raw: Json, me: SlackAccount, event_id: str = "") -> Message | None:
-    """One event, or a message of the history."""
+def parse_event(raw: Json, account: SlackAccount, event_id: str = "") -> Message | None:
+    """Convert an event, or a message of the history."""
     match raw["type"], raw.get("subtype", ""):
         case ("app_mention", _) | ("message", "" | "file_share" | "thread_broadcast" | "bot_message" | "me_message"):
-            return _drop_unaddressed(_parse_message(raw, me))
+            return _drop_unaddressed(_parse_message(raw, account))
         case "message", "message_changed":
-            return _parse_edit(raw, me)
+            return _parse_edit(raw, account)
         case "message", "message_deleted":
-            return _parse_delete(raw, me)
+            return _parse_delete(raw, account)
         case "reaction_added", _:
-            return _parse_reaction(raw, me)
+            return _parse_reaction(raw, account)
         case "agent_session_stopped", _:
-            return _parse_stop_button(raw, me, event_id)
+            return _parse_stop_button(raw, account, event_id)
     return None
 
 
-def message_key(me: SlackAccount, channel: str, ts: str) -> str:
-    """A message's key: `app_mention` and `message` tell the same one."""
-    return f"{NAME}:{me.team}:{channel}:{ts}"
+def message_key(account: SlackAccount, channel: str, ts: str) -> str:
+    """Return a message's key, which is the same for its events `app_mention` and `message`."""
+    return f"{NAME}:{account.team_id}:{channel}:{ts}"
 
 
 # ---------------------------------------------------------------- kinds
 
 
-def _parse_message(raw: Json, me: SlackAccount) -> Message | None:
-    author = _author_of(raw, me)
+def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
+    author = _author_of(raw, account)
     if author is None:
         return None
     channel, ts, root = raw["channel"], raw["ts"], raw.get("thread_ts") or ""
     root = "" if root == ts else root  # a message with replies under it names itself
     private = _is_private(raw)
-    text, mentioned, others = readable_text(raw.get("text") or "", me)
-    files, links = _attachments_of(raw, me)
+    text, mentioned, others = readable_text(raw.get("text") or "", account)
+    files, links = _attachments_of(raw, account)
     quotes = _quotes_of(raw)
     text = "\n".join([*([text] if text else []), *links])
     kind, noun = Kind.CHAT, ""
-    if (command := parse_command_text(text, me.name)) is not None:
+    if (command := parse_command_text(text, account.name)) is not None:
         kind, text = Kind.COMMAND, command
     elif not (text or files or quotes or mentioned or raw.get("type") == "app_mention"):
         kind, noun = Kind.UNSUPPORTED, "a message without text"
     return Message(
-        thread=Thread(NAME, me.team, channel, root if private else root or ts),
-        key=message_key(me, channel, ts),
+        thread=Thread(NAME, account.team_id, channel, root if private else root or ts),
+        key=message_key(account, channel, ts),
         id=ts,
         author=author,
         text=text or noun,
@@ -122,18 +126,18 @@ def _parse_message(raw: Json, me: SlackAccount) -> Message | None:
 
 
 def _drop_unaddressed(message: Message | None) -> Message | None:
-    """Without what people say to each other."""
+    """Drop a message between other people."""
     return message if message and (message.addressed or message.follow_up) else None
 
 
-def _parse_edit(raw: Json, me: SlackAccount) -> Message | None:
+def _parse_edit(raw: Json, account: SlackAccount) -> Message | None:
     inner, before = raw["message"], raw.get("previous_message") or {}
     if inner.get("subtype") == "tombstone":  # deleted, but with replies under it
-        return _parse_delete({**raw, "deleted_ts": inner["ts"]}, me)
+        return _parse_delete({**raw, "deleted_ts": inner["ts"]}, account)
     if inner.get("subtype", "") not in _SUBTYPES or inner.get("text") == before.get("text"):
         return None  # a preview was added, a thread grew
     shared: Json = {name: raw[name] for name in ("channel", "channel_type") if name in raw}
-    message = _parse_message({**inner, **shared, "type": "message"}, me)
+    message = _parse_message({**inner, **shared, "type": "message"}, account)
     if message is None or message.kind is Kind.UNSUPPORTED:
         return None
     changed = (inner.get("edited") or {}).get("ts") or raw["ts"]
@@ -142,31 +146,31 @@ def _parse_edit(raw: Json, me: SlackAccount) -> Message | None:
     )
 
 
-def _parse_delete(raw: Json, me: SlackAccount) -> Message | None:
+def _parse_delete(raw: Json, account: SlackAccount) -> Message | None:
     before = {"type": "message", "user": "", **(raw.get("previous_message") or {}), "ts": raw["deleted_ts"]}
-    message = _parse_message({**before, "channel": raw["channel"], "channel_type": raw.get("channel_type")}, me)
+    message = _parse_message({**before, "channel": raw["channel"], "channel_type": raw.get("channel_type")}, account)
     if message is None:
         return None
     return replace(message, kind=Kind.DELETE, target=message.key, key=f"{message.key}:delete", text="", quotes=())
 
 
-def _parse_reaction(raw: Json, me: SlackAccount) -> Message | None:
-    """❌ on the bot's message."""
+def _parse_reaction(raw: Json, account: SlackAccount) -> Message | None:
+    """Convert ❌ on a message of the bot to a stop."""
     item = raw.get("item") or {}
-    if raw.get("reaction") != "x" or raw.get("item_user") != me.user or item.get("type") != "message":
+    if raw.get("reaction") != "x" or raw.get("item_user") != account.user_id or item.get("type") != "message":
         return None
-    unique = f"{message_key(me, item['channel'], item['ts'])}:x:{raw['user']}:{raw['event_ts']}"
-    return _make_stop(raw, me, unique, Thread(NAME, me.team, item["channel"], ANYWHERE), item["ts"])
+    unique = f"{message_key(account, item['channel'], item['ts'])}:x:{raw['user']}:{raw['event_ts']}"
+    return _make_stop(raw, account, unique, Thread(NAME, account.team_id, item["channel"], ANYWHERE), item["ts"])
 
 
-def _parse_stop_button(raw: Json, me: SlackAccount, event_id: str) -> Message | None:
-    """The native stop button (docs.slack.dev/reference/events/agent_session_stopped)."""
+def _parse_stop_button(raw: Json, account: SlackAccount, event_id: str) -> Message | None:
+    """Convert the native stop button (docs.slack.dev/reference/events/agent_session_stopped)."""
     streams = raw.get("streaming_message_ts") or [""]
-    thread = Thread(NAME, me.team, raw["channel"], raw.get("thread_ts") or ANYWHERE)
-    return _make_stop(raw, me, f"{NAME}:{me.team}:stop:{event_id}", thread, streams[0])
+    thread = Thread(NAME, account.team_id, raw["channel"], raw.get("thread_ts") or ANYWHERE)
+    return _make_stop(raw, account, f"{NAME}:{account.team_id}:stop:{event_id}", thread, streams[0])
 
 
-def _make_stop(raw: Json, me: SlackAccount, unique: str, thread: Thread, on: str) -> Message:
+def _make_stop(raw: Json, account: SlackAccount, unique: str, thread: Thread, on: str) -> Message:
     return Message(
         thread=thread,
         key=unique,
@@ -182,13 +186,13 @@ def _make_stop(raw: Json, me: SlackAccount, unique: str, thread: Thread, on: str
     )
 
 
-def _parse_slash_command(payload: Json, me: SlackAccount) -> Message:
-    """`/fawn status`: Slack allows it outside of threads only, and gives the words as they are."""
-    words_ = str(payload.get("text") or "").strip().lstrip("/!") or "help"
-    unique = f"{NAME}:{me.team}:{payload['trigger_id']}"
-    name, _, rest = words_.partition(" ")
+def _parse_slash_command(payload: Json, account: SlackAccount) -> Message:
+    """Convert `/fawn status`, which Slack offers only outside of threads."""
+    text = str(payload.get("text") or "").strip().lstrip("/!") or "help"
+    unique = f"{NAME}:{account.team_id}:{payload['trigger_id']}"
+    name, _, rest = text.partition(" ")
     return Message(
-        thread=Thread(NAME, me.team, payload["channel_id"]),
+        thread=Thread(NAME, account.team_id, payload["channel_id"]),
         key=unique,
         id=unique,
         author=Author(payload["user_id"], payload.get("user_name") or payload["user_id"]),
@@ -199,16 +203,16 @@ def _parse_slash_command(payload: Json, me: SlackAccount) -> Message:
     )
 
 
-def _parse_click(payload: Json, me: SlackAccount) -> Message | None:
-    """A pressed button or a chosen option of ours: its value is the option in full."""
-    action, where = payload["actions"][0], payload["container"]  # a message for one person is not told in full
+def _parse_click(payload: Json, account: SlackAccount) -> Message | None:
+    """Convert a pressed button or a chosen list entry: its value is the option in full."""
+    action, where = payload["actions"][0], payload["container"]  # an ephemeral message has no other address
     if not action.get("block_id", "").startswith(QUESTION_PREFIX):
         return None
     channel, ts, root = payload["channel"]["id"], where["message_ts"], where.get("thread_ts") or ""
     private = _is_private({"channel": channel})
     return Message(
-        thread=Thread(NAME, me.team, channel, root or ("" if private else ANYWHERE)),
-        key=f"{message_key(me, channel, ts)}:click:{action['action_ts']}",
+        thread=Thread(NAME, account.team_id, channel, root or ("" if private else ANYWHERE)),
+        key=f"{message_key(account, channel, ts)}:click:{action['action_ts']}",
         id=ts,
         author=Author(payload["user"]["id"], payload["user"].get("name") or payload["user"]["id"]),
         text=(action.get("selected_option") or action)["value"],
@@ -221,17 +225,17 @@ def _parse_click(payload: Json, me: SlackAccount) -> Message | None:
     )
 
 
-def _parse_shortcut(payload: Json, me: SlackAccount) -> Message:
-    """ "Ask Fawn about this": the message is quoted in a question in its own thread."""
+def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
+    """Convert the shortcut "Ask Fawn about this" to a question in the thread of the message, which it quotes."""
     about, channel = payload["message"], payload["channel"]["id"]
     private = _is_private({"channel": channel})
     ts, root = about["ts"], about.get("thread_ts") or ""
-    said, _, _ = readable_text(about.get("text") or "", me)
-    files, links = _attachments_of(about, me)
+    said, _, _ = readable_text(about.get("text") or "", account)
+    files, links = _attachments_of(about, account)
     quoted = "\n".join([*([said] if said else []), *links, *(quote.text for quote in _quotes_of(about))])
     return Message(
-        thread=Thread(NAME, me.team, channel, root if private else root or ts),
-        key=f"{NAME}:{me.team}:{payload['trigger_id']}",
+        thread=Thread(NAME, account.team_id, channel, root if private else root or ts),
+        key=f"{NAME}:{account.team_id}:{payload['trigger_id']}",
         id=ts,
         author=Author(payload["user"]["id"], payload["user"].get("name") or payload["user"]["id"]),
         text=SHORTCUT_QUESTION,
@@ -245,21 +249,21 @@ def _parse_shortcut(payload: Json, me: SlackAccount) -> Message:
 # ---------------------------------------------------------------- parts
 
 
-def readable_text(text: str, me: SlackAccount) -> tuple[str, bool, bool]:
-    """The text as people read it, without the mention of the bot: whether that was there, whether others are mentioned.
+def readable_text(text: str, account: SlackAccount) -> tuple[str, bool, bool]:
+    """Return the text as people read it without the bot's mention, whether it had one, and whether it mentions others.
 
     Mentions of others stay as Slack writes them.
     """
     people = {found[1] for found in _MENTION.finditer(text)}
-    text = _MENTION.sub(lambda found: "\0" if found[1] == me.user else found[0], text)
+    text = _MENTION.sub(lambda found: "\0" if found[1] == account.user_id else found[0], text)
     text = re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text)
     text = _TOKEN.sub(_readable_token, text)
     text = _ENTITIES.sub(lambda found: {"lt": "<", "gt": ">", "amp": "&"}[found[1]], text)
-    return text.strip(), me.user in people, bool(people - {me.user})
+    return text.strip(), account.user_id in people, bool(people - {account.user_id})
 
 
 def _readable_token(token: re.Match[str]) -> str:
-    """A token in angle brackets (docs.slack.dev/messaging/formatting-message-text#advanced) in words."""
+    """Return the text of a token in angle brackets (docs.slack.dev/messaging/formatting-message-text#advanced)."""
     target, _, label = token[1].partition("|")
     match target[:1]:
         case "@":
@@ -276,10 +280,10 @@ def _is_private(raw: Json) -> bool:
     return raw.get("channel_type") == "im" or str(raw["channel"]).startswith("D")
 
 
-def _author_of(raw: Json, me: SlackAccount) -> Author | None:
-    """Who wrote it, None for ourselves; more of a person is known when Slack was asked."""
+def _author_of(raw: Json, account: SlackAccount) -> Author | None:
+    """Return the author, or None for the bot itself; `Workspace.with_author` adds the name."""
     user, bot = raw.get("user") or "", raw.get("bot_id") or ""
-    if user == me.user or bot == me.bot:
+    if user == account.user_id or bot == account.bot_id:
         return None
     if bot:
         name = (raw.get("bot_profile") or {}).get("name") or raw.get("username") or bot
@@ -287,8 +291,8 @@ def _author_of(raw: Json, me: SlackAccount) -> Author | None:
     return Author(user, user)
 
 
-def _attachments_of(raw: Json, me: SlackAccount) -> tuple[tuple[Attachment, ...], list[str]]:
-    """The files of a message, and links to those that are elsewhere. `ref` is "team/file id"."""
+def _attachments_of(raw: Json, account: SlackAccount) -> tuple[tuple[Attachment, ...], list[str]]:
+    """Return the files of a message, and links to external ones. `ref` is "team id/file id"."""
     files, links = [], []
     for file in raw.get("files") or ():
         if file.get("mode") in ("tombstone", "hidden_by_limit"):
@@ -299,13 +303,13 @@ def _attachments_of(raw: Json, me: SlackAccount) -> tuple[tuple[Attachment, ...]
             continue
         family = mime.partition("/")[0]
         kind = family if family in ("image", "audio", "video") else "file"
-        size = file.get("size")
-        files.append(Attachment(f"{me.team}/{file['id']}", name, mime or "application/octet-stream", size, kind))  # type: ignore[arg-type]  # one of the words above
+        ref, mime = f"{account.team_id}/{file['id']}", mime or "application/octet-stream"
+        files.append(Attachment(ref, name, mime, file.get("size"), kind))  # type: ignore[arg-type]  # a kind as above
     return tuple(files), links
 
 
 def _quotes_of(raw: Json) -> tuple[Quote, ...]:
-    """Messages that were shared into this one, or that it links to."""
+    """Return the messages that it shares or links to."""
     return tuple(
         Quote(shared.get("author_name") or "somebody", _TOKEN.sub(_readable_token, shared["text"]), "forward")
         for shared in raw.get("attachments") or ()

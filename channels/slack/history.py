@@ -9,36 +9,37 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from agent.conversation import Message, Quote
-from channels.base import CatchUpSource, ChannelError, LastEvent, Refused, TryLater
-from channels.slack.api import Json
-from channels.slack.events import SlackAccount, parse_event, readable_text
+from channels.base import CatchUpSource, ChannelError, LastEvent, Refused
+from channels.slack.events import Json, SlackAccount, parse_event, readable_text
 from channels.slack.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 CONVERSATION_TYPES = "public_channel,private_channel,mpim,im"
-MAX_CHATS = 5000  # conversations at most
-MAX_PAGES = 1000  # messages of a thread at most, to find the last ones
+MAX_CHATS = 5000
+MAX_THREAD_MESSAGES = 1000  # that are read to find the last ones
 
 
-async def missed_messages(team: Workspace, heard: Sequence[LastEvent], past: CatchUpSource) -> AsyncIterator[Message]:
-    """What may matter of what was written since, chat by chat, oldest first. Waits when Slack asks for it.
+async def missed_messages(
+    workspace: Workspace, heard: Sequence[LastEvent], past: CatchUpSource
+) -> AsyncIterator[Message]:
+    """Yield the messages since the last events, chat by chat, oldest first. Waits when Slack asks for it.
 
-    A thread is looked at when it was in use lately, or when the message it hangs on was written meanwhile.
+    Reads a thread if it was in use before, or if it began meanwhile.
     """
-    me = await team.identify()
+    account = await workspace.identify()
     earliest = time.time() - 3600 * past.hours
     latest = max((entry.time for entry in heard), default=0.0)
     if not latest or not past.hours:
         return
     chats = {entry.chat: entry.time for entry in heard if not entry.topic}
-    for chat in await _list_patiently(
-        team, "users.conversations", "channels", MAX_CHATS, types=CONVERSATION_TYPES, exclude_archived=True
+    for chat in await _list_until_complete(
+        workspace, "users.conversations", "channels", MAX_CHATS, types=CONVERSATION_TYPES, exclude_archived=True
     ):
         since = max(earliest, chats.get(chat["id"], latest))
         threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat["id"] and h.topic}
         try:
-            found = await _missed_in_chat(team, me, chat["id"], since, threads, past.most)
+            found = await _missed_in_chat(workspace, account, chat["id"], since, threads, past.most)
         except Refused as error:
             log.info("slack.not_caught_up chat=%s reason=%s", chat["id"], error)
             continue
@@ -47,59 +48,59 @@ async def missed_messages(team: Workspace, heard: Sequence[LastEvent], past: Cat
 
 
 async def _missed_in_chat(
-    team: Workspace, me: SlackAccount, chat: str, since: float, threads: dict[str, float], most: int
+    workspace: Workspace, account: SlackAccount, chat: str, since: float, threads: dict[str, float], most: int
 ) -> list[Message]:
-    """One conversation's messages after `since`, and its threads' after their own times."""
-    entries = await _list_patiently(
-        team, "conversations.history", "messages", most, channel=chat, oldest=f"{since:.6f}"
+    """Return the messages of a conversation after `since`, and those of its threads after their own times."""
+    entries = await _list_until_complete(
+        workspace, "conversations.history", "messages", most, channel=chat, oldest=f"{since:.6f}"
     )
     for entry in entries:
         if float(entry.get("latest_reply") or 0) > since:
             threads.setdefault(entry["ts"], since)
-    for root, after in threads.items():
+    for root, last_event in threads.items():
         try:
-            since_then = {"channel": chat, "ts": root, "oldest": f"{after:.6f}"}
-            replies = await _list_patiently(team, "conversations.replies", "messages", most, **since_then)
+            since_then = {"channel": chat, "ts": root, "oldest": f"{last_event:.6f}"}
+            replies = await _list_until_complete(workspace, "conversations.replies", "messages", most, **since_then)
         except Refused as error:  # deleted meanwhile
             log.debug("slack.no_thread chat=%s thread=%s reason=%s", chat, root, error)
             continue
         entries += [entry for entry in replies if entry["ts"] != root]
-    messages = [parse_event({"channel": chat, **entry}, me) for entry in entries]
+    messages = [parse_event({"channel": chat, **entry}, account) for entry in entries]
     found = sorted((message for message in messages if message), key=lambda message: message.time)
     return found[-most:]
 
 
-async def _list_patiently(team: Workspace, method: str, field: str, most: int, **where: Any) -> list[Json]:
-    """Every entry of a list, waiting as long as Slack asks. Raises Refused."""
+async def _list_until_complete(workspace: Workspace, method: str, field: str, most: int, **where: Any) -> list[Json]:
+    """Return a whole list, retrying as often as needed. Raises Refused."""
     while True:
         try:
-            return [entry async for page in team.calls.list_all(method, field, most, **where) for entry in page]
+            return [entry async for page in workspace.api.list_pages(method, field, most, **where) for entry in page]
         except Refused:
             raise
         except ChannelError as error:
-            await asyncio.sleep(error.after if isinstance(error, TryLater) else 1.0)
+            await asyncio.sleep(error.after)
 
 
-async def earlier_messages(team: Workspace, message: Message, most: int) -> list[Quote]:
-    """The last `most` messages that stood in its thread before it, not counting our own. Raises ChannelError."""
+async def earlier_messages(workspace: Workspace, message: Message, most: int) -> list[Quote]:
+    """Return the last `most` messages of other authors before it in its thread. Raises ChannelError."""
     if message.private or most < 1 or message.id == message.thread.topic:
         return []
-    me, entries = await team.identify(), list[Json]()
-    async for page in team.calls.list_all(
+    account, entries = await workspace.identify(), list[Json]()
+    async for page in workspace.api.list_pages(
         "conversations.replies",
         "messages",
-        MAX_PAGES,
+        MAX_THREAD_MESSAGES,
         channel=message.thread.chat,
         ts=message.thread.topic,
         latest=message.id,
     ):
-        entries = [*entries, *(e for e in page if e.get("bot_id") != me.bot and e["ts"] != message.id)][-most:]
+        entries = [*entries, *(e for e in page if e.get("bot_id") != account.bot_id and e["ts"] != message.id)][-most:]
     quotes = []
     for entry in entries:
-        text, _, _ = readable_text(entry.get("text") or "", me)
+        text, _, _ = readable_text(entry.get("text") or "", account)
         files = ", ".join(file.get("name") or "a file" for file in entry.get("files") or ())
-        if said := "\n".join(piece for piece in (text, files and f"[{files}]") if piece):
-            person = await team.people.find_person(entry.get("user") or "", me.team)
+        if content := "\n".join(piece for piece in (text, files and f"[{files}]") if piece):
+            person = await workspace.find_person(entry.get("user") or "")
             name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
-            quotes.append(Quote(name, await team.with_names(said, me.team), "earlier"))
+            quotes.append(Quote(name, await workspace.with_names(content), "earlier"))
     return quotes

@@ -1,4 +1,4 @@
-"""The app manifest: everything that has to be ticked in Slack's app settings, as JSON to paste."""
+"""The app manifest: all settings of the Slack app, as JSON to paste."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import json
 SLASH_COMMAND = "/fawn"
 MESSAGE_SHORTCUT = "ask_fawn"  # the callback id of the message shortcut
 
-SCOPES = {  # what each is for
-    "app_mentions:read": "hear mentions",
-    "assistant:write": "be an agent: threads with a status, a title and a button to stop it",
-    "channels:history": "threads and what was missed in public channels",
-    "channels:read": "which channels to look at after an absence",
+SCOPES = {  # with the reason for each
+    "app_mentions:read": "receive mentions",
+    "assistant:write": "agent sessions: a status, a title and a stop button in threads",
+    "channels:history": "earlier and missed messages in public channels",
+    "channels:read": "which channels to read after downtime",
     "chat:write": "answer",
-    "chat:write.public": "answer the message shortcut where the app is no member",
+    "chat:write.public": "answer the message shortcut where the app is not a member",
     "commands": "the slash command and the shortcut",
-    "files:read": "files that people send",
-    "files:write": "files that it sends",
+    "files:read": "receive files",
+    "files:write": "send files",
     "groups:history": "the same in private channels",
     "groups:read": "the same in private channels",
     "im:history": "direct messages",
-    "im:read": "direct messages missed in an absence",
-    "metadata.message:read": "know its own messages again whose answer was lost",
-    "mpim:history": "groups of people",
-    "mpim:read": "groups of people",
-    "reactions:read": "❌ on an answer stops it",
-    "reactions:write": "👀 says that a message was seen",
-    "users:read": "names, guests",
+    "im:read": "direct messages missed during downtime",
+    "metadata.message:read": "find its own messages of unknown outcome",
+    "mpim:history": "group direct messages",
+    "mpim:read": "group direct messages",
+    "reactions:read": "stop an answer by ❌",
+    "reactions:write": "acknowledge a message by 👀",
+    "users:read": "names and guests",
 }
-REQUIRED_SCOPES = frozenset(  # without these it makes no sense
+REQUIRED_SCOPES = frozenset(  # the app is useless without these
     ["app_mentions:read", "channels:history", "chat:write", "files:read", "files:write", "im:history", "users:read"]
 )
 BOT_EVENTS = (
@@ -43,9 +43,9 @@ BOT_EVENTS = (
 
 
 def app_manifest(name: str = "Fawn") -> str:
-    """The manifest (docs.slack.dev/reference/app-manifest) of an app called `name`."""
-    made = {
-        "display_information": {"name": name, "description": "Answers, works in a sandbox, sends files back"},
+    """Return the manifest (docs.slack.dev/reference/app-manifest) of an app called `name`."""
+    manifest = {
+        "display_information": {"name": name, "description": "Answers questions, works in a sandbox, sends files"},
         "features": {
             "app_home": {
                 "home_tab_enabled": False,
@@ -73,7 +73,7 @@ def app_manifest(name: str = "Fawn") -> str:
                     "name": f"Ask {name} about this",
                     "type": "message",
                     "callback_id": MESSAGE_SHORTCUT,
-                    "description": "Begins a thread about this message",
+                    "description": "Start a thread about this message",
                 }
             ],
         },
@@ -86,4 +86,4 @@ def app_manifest(name: str = "Fawn") -> str:
             "token_rotation_enabled": False,
         },
     }
-    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"

@@ -7,63 +7,65 @@ import time
 from dataclasses import dataclass
 
 from channels.base import TryLater
+from channels.shared.http_client import RateLimited
 
-PER_CHANNEL = "chat.postMessage"  # its limit counts by channel
-TIER_PER_MINUTE = {
+LIMITED_PER_CHANNEL = "chat.postMessage"
+CALLS_PER_MINUTE = {
     "chat.startStream": 20,
     "chat.stopStream": 20,
     "chat.appendStream": 100,
     "users.info": 100,
     "chat.postMessage": 60,
 }
-DEFAULT_TIER_PER_MINUTE = (
-    50  # calls a minute of any other method in a workspace (docs.slack.dev/apis/web-api/rate-limits)
-)
-COOLDOWN_SECONDS, SHYEST = (
-    2.0,
-    60.0,
-)  # seconds that calls which only show work leave the way to others, more with every flood
-CALM_SECONDS = 60.0  # seconds without a flood after which that is forgotten
+DEFAULT_CALLS_PER_MINUTE = 50  # of any other method in a workspace (docs.slack.dev/apis/web-api/rate-limits)
+MIN_COOLDOWN_SECONDS, MAX_COOLDOWN_SECONDS = 2.0, 60.0  # doubled by every 429 soon after the last
+FORGET_SECONDS = 60.0  # without a 429, after which the cooldown begins with the minimum again
 
 
 @dataclass(slots=True)
 class MethodLimit:
-    """One limit. Times are time.monotonic()."""
+    """The limit of one method. Times are time.monotonic()."""
 
-    closed: float = 0.0  # until when
-    promised: float = 0.0  # the last moment that was given to somebody who has to wait
-    shy: float = 0.0  # until when calls that only show work stay away
-    penalty: float = 0.0
+    closed_until: float = 0.0
+    last_slot: float = 0.0  # the latest time that a waiting caller was given
+    cooldown_until: float = 0.0  # live calls wait until then
+    cooldown_seconds: float = 0.0
 
 
 class MethodLimits:
-    """The limits of one workspace that were hit. Nothing is held back before that: how much Slack takes, it says."""
+    """The limits of one workspace after a 429. Calls are not limited before, because Slack says when it is enough."""
 
     def __init__(self) -> None:
-        self._gates: dict[tuple[str, str], MethodLimit] = {}
+        self._limits: dict[tuple[str, str], MethodLimit] = {}
 
     def raise_if_closed(self, method: str, channel: str, *, live: bool) -> None:
-        """Raises TryLater while it is closed. Whoever waits gets a moment of their own, at the pace of the method's
-        tier: all at once would only be refused again."""
-        gate = self._gates.get(_limit_key(method, channel))
-        if gate is None:
+        """Raise TryLater while the method is closed, or cools down if the call is `live`.
+
+        Waiting callers get staggered retry times at the pace of the method's tier, so that Slack does not reject them
+        all again.
+        """
+        limit = self._limits.get(_limit_key(method, channel))
+        if limit is None:
             return
         now = time.monotonic()
-        if live and now < gate.shy:
-            raise TryLater("others go first", gate.shy - now + random.random() * gate.penalty)  # noqa: S311 — no secret
-        if now < gate.closed:
-            gate.promised = max(gate.closed, gate.promised + 60 / TIER_PER_MINUTE.get(method, DEFAULT_TIER_PER_MINUTE))
-            raise TryLater("Slack asked to wait", gate.promised - now)
+        if live and now < limit.cooldown_until:
+            spread = random.random() * limit.cooldown_seconds  # noqa: S311 — no secret
+            raise TryLater("final messages go first", limit.cooldown_until - now + spread)
+        if now < limit.closed_until:
+            interval = 60 / CALLS_PER_MINUTE.get(method, DEFAULT_CALLS_PER_MINUTE)
+            limit.last_slot = max(limit.closed_until, limit.last_slot + interval)
+            raise RateLimited("Slack", limit.last_slot - now)
 
     def close(self, method: str, channel: str, seconds: float) -> None:
-        """Slack asked to wait so long."""
-        gate, now = self._gates.setdefault(_limit_key(method, channel), MethodLimit()), time.monotonic()
-        gate.penalty = (
-            min(SHYEST, 2 * gate.penalty) if gate.penalty and now < gate.shy + CALM_SECONDS else COOLDOWN_SECONDS
+        """Close a method for the seconds that Slack asked for."""
+        limit, now = self._limits.setdefault(_limit_key(method, channel), MethodLimit()), time.monotonic()
+        recent = limit.cooldown_seconds and now < limit.cooldown_until + FORGET_SECONDS
+        limit.cooldown_seconds = (
+            min(MAX_COOLDOWN_SECONDS, 2 * limit.cooldown_seconds) if recent else MIN_COOLDOWN_SECONDS
         )
-        gate.closed = gate.promised = now + seconds
-        gate.shy = gate.closed + gate.penalty
+        limit.closed_until = limit.last_slot = now + seconds
+        limit.cooldown_until = limit.closed_until + limit.cooldown_seconds
 
 
 def _limit_key(method: str, channel: str) -> tuple[str, str]:
-    return method, channel if method == PER_CHANNEL else ""
+    return method, channel if method == LIMITED_PER_CHANNEL else ""

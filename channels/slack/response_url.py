@@ -1,4 +1,4 @@
-"""Ephemeral answers over an interaction's response URL."""
+"""Answer an interaction by its response URL, visible to one person."""
 
 from __future__ import annotations
 
@@ -11,48 +11,54 @@ from channels.shared.reply_writer import MessageMissing
 from channels.slack.blocks import SlackMessage, message_arguments
 from channels.slack.reply import SlackRenderer
 
-ID_PREFIX = "response:"  # such an answer has no id of Slack's
-ONLY_YOU_NOTE = "Only you see this, because I am not in this conversation. Invite me to go on here."
+ID_PREFIX = "response:"  # of our ids, because Slack gives such an answer none
+ONLY_YOU_NOTE = "Only you see this, because I'm not a member of this conversation. Invite me to continue here."
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseUrl:
-    """The response URL of an interaction, good until then. `only`: a slash command is answered by it alone; what a
-    shortcut asked for, only where the app may not write."""
+    """The response URL of an interaction.
+
+    It is the only way to answer a slash command; for a shortcut it is the fallback where the app may not post.
+    """
 
     url: str
-    until: float  # time.monotonic()
+    expires_at: float  # time.monotonic()
     only: bool
 
 
 class EphemeralRenderer(SlackRenderer):
-    """The messages of one such answer. A URL is good for five calls, so nothing is streamed by it."""
+    """The messages of one such answer. A URL takes five calls, so nothing is streamed."""
 
-    def __init__(self, *args: Any, way: ResponseUrl) -> None:
+    def __init__(self, *args: Any, response_url: ResponseUrl) -> None:
         super().__init__(*args)
-        self._url = way.url
-        self._only = way.only
+        self._url = response_url.url
+        self._only = response_url.only
         self._posted = 0
 
     def render(self, view: View) -> list[SlackMessage]:
         return [] if self._only else super().render(view)
 
     async def post(self, part: SlackMessage, index: int) -> str:
-        if self._only and (made := await self._respond(part, index)):
-            return made
+        if self._only and (message_id := await self._respond(part, index)):
+            return message_id
         try:
             return await super().post(part, index)
         except ChatGone:
-            if part.live or self._only or not (made := await self._respond(replace(part, mark=ONLY_YOU_NOTE), index)):
+            if (
+                part.live
+                or self._only
+                or not (message_id := await self._respond(replace(part, mark=ONLY_YOU_NOTE), index))
+            ):
                 raise
-            return made
+            return message_id
 
     async def _respond(self, part: SlackMessage, index: int) -> str:
-        """Gives an id of ours; "" when the URL is used up or too old."""
+        """Answer by the URL and return an id of ours, or "" if the URL has expired."""
         if self._url:
-            team = await self._find(self._thread.workspace)
+            workspace = await self._workspace()
             try:
-                await team.calls.post_to_response_url(
+                await workspace.api.post_to_response_url(
                     self._url, {"response_type": "ephemeral", **message_arguments(part)}
                 )
             except Refused:
@@ -65,11 +71,11 @@ class EphemeralRenderer(SlackRenderer):
     async def edit(self, message_id: str, part: SlackMessage) -> None:
         if not message_id.startswith(ID_PREFIX):
             return await super().edit(message_id, part)
-        if not self._url or self._posted > 1:  # only the latest can be replaced
+        if not self._url or self._posted > 1:  # only the latest answer can be replaced
             raise MessageMissing("the response cannot be changed any more")
-        team = await self._find(self._thread.workspace)
+        workspace = await self._workspace()
         try:
-            await team.calls.post_to_response_url(self._url, {"replace_original": True, **message_arguments(part)})
+            await workspace.api.post_to_response_url(self._url, {"replace_original": True, **message_arguments(part)})
         except Refused as error:
             raise MessageMissing(str(error)) from None
 
@@ -78,6 +84,6 @@ class EphemeralRenderer(SlackRenderer):
             await super().delete(message_id)
 
     async def typing(self) -> None:
-        """Slack shows by itself that a command was heard."""
+        """Show it for a shortcut only: Slack itself confirms a slash command."""
         if not self._only:
             await super().typing()

@@ -1,4 +1,4 @@
-"""One workspace: its calls, its people, and the signs of life that are shown in it."""
+"""One workspace: its API, its people, and what acknowledges their messages."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from agent.conversation import Kind, Message, Quote, Thread, Unreadable
-from channels.base import ChannelError, NotStored, Receipt, Refused, TryLater
+from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import texts
 from channels.slack import SlackSettings, WorkspaceTokens
-from channels.slack.api import Json, SlackApi, thread_arguments
+from channels.slack.api import SlackApi, thread_arguments
 from channels.slack.blocks import context_block, notification_text
-from channels.slack.events import QUESTION_PREFIX, SlackAccount
+from channels.slack.events import QUESTION_PREFIX, Json, SlackAccount
 
 log = logging.getLogger(__name__)
 
-LOOKUP_TIMEOUT_SECONDS = 1.0  # seconds that a message may wait for its author's name
-FRESH_SECONDS = 3600.0  # seconds that a person is remembered,
-REFUSED_RETRY_SECONDS = 30.0  # …that Slack refused to tell of somebody,
-FAILED_RETRY_SECONDS = 2.0  # …and that it did not answer
-SESSION_SECONDS = 3000.0  # seconds after which Slack is told again that somebody works (it forgets after an hour)
-MAX_TITLE_CHARS = 60  # characters of a session's title
+LOOKUP_TIMEOUT_SECONDS = 1.0  # a message may wait so long for its author's name
+PERSON_SECONDS = 3600.0  # a person stays cached
+REFUSED_SECONDS = 30.0  # …after Slack refused the lookup
+FAILED_SECONDS = 2.0  # …after Slack did not answer
+SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session ends after an hour)
+MAX_TITLE_CHARS = 60  # of a session
+MAX_CACHED_PEOPLE = 10_000
 
-NOT_STORED_RESEND = "I can't save messages right now, so yours was not taken. Please send it again in a few minutes."
+NOT_STORED_RESEND = "I can't save messages right now, so I didn't get yours. Please send it again in a few minutes."
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 
 
 class AuthorUnknown(NotStored):
-    """Nobody knows yet whether the author of an event is of the team: it waits, neither let in nor turned away."""
+    """The author's membership is unknown, so the event can be neither accepted nor ignored yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """What users.info says of somebody."""
+    """A person, from users.info."""
 
     name: str
     team: str
@@ -48,38 +49,38 @@ class Person:
 
 
 class PeopleCache:
-    """Names and standing of the people of a workspace, remembered for a while."""
+    """The people of a workspace, cached."""
 
-    def __init__(self, calls: SlackApi) -> None:
-        self._calls = calls
-        self._known: dict[str, tuple[Person | None, float]] = {}  # …and until when
-        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    def __init__(self, api: SlackApi) -> None:
+        self._api = api
+        self._known: dict[str, tuple[Person | None, float]] = {}  # with the time.monotonic() of the next lookup
+        self._lookups: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find_person(self, user: str, team: str) -> Person | None:
-        """The person; None when Slack does not tell in time."""
+        """Return the person, or None if Slack does not answer in time."""
         if self._known.get(user, (None, 0.0))[1] > time.monotonic() or not user:
             return self._known.get(user, (None, 0.0))[0]
-        async with self._asking.setdefault(user, asyncio.Lock()):  # who writes twice at once is asked for once
+        async with self._lookups.setdefault(user, asyncio.Lock()):  # one lookup for two messages at once
             return await self._fetch_person(user, team)
 
     async def _fetch_person(self, user: str, team: str) -> Person | None:
         known, until = self._known.get(user, (None, 0.0))
         if until > time.monotonic():
             return known
-        if len(self._known) > 10_000:
+        if len(self._known) > MAX_CACHED_PEOPLE:
             self._known.clear()
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                known = _parse_person((await self._calls("users.info", user=user))["user"], team)
-        except Refused as error:  # no such person, or the scope users:read is missing: nobody vouches for them
+                known = _parse_person((await self._api("users.info", user=user))["user"], team)
+        except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
             log.warning("slack.unknown_person user=%s reason=%s", user, error)
             known = known or Person(user, team, guest=True)
-            self._known[user] = (known, time.monotonic() + REFUSED_RETRY_SECONDS)
+            self._known[user] = (known, time.monotonic() + REFUSED_SECONDS)
         except (ChannelError, TimeoutError) as error:
             log.info("slack.unnamed user=%s reason=%s", user, error or "no answer in time")
-            self._known[user] = (known, time.monotonic() + FAILED_RETRY_SECONDS)  # what was known of them still holds
+            self._known[user] = (known, time.monotonic() + FAILED_SECONDS)  # keep the old entry
         else:
-            self._known[user] = (known, time.monotonic() + FRESH_SECONDS)
+            self._known[user] = (known, time.monotonic() + PERSON_SECONDS)
         return known
 
 
@@ -96,52 +97,65 @@ class Workspace:
     """One workspace that the app is installed in."""
 
     def __init__(
-        self, pair: WorkspaceTokens, settings: SlackSettings, session: aiohttp.ClientSession, trust: ssl.SSLContext
+        self,
+        tokens: WorkspaceTokens,
+        settings: SlackSettings,
+        session: aiohttp.ClientSession,
+        certificates: ssl.SSLContext,
     ) -> None:
-        self.calls = SlackApi("bot_token", pair.bot_token, settings, session, trust)
-        self.people = PeopleCache(self.calls)
-        self.me: SlackAccount | None = None
-        self._working: dict[Thread, float] = {}  # sessions that Slack shows as working, until when
-        self._over: asyncio.Queue[tuple[Thread, str]] = asyncio.Queue()  # …and those that it has to be told of
-        self._told: set[Thread] = set()  # who knows that messages cannot be stored
+        self.api = SlackApi("bot_token", tokens.bot_token, settings, session, certificates)
+        self._people = PeopleCache(self.api)
+        self.account: SlackAccount | None = None
+        self._working: dict[Thread, float] = {}  # "processing" sessions, with the time of the next status
+        self._final_statuses: asyncio.Queue[tuple[Thread, str]] = asyncio.Queue()  # that Slack must be sent
+        self._apologized: set[Thread] = set()  # in this outage of the inbox
 
     async def identify(self) -> SlackAccount:
-        """Who we are here. Raises ChannelError."""
-        if self.me is None:
-            who = await self.calls("auth.test")
+        """Return the bot's account in this workspace. Raises ChannelError."""
+        if self.account is None:
+            who = await self.api("auth.test")
             if not who.get("bot_id"):
-                raise Refused("bot_token is not a bot's token: it has to begin with xoxb-")
-            self.me = SlackAccount(who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"])
-            log.info("slack.connected bot=@%s workspace=%s (%s)", self.me.name, self.me.workspace, self.me.team)
-        return self.me
+                raise Refused("bot_token is not a bot's token: it must begin with xoxb-")
+            self.account = SlackAccount(who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"])
+            log.info(
+                "slack.connected bot=@%s workspace=%s (%s)",
+                self.account.name,
+                self.account.workspace_name,
+                self.account.team_id,
+            )
+        return self.account
+
+    async def find_person(self, user: str) -> Person | None:
+        """Return the person, or None if Slack does not answer in time. Raises ChannelError."""
+        return await self._people.find_person(user, (await self.identify()).team_id)
 
     async def with_author(self, message: Message) -> Message:
-        """With its author's name and standing. Raises Unsure when Slack does not tell in time who they are."""
+        """Add the author's name and membership. Raises AuthorUnknown if Slack does not answer in time."""
         author = message.author
-        if author.bot or message.kind in (Kind.EDIT, Kind.DELETE):  # these change what was let in before
+        if author.bot or message.kind in (Kind.EDIT, Kind.DELETE):  # these change a message accepted before
             return message
-        person = await self.people.find_person(author.id, message.thread.workspace)
+        person = await self.find_person(author.id)
         if person is None:
-            raise AuthorUnknown(f"Slack does not tell who {author.id} is")
+            raise AuthorUnknown(f"Slack did not answer who {author.id} is")
         return replace(message, author=replace(author, name=person.name, bot=person.bot, guest=person.guest))
 
-    async def with_quote_author(self, quote: Quote, team: str) -> Quote:
-        """With its author's name, as far as Slack tells."""
-        person = (
-            await self.people.find_person(quote.author, team) if re.fullmatch(r"[UW][A-Z0-9]+", quote.author) else None
-        )
+    async def with_quote_author(self, quote: Quote) -> Quote:
+        """Replace the author's id by the name, if Slack knows it."""
+        person = await self.find_person(quote.author) if re.fullmatch(r"[UW][A-Z0-9]+", quote.author) else None
         return replace(quote, author=person.name) if person else quote
 
-    async def with_names(self, text: str, team: str) -> str:
-        """With the names of the people that it mentions."""
-        people = {user: await self.people.find_person(user, team) for user in set(_MENTION.findall(text))}
+    async def with_names(self, text: str) -> str:
+        """Add their names to the mentions of people."""
+        people = {user: await self.find_person(user) for user in set(_MENTION.findall(text))}
         return _MENTION.sub(lambda f: f"<@{f[1]}|{p.name}>" if (p := people[f[1]]) else f[0], text)
 
-    # ------------------------------------------------------------ signs
+    # ------------------------------------------------------------ acknowledgements
 
     async def show_working(self, thread: Thread, asked: Message | None = None) -> None:
-        """Say that somebody works: in a thread its session does (docs.slack.dev/ai/agent-sessions), with a button to
-        stop it; where there is none, a reaction to what was `asked` says it."""
+        """Show that the agent works: by the session of a thread, with its stop button, else by a reaction to `asked`.
+
+        About sessions: docs.slack.dev/ai/agent-sessions.
+        """
         if thread.topic:
             now = time.monotonic()
             if self._working.get(thread, 0.0) > now:
@@ -149,9 +163,7 @@ class Workspace:
             if len(self._working) > 1000:
                 self._working = {known: until for known, until in self._working.items() if until > now}
             self._working[thread] = now + SESSION_SECONDS
-            title = (
-                {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
-            )  # of a new session
+            title = {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
             try:
                 await self._send_status(thread, "processing", **title)
             except ChannelError:
@@ -159,39 +171,39 @@ class Workspace:
                 if not asked:
                     raise
             else:
-                if thread not in self._working:  # the end overtook it
-                    self._over.put_nowait((thread, "active"))
+                if thread not in self._working:  # it ended during the call
+                    self._final_statuses.put_nowait((thread, "active"))
                 return
         if asked:
-            await self.calls("reactions.add", channel=thread.chat, timestamp=asked.id, name="eyes")
+            await self.api("reactions.add", channel=thread.chat, timestamp=asked.id, name="eyes")
 
     def end_working(self, thread: Thread, status: str = "") -> None:
-        """The work in a thread is over; Slack is told that the session's status is this, unless it knows already."""
+        """Note that a thread's turn ended, and send Slack the session's status unless it is empty."""
         self._working.pop(thread, None)
         if status:
-            self._over.put_nowait((thread, status))
+            self._final_statuses.put_nowait((thread, status))
 
     async def flush_status(self) -> None:
-        """Tell Slack what is over, as late as it takes it: it would show for an hour that somebody works."""
+        """Send the statuses of ended sessions, which would show "processing" for an hour; retry until accepted."""
         while True:
-            thread, status = await self._over.get()
-            if thread in self._working:  # again
+            thread, status = await self._final_statuses.get()
+            if thread in self._working:  # the next turn has begun
                 continue
             try:
                 await self._send_status(thread, status)
             except Refused as error:
                 log.debug("slack.no_session thread=%s reason=%s", thread, error)
             except ChannelError as error:
-                self._over.put_nowait((thread, status))
-                await asyncio.sleep(error.after if isinstance(error, TryLater) else 1.0)
+                self._final_statuses.put_nowait((thread, status))
+                await asyncio.sleep(error.after)
 
     async def _send_status(self, thread: Thread, status: str, **more: str) -> None:
-        where = {"channel_id": thread.chat, "thread_ts": thread.topic}
-        await self.calls("agents.sessions.setStatus", **where, status=status, **more)
+        address = {"channel_id": thread.chat, "thread_ts": thread.topic}
+        await self.api("agents.sessions.setStatus", **address, status=status, **more)
 
     async def acknowledge(self, event: Message | Unreadable, receipt: Receipt, payload: Json) -> None:
-        """What its author sees at once."""
-        self._told.clear()
+        """Show the author that the event was received."""
+        self._apologized.clear()
         if isinstance(event, Unreadable):
             log.error("slack.unreadable key=%s reason=%s", event.key, event.error)
         elif event.kind is Kind.CLICK:
@@ -199,24 +211,26 @@ class Workspace:
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
             await self.show_working(event.thread, event)
         elif _is_stop_button(payload) or (event.thread in self._working and _is_withdrawn(event)):
-            self.end_working(event.thread, "active")  # there may be no answer that says so
+            self.end_working(event.thread, "active")  # a stopped turn may send no answer
 
     async def apologize(self, event: Message) -> None:
-        """Say once per outage and thread that a message could not be stored."""
-        if event.addressed and event.kind in (Kind.CHAT, Kind.COMMAND) and event.thread not in self._told:
-            self._told.add(event.thread)
-            mark = {"event_type": "fawn_note", "event_payload": {}}  # so that it is not taken for an unfinished answer
-            await self.calls("chat.postMessage", **thread_arguments(event.thread), text=texts.NOT_STORED, metadata=mark)
+        """Tell a thread once per outage that its messages cannot be stored."""
+        if event.addressed and event.kind in (Kind.CHAT, Kind.COMMAND) and event.thread not in self._apologized:
+            self._apologized.add(event.thread)
+            mark = {
+                "event_type": "fawn_note",
+                "event_payload": {},
+            }  # SlackRenderer must not find it as an unfinished answer
+            await self.api("chat.postMessage", **thread_arguments(event.thread), text=texts.NOT_STORED, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
-        """Put the choice where the buttons were; who may not choose is told so, and nobody else."""
-        if receipt is not Receipt.ACCEPTED:
-            told = texts.NOT_YOURS if receipt is Receipt.IGNORED else texts.ANSWERED
-            await self.calls("chat.postEphemeral", **thread_arguments(click.thread), user=click.author.id, text=told)
+        """Replace the buttons by the choice, or tell the person privately why it had no effect."""
+        if refusal := texts.click_answer(receipt):
+            await self.api("chat.postEphemeral", **thread_arguments(click.thread), user=click.author.id, text=refusal)
             return
         chosen = f"✓ {click.text}"[:1900] + f" ({click.author.name})"
         if payload["container"].get("is_ephemeral"):
-            await self.calls.post_to_response_url(
+            await self.api.post_to_response_url(
                 payload["response_url"], {"replace_original": True, "text": notification_text(chosen)}
             )
             return
@@ -226,9 +240,9 @@ class Workspace:
             for b in payload["message"].get("blocks") or ()
             if not str(b.get("block_id", "")).startswith(QUESTION_PREFIX)
         ]
-        if text and not kept:  # what was streamed is no block
+        if text and not kept:  # a streamed text has no block
             kept = [{"type": "markdown", "text": text}]
-        await self.calls(
+        await self.api(
             "chat.update",
             channel=click.thread.chat,
             ts=click.id,
@@ -238,7 +252,7 @@ class Workspace:
 
 
 def _is_stop_button(payload: Json) -> bool:
-    """The native stop button, which leaves it to us to say that nobody works any more."""
+    """Return whether it is the native stop button, which does not end the session itself."""
     return (payload.get("event") or {}).get("type") == "agent_session_stopped"
 
 

@@ -44,52 +44,56 @@ class TelegramAccount:
     username: str
 
 
-def parse_update(raw: Mapping[str, Any], me: TelegramAccount) -> Message | Unreadable | None:
+def parse_update(raw: Mapping[str, Any], account: TelegramAccount) -> Message | Unreadable | None:
     """Convert one update. Returns None for one that does not concern the bot, such as a service message."""
     try:
         update = telegram.Update.de_json(dict(raw), None)
         if update.message:
-            return _parse_message(update.message, me)
+            return _parse_message(update.message, account)
         if update.edited_message:
-            return _parse_edit(update.edited_message, me, update.update_id)
+            return _parse_edit(update.edited_message, account, update.update_id)
         if update.callback_query:
-            return _parse_click(update.callback_query, me)
+            return _parse_click(update.callback_query, account)
         if update.message_reaction:
-            return _parse_stop_reaction(update.message_reaction, me, update.update_id)
+            return _parse_stop_reaction(update.message_reaction, account, update.update_id)
     except Exception as error:  # noqa: BLE001 — the boundary of one update: others must be processed
-        key = f"{NAME}:{me.id}:update:{raw.get('update_id')}"
+        key = f"{NAME}:{account.id}:update:{raw.get('update_id')}"
         return Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
     return None
 
 
-def _parse_message(message: telegram.Message, me: TelegramAccount) -> Message | None:
+def _parse_message(message: telegram.Message, account: TelegramAccount) -> Message | None:
     author = _author_of(message)
     if message.migrate_to_chat_id:
         text, kind = str(message.migrate_to_chat_id), Kind.MOVED
-        return _make_event(message, me, author or Author("", ""), text=text, kind=kind)
+        return _make_event(message, account, author or Author("", ""), text=text, kind=kind)
     if author is None:
         return None
     private = message.chat.type == "private"
     files = _attachments_of(message)
-    text, mentioned = _text_without_mention(message, me)
-    quotes, to_bot, quoted_files = _reply_context(message, me)
+    text, mentioned = _text_without_mention(message, account)
+    quotes, to_bot, quoted_files = _reply_context(message, account)
     if not (text or mentioned or files):
         what = next((words for field, words in _UNSUPPORTED.items() if getattr(message, field)), "")
         addressed = private or to_bot
-        return _make_event(message, me, author, text=what, kind=Kind.UNSUPPORTED, addressed=addressed) if what else None
+        return (
+            _make_event(message, account, author, text=what, kind=Kind.UNSUPPORTED, addressed=addressed)
+            if what
+            else None
+        )
     kind = Kind.CHAT
     if message.forward_origin:  # another person's text is context, and never a command
         if text:
             quotes = (*quotes, Quote(_origin_name(message.forward_origin), text, "forward"))
         text, mentioned = "", False
-    elif (command := parse_command_text(text, me.username)) is not None:
+    elif (command := parse_command_text(text, account.username)) is not None:
         if not command:
             return None  # for another bot
         mentioned = mentioned or bool(re.match(r"\s*[/!]+\w+@", text))
         kind, text = Kind.COMMAND, command
     return _make_event(
         message,
-        me,
+        account,
         author,
         text=text,
         kind=kind,
@@ -103,19 +107,26 @@ def _parse_message(message: telegram.Message, me: TelegramAccount) -> Message | 
     )
 
 
-def _parse_edit(message: telegram.Message, me: TelegramAccount, update_id: int) -> Message | None:
+def _parse_edit(message: telegram.Message, account: TelegramAccount, update_id: int) -> Message | None:
     author = _author_of(message)
-    text, mentioned = _text_without_mention(message, me)
+    text, mentioned = _text_without_mention(message, account)
     if author is None or not text:
         return None
-    key = _message_key(message, me)
+    key = _message_key(message, account)
     addressed = message.chat.type == "private" or mentioned
     return _make_event(
-        message, me, author, key=f"{key}:edit:{update_id}", target=key, text=text, kind=Kind.EDIT, addressed=addressed
+        message,
+        account,
+        author,
+        key=f"{key}:edit:{update_id}",
+        target=key,
+        text=text,
+        kind=Kind.EDIT,
+        addressed=addressed,
     )
 
 
-def _parse_click(query: telegram.CallbackQuery, me: TelegramAccount) -> Message | None:
+def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Message | None:
     """Convert a pressed button: its data is "<ask id>|<option index>", its label the option."""
     if not query.message or not query.data:
         return None  # older than Telegram remembers, or a game
@@ -123,8 +134,8 @@ def _parse_click(query: telegram.CallbackQuery, me: TelegramAccount) -> Message 
     author = Author(str(query.from_user.id), query.from_user.full_name)
     chat = query.message.chat
     return Message(
-        thread=Thread(NAME, str(me.id), str(chat.id), _topic_of(query.message)),
-        key=f"{NAME}:{me.id}:click:{query.id}",
+        thread=Thread(NAME, str(account.id), str(chat.id), _topic_of(query.message)),
+        key=f"{NAME}:{account.id}:click:{query.id}",
         id=str(query.message.message_id),
         author=author,
         text=_option_text(query.message, query.data, index) or query.data,
@@ -149,15 +160,15 @@ def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: s
 
 
 def _parse_stop_reaction(
-    change: telegram.MessageReactionUpdated, me: TelegramAccount, update_id: int
+    change: telegram.MessageReactionUpdated, account: TelegramAccount, update_id: int
 ) -> Message | None:
     """Convert a new ❌ on a message. Only the inbox knows its topic, and whether it is the bot's."""
     old, new = ({getattr(mark, "emoji", "") for mark in marks} for marks in (change.old_reaction, change.new_reaction))
     if change.user is None or change.user.is_bot or not STOP_EMOJI & (new - old):
         return None
     return Message(
-        thread=Thread(NAME, str(me.id), str(change.chat.id), ANYWHERE),
-        key=f"{NAME}:{me.id}:reaction:{update_id}",
+        thread=Thread(NAME, str(account.id), str(change.chat.id), ANYWHERE),
+        key=f"{NAME}:{account.id}:reaction:{update_id}",
         id=str(change.message_id),
         author=Author(str(change.user.id), change.user.full_name),
         text="stop",
@@ -174,11 +185,11 @@ def _parse_stop_reaction(
 
 
 def _make_event(
-    message: telegram.Message, me: TelegramAccount, author: Author, *, key: str = "", **more: Any
+    message: telegram.Message, account: TelegramAccount, author: Author, *, key: str = "", **more: Any
 ) -> Message:
     return Message(
-        thread=Thread(NAME, str(me.id), str(message.chat.id), _topic_of(message)),
-        key=key or _message_key(message, me),
+        thread=Thread(NAME, str(account.id), str(message.chat.id), _topic_of(message)),
+        key=key or _message_key(message, account),
         id=str(message.message_id),
         author=author,
         time=(message.edit_date or message.date).timestamp(),
@@ -187,8 +198,8 @@ def _make_event(
     )
 
 
-def _message_key(message: telegram.Message, me: TelegramAccount) -> str:
-    return f"{NAME}:{me.id}:{message.chat.id}:{message.message_id}"
+def _message_key(message: telegram.Message, account: TelegramAccount) -> str:
+    return f"{NAME}:{account.id}:{message.chat.id}:{message.message_id}"
 
 
 def _topic_of(message: telegram.MaybeInaccessibleMessage) -> str:
@@ -206,12 +217,12 @@ def _author_of(message: telegram.Message) -> Author | None:
     return Author(str(user.id), user.full_name)
 
 
-def _text_without_mention(message: telegram.Message, me: TelegramAccount) -> tuple[str, bool]:
+def _text_without_mention(message: telegram.Message, account: TelegramAccount) -> tuple[str, bool]:
     """Return the text or caption without the bot's mention, and whether it had one. Writes out hidden links."""
     text = message.text or message.caption or ""
     marks: list[tuple[Entity, str]] = []
     for entity in message.entities or message.caption_entities:
-        if entity.type == Entity.TEXT_LINK or _mentions_bot(entity, text, me):
+        if entity.type == Entity.TEXT_LINK or _mentions_bot(entity, text, account):
             marks.append((entity, entity.url or ""))
     if not marks:
         return text.strip(), False
@@ -227,14 +238,14 @@ def _text_without_mention(message: telegram.Message, me: TelegramAccount) -> tup
     return re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text).strip(), "\0" in text
 
 
-def _mentions_bot(entity: Entity, text: str, me: TelegramAccount) -> bool:
+def _mentions_bot(entity: Entity, text: str, account: TelegramAccount) -> bool:
     """Return whether this entity mentions the bot."""
     if entity.type == Entity.TEXT_MENTION:
-        return entity.user is not None and entity.user.id == me.id
+        return entity.user is not None and entity.user.id == account.id
     if entity.type != Entity.MENTION:
         return False
     units = text.encode("utf-16-le", "surrogatepass")[2 * entity.offset : 2 * (entity.offset + entity.length)]
-    return units.decode("utf-16-le", "replace").lower() == f"@{me.username}".lower()
+    return units.decode("utf-16-le", "replace").lower() == f"@{account.username}".lower()
 
 
 def _replied_message(message: telegram.Message) -> telegram.Message | None:
@@ -244,7 +255,7 @@ def _replied_message(message: telegram.Message) -> telegram.Message | None:
 
 
 def _reply_context(
-    message: telegram.Message, me: TelegramAccount
+    message: telegram.Message, account: TelegramAccount
 ) -> tuple[tuple[Quote, ...], bool, tuple[Attachment, ...]]:
     """Return the quotes of a reply, whether it answers the bot, and the files of another person's message."""
     part = message.quote.text if message.quote else ""
@@ -254,7 +265,7 @@ def _reply_context(
     if replied is None:
         return (), False, ()
     user = replied.from_user
-    if user is not None and user.id == me.id:
+    if user is not None and user.id == account.id:
         return ((Quote("me", part),) if part else ()), True, ()
     name = (
         user.full_name if user else (replied.sender_chat.effective_name if replied.sender_chat else None) or "somebody"

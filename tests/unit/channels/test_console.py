@@ -25,6 +25,7 @@ from prompt_toolkit.utils import get_cwidth
 from agent.conversation import Ask, Final, Kind, Message
 from channels.console.plain import PlainView
 from channels.console.tui import wrap_line
+from channels.shared.texts import NOT_STORED
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.console import ConsoleRig
 
@@ -206,7 +207,7 @@ def test_control_characters_never_reach_the_terminal(log: Path) -> None:
 # Case 77 of docs/cases.md
 def test_a_message_that_could_not_be_stored_is_redelivered_with_one_notice(log: Path) -> None:
     out = piped(log, "full\n")
-    assert out == "Not stored yet (disk full); I keep trying.\nheard chat 'full', **really**\n"
+    assert out == f"{NOT_STORED}\nheard chat 'full', **really**\n"
     assert offered(log) == [(Kind.CHAT, "full", "")]
 
 

@@ -91,7 +91,7 @@ async def test_the_probe_reports_the_account_or_the_fix(rig: SlackRig) -> None:
         await slack.probe(replace(rig.settings, ca_file="/nowhere.pem"))
     with pytest.raises(Refused, match="a proxy of kind socks5 cannot be used"):
         await slack.probe(replace(rig.settings, proxy="socks5://127.0.0.1:9"))
-    with pytest.raises(Refused, match="what answered is not Slack"):
+    with pytest.raises(Refused, match="the answer is not from Slack"):
         await slack.probe(replace(rig.settings, base_url=f"{rig.server.base_url}/nowhere/"))
 
 
@@ -144,13 +144,13 @@ async def test_a_flood_wait_pauses_only_its_method(rig: SlackRig) -> None:
 
 
 def test_waiting_calls_get_staggered_times_and_stream_calls_wait_longer() -> None:
-    gates = MethodLimits()
-    gates.raise_if_closed("chat.update", "C1", live=False)
-    gates.close("chat.update", "C1", 10.0)
+    limits = MethodLimits()
+    limits.raise_if_closed("chat.update", "C1", live=False)
+    limits.close("chat.update", "C1", 10.0)
 
     def wait(method: str = "chat.update", channel: str = "C1", live: bool = False) -> float:
         try:
-            gates.raise_if_closed(method, channel, live=live)
+            limits.raise_if_closed(method, channel, live=live)
         except TryLater as told:
             return told.after
         return 0.0
@@ -159,7 +159,7 @@ def test_waiting_calls_get_staggered_times_and_stream_calls_wait_longer() -> Non
     assert wait(live=True) > 11.9
     assert wait(channel="C2") > 10  # a tier counts the workspace
     assert wait("chat.appendStream") == 0
-    gates.close("chat.postMessage", "C1", 10.0)
+    limits.close("chat.postMessage", "C1", 10.0)
     assert wait("chat.postMessage") > 10
     assert wait("chat.postMessage", "C2") == 0
 
@@ -427,7 +427,7 @@ async def test_one_app_in_two_workspaces_has_one_socket(caplog: pytest.LogCaptur
             await made.channel.reply(message.thread, Memory()).finish(Final("Hello."))
             assert server.texts(OPS, team="T2") == ["Hello."]
             assert message.kind is Kind.CHAT
-            assert "slack.locked_out token=3 reason=Slack rejects bot_token" in caplog.text
+            assert "slack.token_rejected token=3 reason=Slack rejects bot_token" in caplog.text
             assert "slack.shared" not in caplog.text
 
 

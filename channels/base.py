@@ -8,6 +8,7 @@ A channel imports only `agent.conversation`, this file and `channels.shared`. It
 
     ChannelError
     ├── TryLater         the platform cannot process the call now, and nothing is visible: retry it
+    │   └── TokenRejected    …because it rejects the bot's token
     ├── OutcomeUnknown   the platform did not answer: the call may or may not have had its effect
     └── Refused          the platform rejected the call for good
         ├── Unconfirmed  every allowed post had an unknown outcome
@@ -38,6 +39,10 @@ class TryLater(ChannelError):
     def __init__(self, reason: str, after: float = 1.0) -> None:
         super().__init__(reason)
         self.after = after
+
+
+class TokenRejected(TryLater):
+    """The platform rejects the bot's token, until a person replaces it."""
 
 
 class OutcomeUnknown(ChannelError):

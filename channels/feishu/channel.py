@@ -127,7 +127,7 @@ class FeishuChannel:
                 return FeishuAccount(self._app, str(bot["open_id"]))
             except ChannelError as error:
                 tries += 1
-                self._link.vitals.set_health(Health.DOWN, self._calls.rejected or f"Feishu cannot be reached: {error}.")
+                self._link.vitals.set_health(Health.DOWN, self._calls.rejected or f"{error}.")
                 await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
 
     def _connection_began(self, away: float) -> None:

@@ -78,8 +78,8 @@ async def probe(settings: SlackSettings) -> str:
     """Return a sentence about every workspace. Raises Refused with what to do."""
 
     def load() -> Callable[[SlackSettings], Awaitable[str]]:
-        from channels.slack.account_probe import probe_account
+        from channels.slack import account_probe
 
-        return probe_account
+        return account_probe.probe
 
     return await (await asyncio.to_thread(load))(settings)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from channels.base import ChannelError, Refused
+from channels.base import ChannelError, Refused, TokenRejected
 from channels.shared.lifecycle import open_channel
 from channels.slack import SlackSettings
-from channels.slack.api import TokenRejected
 from channels.slack.channel import SlackChannel
 from channels.slack.manifest import REQUIRED_SCOPES, SCOPES
 
 SCOPES_FIX = "add the scopes (`fawn slack manifest` has all of them) and install the app again"
 
 
-async def probe_account(settings: SlackSettings) -> str:
+async def probe(settings: SlackSettings) -> str:
     """Return a sentence about the accounts. Raises Refused with what to do."""
     async with open_channel(lambda: SlackChannel, settings) as channel:
         try:

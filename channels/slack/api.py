@@ -16,7 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from agent.conversation import ANYWHERE, Secret, Thread
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
     UPLOAD_TIMEOUT_SECONDS,
@@ -63,10 +63,6 @@ _BUSY = frozenset({"ratelimited", "rate_limited", "service_unavailable"})
 _OUTCOME_UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})  # "some aspect may have succeeded"
 
 
-class TokenRejected(TryLater):
-    """Slack rejects the token."""
-
-
 class StreamEnded(Refused):
     """The stream has ended: Slack closes each after some minutes, and people can stop it."""
 
@@ -105,13 +101,10 @@ class SlackApi:
         self.web.proxy = self._proxy  # not HTTPS_PROXY of the environment, which ignores NO_PROXY
         self._limits = MethodLimits()
 
-    async def __call__(self, method: str, /, **arguments: Any) -> Json:
-        answer = await self._call(method, arguments)
+    async def __call__(self, method: str, /, *, live: bool = False, **arguments: Any) -> Json:
+        """Call a method. A `live` call only shows progress, and yields to others after a 429."""
+        answer = await self._call(method, arguments, live=live)
         return dict(answer.data) if isinstance(answer.data, dict) else {}
-
-    async def live_call(self, method: str, /, **arguments: Any) -> None:
-        """Make a call that only shows progress: it yields to others after a 429."""
-        await self._call(method, arguments, live=True)
 
     async def granted_scopes(self) -> set[str]:
         """Return the scopes of the token; empty if Slack does not name them."""
@@ -163,16 +156,15 @@ class SlackApi:
         self, method: str, field: str, max_entries: int, /, **arguments: Any
     ) -> AsyncIterator[list[Json]]:
         """Yield the pages of a list by cursor, until its end or at least `max_entries` entries."""
-        cursor, received = "", 0
+        page_cursor: Json = {}
+        received = 0
         while received < max_entries:
-            page = await self(
-                method, limit=min(200, max_entries), **({"cursor": cursor} if cursor else {}), **arguments
-            )
+            page = await self(method, limit=min(200, max_entries), **page_cursor, **arguments)
             entries: list[Json] = page.get(field) or []
             yield entries
             received += len(entries)
-            cursor = (page.get("response_metadata") or {}).get("next_cursor") or ""
-            if not cursor:
+            page_cursor = {"cursor": (page.get("response_metadata") or {}).get("next_cursor")}
+            if not page_cursor["cursor"]:
                 return
 
     async def post_to_response_url(self, url: str, body: Json) -> None:

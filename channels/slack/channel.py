@@ -164,7 +164,7 @@ class SlackChannel:
     ) -> str:
         """Show an uploaded file in its thread and return its id. Checks its shares if the outcome is unknown."""
         address: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
-        comment = {"initial_comment": notification_text(caption)} if caption else {}
+        comment: Json = {"initial_comment": notification_text(caption)} if caption else {}
         entry = {"id": file_id, "title": name}
         try:
             await workspace.api("files.completeUploadExternal", files=[entry], **address, **comment)

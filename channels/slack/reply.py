@@ -140,17 +140,16 @@ class SlackRenderer:
     # ------------------------------------------------------------ calls
 
     async def post(self, part: SlackMessage, index: int) -> str:
-        workspace = await self._workspace()
-        ts = await self._post_or_stream(workspace, part, index)
+        ts = await self._post_or_stream(part, index)
         self._own.add(ts)
         self._indexes[ts] = index
-        self._end_session(workspace, part)
+        await self._end_session(part)
         return ts
 
-    async def _post_or_stream(self, workspace: Workspace, part: SlackMessage, index: int) -> str:
+    async def _post_or_stream(self, part: SlackMessage, index: int) -> str:
         if self._native and part.live:
             try:
-                return await self._start_stream(workspace, part)
+                return await self._start_stream(part)
             except OutcomeUnknown:
                 raise
             except ChannelError as error:  # no stream is possible here or now: edit a message instead
@@ -158,44 +157,31 @@ class SlackRenderer:
                     raise
                 log.info("slack.no_stream thread=%s reason=%s", self._thread, error)
                 self._native = False
-        answer = await workspace.api(
-            "chat.postMessage",
-            **thread_arguments(self._thread),
-            **message_arguments(part),
-            metadata=self._metadata(index),
-            unfurl_links=False,
-            unfurl_media=False,
-        )
+        message = {**thread_arguments(self._thread), **message_arguments(part), "metadata": self._metadata(index)}
+        answer = await self._call("chat.postMessage", **message, unfurl_links=False, unfurl_media=False)
         return str(answer["ts"])
 
-    async def _start_stream(self, workspace: Workspace, part: SlackMessage) -> str:
+    async def _start_stream(self, part: SlackMessage) -> str:
         stream = StreamState()
         chunks = stream.missing_chunks(part) or []
-        options: Json = {}
+        arguments = thread_arguments(self._thread) | ({"chunks": chunks} if chunks else {})
         if not self._is_direct:
-            person = await workspace.find_person(self._asker)
-            options["recipient_user_id"] = self._asker
-            options["recipient_team_id"] = person.team if person else self._thread.workspace
-        if chunks:
-            options["chunks"] = chunks
-        answer = await workspace.api(
-            "chat.startStream", **thread_arguments(self._thread), **options, task_display_mode="plan"
-        )
+            person = await (await self._workspace()).find_person(self._asker)
+            team_id = person.team if person else self._thread.workspace
+            arguments |= {"recipient_user_id": self._asker, "recipient_team_id": team_id}
+        ts = str((await self._call("chat.startStream", **arguments, task_display_mode="plan"))["ts"])
         stream.note_sent(chunks)
-        self._streams[str(answer["ts"])] = stream
-        return str(answer["ts"])
+        self._streams[ts] = stream
+        return ts
 
     async def edit(self, message_id: str, part: SlackMessage) -> None:
-        workspace = await self._workspace()
         if stream := self._streams.get(message_id):
             try:
-                if await self._append_to_stream(workspace, message_id, stream, part):
+                if await self._append_to_stream(message_id, stream, part):
                     return
                 whole = replace(part, text=self._earlier_texts + part.text)
                 fits = not part.live and len(whole.markdown) <= CHUNK_CHARS
-                await self._stop_stream(
-                    workspace, message_id, stream, (stream.missing_chunks(whole) or []) if fits else []
-                )
+                await self._stop_stream(message_id, stream, (stream.missing_chunks(whole) or []) if fits else [])
             except (StreamEnded, MessageMissing):  # by Slack or a person
                 pass
             del self._streams[message_id]
@@ -203,43 +189,27 @@ class SlackRenderer:
         elif self._thread.topic and message_id not in self._own:  # it may be an open stream of an earlier process
             self._native = False
             with suppress(StreamEnded, MessageMissing):
-                await self._stop_stream(workspace, message_id, StreamState(), [])
+                await self._stop_stream(message_id, StreamState(), [])
         self._own.add(message_id)
-        await (workspace.api.live_call if part.live else workspace.api)(
-            "chat.update",
-            channel=self._thread.chat,
-            ts=message_id,
-            **message_arguments(part),
-            metadata=self._metadata(self._indexes.get(message_id, 0)),
-        )
-        self._end_session(workspace, part)
+        message = {**message_arguments(part), "metadata": self._metadata(self._indexes.get(message_id, 0))}
+        await self._call("chat.update", live=part.live, ts=message_id, **message)
+        await self._end_session(part)
 
-    def _end_session(self, workspace: Workspace, part: SlackMessage) -> None:
-        """Set the session status that a final message leaves."""
-        if part.session not in ("", "processing"):
-            workspace.end_working(self._thread, part.session)
-
-    async def _append_to_stream(
-        self, workspace: Workspace, message_id: str, stream: StreamState, part: SlackMessage
-    ) -> bool:
+    async def _append_to_stream(self, message_id: str, stream: StreamState, part: SlackMessage) -> bool:
         """Append what is missing, or return False if it would have to shrink. Raises StreamEnded."""
         chunks = stream.missing_chunks(part)
         if chunks is None:
             return False
         try:
             if not part.live:
-                controls = {"blocks": question_controls(part.ask)} if part.ask else {}
-                metadata = self._metadata(self._indexes[message_id])
-                await self._stop_stream(
-                    workspace, message_id, stream, chunks, part.session, **controls, metadata=metadata
-                )
+                final: Json = {"metadata": self._metadata(self._indexes[message_id])}
+                final |= {"blocks": question_controls(part.ask)} if part.ask else {}
+                await self._stop_stream(message_id, stream, chunks, part.session, **final)
                 del self._streams[message_id]
                 if part.session != "processing":
-                    workspace.end_working(self._thread)
+                    (await self._workspace()).end_working(self._thread)
             elif chunks:
-                await workspace.api.live_call(
-                    "chat.appendStream", channel=self._thread.chat, ts=message_id, chunks=chunks
-                )
+                await self._call("chat.appendStream", live=True, ts=message_id, chunks=chunks)
         except OutcomeUnknown:
             stream.outcome_unknown = True
             raise
@@ -247,35 +217,25 @@ class SlackRenderer:
         return True
 
     async def _stop_stream(
-        self,
-        workspace: Workspace,
-        message_id: str,
-        stream: StreamState,
-        chunks: list[Json],
-        session: str = "processing",
-        **more: Any,
+        self, message_id: str, stream: StreamState, chunks: list[Json], session: str = "processing", **final: Any
     ) -> None:
         """End a stream with these chunks, because a streaming message cannot be edited. Raises StreamEnded."""
-        address: Json = {"channel": self._thread.chat, "ts": message_id} | ({"chunks": chunks} if chunks else {})
+        arguments: Json = {"ts": message_id} | ({"chunks": chunks} if chunks else {})
         try:
-            await workspace.api("chat.stopStream", **address, session_status=session, **more)
+            await self._call("chat.stopStream", **arguments, session_status=session, **final)
         except TryLater:
             if chunks:  # chat.appendStream has a higher rate limit: show the content now
-                await workspace.api("chat.appendStream", **address)
+                await self._call("chat.appendStream", **arguments)
                 stream.note_sent(chunks)
             raise
 
     async def delete(self, message_id: str) -> None:
-        workspace = await self._workspace()
         self._streams.pop(message_id, None)
-        try:
-            await workspace.api("chat.delete", channel=self._thread.chat, ts=message_id)
-        except MessageMissing:
-            return
+        with suppress(MessageMissing):
+            await self._call("chat.delete", ts=message_id)
 
     async def typing(self) -> None:
-        workspace = await self._workspace()
-        await workspace.show_working(self._thread)
+        await (await self._workspace()).show_working(self._thread)
 
     async def find_earlier_post(self, index: int) -> str | None:
         """Find it by its metadata, or a stream as the one message without any since the question."""
@@ -285,11 +245,9 @@ class SlackRenderer:
         method = "conversations.history"
         if self._thread.topic:
             method, search["ts"] = "conversations.replies", self._thread.topic
-        account, pages = (
-            await workspace.identify(),
-            workspace.api.list_pages(method, "messages", MAX_SEARCHED_MESSAGES, **search),
-        )
-        ours = [entry async for page in pages for entry in page if entry.get("bot_id") == account.bot_id]
+        bot_id = (await workspace.identify()).bot_id
+        pages = workspace.api.list_pages(method, "messages", MAX_SEARCHED_MESSAGES, **search)
+        ours = [entry async for page in pages for entry in page if entry.get("bot_id") == bot_id]
         wanted = self._metadata(index)["event_payload"]
         found = [entry["ts"] for entry in ours if (entry.get("metadata") or {}).get("event_payload") == wanted]
         if not found and index == 0 and self._thread.topic:
@@ -305,6 +263,15 @@ class SlackRenderer:
 
     async def _workspace(self) -> Workspace:
         return await self._find_workspace(self._thread.workspace)
+
+    async def _call(self, method: str, /, *, live: bool = False, **arguments: Any) -> Json:
+        """Call a method for the channel of the thread."""
+        return await (await self._workspace()).api(method, live=live, **{"channel": self._thread.chat, **arguments})
+
+    async def _end_session(self, part: SlackMessage) -> None:
+        """Set the session status that a final message leaves."""
+        if part.session not in ("", "processing"):
+            (await self._workspace()).end_working(self._thread, part.session)
 
     def _metadata(self, index: int) -> Json:
         return {"event_type": METADATA_TYPE, "event_payload": {"key": self._key, "index": index}}

@@ -18,11 +18,21 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from agent.conversation import Kind, Message, Unreadable
-from channels.base import CatchUpSource, ChannelError, Gap, Health, NotStored, Readiness, Receive, Refused
+from channels.base import (
+    CatchUpSource,
+    ChannelError,
+    Gap,
+    Health,
+    NotStored,
+    Readiness,
+    Receive,
+    Refused,
+    TokenRejected,
+)
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import ConnectionHealth, backoff_seconds
 from channels.slack import SlackSettings
-from channels.slack.api import SDK_LOG, SlackApi, TokenRejected
+from channels.slack.api import SDK_LOG, SlackApi
 from channels.slack.events import NAME, Json, candidate_workspaces, parse_payload
 from channels.slack.history import missed_messages
 from channels.slack.response_url import ResponseUrl
@@ -96,7 +106,7 @@ class SocketMode:
             request_verification_enabled=False,  # a socket needs no signature
         )
         self._health = ConnectionHealth(NAME, log)
-        self._failed_connections = 0
+        self._failures = 0
         self._gaps: asyncio.Queue[list[tuple[Workspace, Gap]]] = asyncio.Queue(1)  # to catch up on
         self._receive: Receive | None = None
         self._background = BackgroundTasks()
@@ -108,9 +118,8 @@ class SocketMode:
     @property
     def workspace_names(self) -> str:
         """The names of the workspaces that are known."""
-        return ", ".join(
-            workspace.account.workspace_name if workspace.account else "a workspace" for workspace in self._workspaces
-        )
+        accounts = [workspace.account for workspace in self._workspaces]
+        return ", ".join(account.workspace_name if account else "a workspace" for account in accounts)
 
     async def probe_connection(self) -> None:
         """Ask for a connection without opening it. Raises ChannelError."""
@@ -146,10 +155,10 @@ class SocketMode:
         await self._serve_connection(connection)
         self._health.set_health(Health.DOWN, "The connection to Slack was lost.")
         if time.monotonic() - began >= STABLE_SECONDS:
-            self._failed_connections = 0
+            self._failures = 0
             return
-        self._failed_connections += 1
-        await asyncio.sleep(backoff_seconds(self._failed_connections, MAX_BACKOFF_SECONDS))
+        self._failures += 1
+        await asyncio.sleep(backoff_seconds(self._failures, MAX_BACKOFF_SECONDS))
 
     async def _accepted_workspaces(self) -> list[Workspace]:
         """Return the workspaces that accept their token. Raises ChannelError if none does."""
@@ -313,12 +322,10 @@ class SocketMode:
 
     def _note_failure(self, error: Exception) -> float:
         """Record a failed connection and return the seconds until the next attempt."""
-        self._failed_connections += 1
+        self._failures += 1
         if isinstance(error, TimeoutError):
             self._health.set_health(Health.DOWN, "Slack did not answer the handshake of the event socket.")
         else:
             self._health.set_health(Health.DOWN, f"{error}.")
         rejected = isinstance(error, (TokenRejected, Refused))
-        return backoff_seconds(
-            self._failed_connections, MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS
-        )
+        return backoff_seconds(self._failures, MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS)

@@ -8,6 +8,7 @@ import re
 import ssl
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 from weakref import WeakValueDictionary
 
 import aiohttp
@@ -117,12 +118,7 @@ class Workspace:
             if not who.get("bot_id"):
                 raise Refused("bot_token is not a bot's token: it must begin with xoxb-")
             self.account = SlackAccount(who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"])
-            log.info(
-                "slack.connected bot=@%s workspace=%s (%s)",
-                self.account.name,
-                self.account.workspace_name,
-                self.account.team_id,
-            )
+            log.info("slack.connected bot=@%s workspace=%s (%s)", who["user"], who["team"], who["team_id"])
         return self.account
 
     async def find_person(self, user: str) -> Person | None:
@@ -197,9 +193,9 @@ class Workspace:
                 self._final_statuses.put_nowait((thread, status))
                 await asyncio.sleep(error.after)
 
-    async def _send_status(self, thread: Thread, status: str, **more: str) -> None:
-        address = {"channel_id": thread.chat, "thread_ts": thread.topic}
-        await self.api("agents.sessions.setStatus", **address, status=status, **more)
+    async def _send_status(self, thread: Thread, status: str, **title: Any) -> None:
+        address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
+        await self.api("agents.sessions.setStatus", **address, status=status, **title)
 
     async def acknowledge(self, event: Message | Unreadable, receipt: Receipt, payload: Json) -> None:
         """Show the author that the event was received."""

@@ -64,8 +64,8 @@ async def probe(settings: TelegramSettings) -> str:
     check_proxy(settings.proxy)
 
     def load() -> Callable[[TelegramSettings], Awaitable[str]]:
-        from channels.telegram.account_probe import probe_account
+        from channels.telegram import account_probe
 
-        return probe_account
+        return account_probe.probe
 
     return await (await asyncio.to_thread(load))(settings)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from channels.base import ChannelError, Refused
+from channels.base import ChannelError, Refused, TokenRejected
 from channels.shared.lifecycle import open_channel
 from channels.telegram import TelegramSettings
-from channels.telegram.api import TelegramApi, TokenRejected
+from channels.telegram.api import TelegramApi
 
 
-async def probe_account(settings: TelegramSettings) -> str:
+async def probe(settings: TelegramSettings) -> str:
     """Return a sentence about the account. Raises Refused with what to do."""
     try:
         async with open_channel(lambda: TelegramApi, settings) as api:

@@ -11,7 +11,7 @@ import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
 from agent.conversation import Thread
-from channels.base import ChannelError, ChatGone, Refused, TryLater
+from channels.base import ChannelError, ChatGone, Refused, TokenRejected, TryLater
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram import TelegramSettings
 from channels.telegram.transport import AiohttpRequest, TransportError
@@ -31,10 +31,6 @@ class GroupMoved(ChatGone):
     def __init__(self, chat: str) -> None:
         super().__init__("the group became a supergroup")
         self.chat = chat
-
-
-class TokenRejected(TryLater):
-    """Telegram rejects the bot's token."""
 
 
 class PollConflict(TryLater):

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.conversation import Kind, Message, Thread, Unreadable
-from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive
+from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import ConnectionHealth, backoff_seconds, jitter
 from channels.shared.http_client import RateLimited
 from channels.shared.texts import NOT_STORED, click_answer
-from channels.telegram.api import PollConflict, TelegramApi, TokenRejected, TypingActions
+from channels.telegram.api import PollConflict, TelegramApi, TypingActions
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Poller:
         self._offset = 0
         self._health = ConnectionHealth(NAME, log)
         self._last_poll = 0.0  # time.monotonic() of the last successful poll
-        self._failed_polls = 0  # in a row
+        self._failures = 0  # in a row
         self._undisturbed_since = 0.0  # time.monotonic() of the last conflict
         self._standby = False  # another program polls
         self._failed_batches = 0  # in a row that could not be stored
@@ -79,7 +79,7 @@ class Poller:
         if not self._health.is_ready:
             self._undisturbed_since = self._last_poll
         self._health.set_health(Health.READY)
-        self._failed_polls, self._standby = 0, False
+        self._failures, self._standby = 0, False
         if updates:
             await self._store_updates(updates, account, receive)
 
@@ -95,7 +95,7 @@ class Poller:
 
     async def _get_updates(self) -> list[dict[str, Any]]:
         """Return the updates after the offset. The first poll, and one after a failure, returns at once."""
-        waits = self._health.is_ready and not self._failed_polls
+        waits = self._health.is_ready and not self._failures
         return await self._call_get_updates(int(self._poll_seconds) if waits else 0)
 
     async def _call_get_updates(self, seconds: int) -> list[dict[str, Any]]:
@@ -174,22 +174,22 @@ class Poller:
 
     def _note_failure(self, error: ChannelError) -> float:
         """Record a failed poll and return the seconds until the next one."""
-        self._failed_polls += 1
+        self._failures += 1
         match error:
             case TokenRejected():
                 self._health.set_health(Health.DOWN, REJECTED)
-                return backoff_seconds(self._failed_polls, MAX_TOKEN_BACKOFF_SECONDS)
+                return backoff_seconds(self._failures, MAX_TOKEN_BACKOFF_SECONDS)
             case PollConflict() if "webhook" in str(error):
                 self._account = None  # identifying it again removes the webhook
-                return backoff_seconds(self._failed_polls, MAX_BACKOFF_SECONDS)
+                return backoff_seconds(self._failures, MAX_BACKOFF_SECONDS)
             case PollConflict():
                 return self._handle_conflict()
             case RateLimited():
                 return error.after
         overdue = time.monotonic() - self._last_poll > self._poll_seconds + POLL_GRACE_SECONDS / 2
-        if self._failed_polls > 1 or overdue or not self._health.is_ready:  # one short failure is normal
+        if self._failures > 1 or overdue or not self._health.is_ready:  # one short failure is normal
             self._health.set_health(Health.DOWN, f"{error}.")
-        return backoff_seconds(self._failed_polls, MAX_BACKOFF_SECONDS)
+        return backoff_seconds(self._failures, MAX_BACKOFF_SECONDS)
 
     def _handle_conflict(self) -> float:
         """Keep polling if this poller was undisturbed before, else stand by: two pollers would answer twice."""

@@ -209,7 +209,7 @@ async def test_a_question_is_answered_by_text_after_a_restart(rig: FeishuRig) ->
     asked = await rig.say("paint it", 7)
     question = Ask("ask-1", "Which colour?", ("red", "blue"))
     await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("Which colour?", (question,)))
-    assert "answer in words" in rig.visible(7)[0]
+    assert "answer in your own words" in rig.visible(7)[0]
     assert "DONE" not in rig.server.reactions(asked.id)  # it waits
     await rig.leave()
     await rig.back()

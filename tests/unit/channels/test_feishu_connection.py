@@ -324,7 +324,7 @@ async def test_only_the_configured_certificates_are_trusted(tmp_path: Path) -> N
             await channel.reply(thread, Memory()).finish(Final("Safely."))
             assert server.visible(DIRECT) == ["Safely."]
         async with connected(server, domain=domain) as (channel, _):
-            await until(lambda: "cannot reach" in down(channel))
+            await until(lambda: "cannot be reached" in down(channel))
 
 
 # ---------------------------------------------------------------- fawn check

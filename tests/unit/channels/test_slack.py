@@ -180,7 +180,9 @@ async def test_buttons_are_below_a_finished_stream(rig: SlackRig) -> None:
     rig.press("blue", 7)
     assert (await rig.box.next(kind=Kind.CLICK)).text == "blue"
     await until(lambda: not rig.buttons(7))
-    assert shown(rig).text == "I can paint it.\n\nWhich colour?\n\n_Choose, or just answer in words._\n✓ blue (Jane)"
+    assert (
+        shown(rig).text == "I can paint it.\n\nWhich colour?\n\n_Choose, or answer in your own words._\n✓ blue (Jane)"
+    )
 
 
 async def test_a_person_who_may_not_click_gets_a_private_notice(rig: SlackRig) -> None:

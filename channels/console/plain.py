@@ -8,12 +8,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Self
 
 from agent.conversation import Block, Notice, Plan, Step, View
 from channels.base import ChatGone, parse_command_text
 from channels.console.view import ICONS, Key, one_line, strip_controls
+from channels.shared.background import BackgroundTasks
 
 _GATHER_SECONDS = 0.05  # lines that arrive in this time are one message
 _MAX_MESSAGE_CHARS = 100_000
@@ -35,18 +35,14 @@ class PlainView:
         self._partial = ""
         self._written: dict[int, set[str]] = {}  # progress lines by id of their view
         self._out: asyncio.Queue[tuple[str, asyncio.Future[None] | None]] = asyncio.Queue()
-        self._writer: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
-        self._writer = asyncio.create_task(self._write_queued(), name="console-writer")
+        self._background.start(self._write_queued(), "console-writer")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._writer:
-            self._writer.cancel()
-            await asyncio.wait([self._writer])
+    async def __aexit__(self, *_: object) -> None:
+        await self._background.cancel()
 
     # input
 

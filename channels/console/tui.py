@@ -9,7 +9,6 @@ import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from io import StringIO
-from types import TracebackType
 from typing import Self, TextIO
 
 from prompt_toolkit import PromptSession
@@ -25,6 +24,7 @@ from prompt_toolkit.utils import get_cwidth
 from agent.conversation import Ask, Block, View
 from channels.base import ChatGone
 from channels.console.view import ICONS, Key, one_line, strip_controls
+from channels.shared.background import BackgroundTasks
 
 _TAIL_CHARS = 8000  # of a streamed text that are drawn: more than any screen shows
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
@@ -40,24 +40,20 @@ class TerminalView:
         self._busy = False
         self._commands: Sequence[tuple[str, str]] = ()
         self._session: PromptSession[str] | None = None
-        self._prompt: asyncio.Task[None] | None = None
+        self._background = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._prompt:
-            self._prompt.cancel()
-            await asyncio.wait([self._prompt])
+    async def __aexit__(self, *_: object) -> None:
+        await self._background.cancel()
 
     # input
 
     async def read(self) -> str | Key | None:
-        if self._prompt is None:
+        if self._session is None:
             self._session = await asyncio.to_thread(self._build_prompt)
-            self._prompt = asyncio.create_task(self._keep_prompt_open(self._session), name="console-prompt")
+            self._background.start(self._keep_prompt_open(self._session), "console-prompt")
         event = await self._events.get()
         if isinstance(event, str) and event.strip():
             await self.write(f"› {event}")

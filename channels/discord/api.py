@@ -20,10 +20,9 @@ from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLa
 from channels.discord import DiscordSettings
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
-    ANSWER_TIMEOUT_SECONDS,
-    UPLOAD_TIMEOUT_SECONDS,
+    CALL_TIMEOUT,
+    UPLOAD_TIMEOUT,
     RateLimited,
-    call_timeout,
     create_session,
     mapped_network_errors,
 )
@@ -130,7 +129,7 @@ class DiscordApi:
             data.add_field("files[0]", file[1], filename=file[0], content_type="application/octet-stream")
         elif body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), "application/json"
-        timeout = call_timeout(UPLOAD_TIMEOUT_SECONDS if file else ANSWER_TIMEOUT_SECONDS)
+        timeout = UPLOAD_TIMEOUT if file else CALL_TIMEOUT
         with mapped_network_errors("Discord"):
             async with self._open_session.request(
                 method, self._base + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy

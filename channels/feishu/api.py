@@ -17,10 +17,9 @@ from channels.base import ChatGone, OutcomeUnknown, Refused, TryLater
 from channels.feishu import FeishuSettings
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
-    ANSWER_TIMEOUT_SECONDS,
-    UPLOAD_TIMEOUT_SECONDS,
+    CALL_TIMEOUT,
+    UPLOAD_TIMEOUT,
     RateLimited,
-    call_timeout,
     create_session,
     mapped_network_errors,
 )
@@ -145,7 +144,7 @@ class FeishuApi:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if isinstance(raw, bytes):
             headers["Content-Type"] = "application/json; charset=utf-8"
-        silence = UPLOAD_TIMEOUT_SECONDS if isinstance(raw, aiohttp.FormData) else ANSWER_TIMEOUT_SECONDS
+        timeout = UPLOAD_TIMEOUT if isinstance(raw, aiohttp.FormData) else CALL_TIMEOUT
         with mapped_network_errors("Feishu"):
             async with self.session.request(
                 method,
@@ -153,7 +152,7 @@ class FeishuApi:
                 data=raw,
                 params=query,
                 headers=headers,
-                timeout=call_timeout(silence),
+                timeout=timeout,
                 proxy=self._proxy,
                 allow_redirects=False,
             ) as answer:

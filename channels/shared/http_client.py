@@ -11,11 +11,18 @@ import aiohttp
 from channels.base import OutcomeUnknown, Refused, TryLater
 
 CONNECT_TIMEOUT_SECONDS = 10.0
-ANSWER_TIMEOUT_SECONDS = 20.0  # longest silence of the server
-UPLOAD_TIMEOUT_SECONDS = 120.0  # …after an upload, which the server processes before it answers
 IDLE_TIMEOUT_SECONDS = 15.0  # shorter than the servers' own, so that they close no connection under a call
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
+
+
+def call_timeout(silence_seconds: float) -> aiohttp.ClientTimeout:
+    """Limit the time to connect and the server's silence, but not the length of a transfer."""
+    return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=silence_seconds)
+
+
+CALL_TIMEOUT = call_timeout(20.0)  # the default of a session
+UPLOAD_TIMEOUT = call_timeout(120.0)  # the server processes an upload before it answers
 
 
 class RateLimited(TryLater):
@@ -28,12 +35,7 @@ class RateLimited(TryLater):
 def create_session(certificates: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> aiohttp.ClientSession:
     """Create a session that keeps connections alive and limits their number nowhere."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_TIMEOUT_SECONDS, ssl=certificates)
-    return aiohttp.ClientSession(connector=connector, headers=headers, timeout=call_timeout())
-
-
-def call_timeout(answer_seconds: float = ANSWER_TIMEOUT_SECONDS) -> aiohttp.ClientTimeout:
-    """Limit the time to connect and the server's silence, but not the length of a transfer."""
-    return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=answer_seconds)
+    return aiohttp.ClientSession(connector=connector, headers=headers, timeout=CALL_TIMEOUT)
 
 
 @contextmanager

@@ -19,9 +19,8 @@ from agent.conversation import ANYWHERE, Secret, Thread
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
-    UPLOAD_TIMEOUT_SECONDS,
+    UPLOAD_TIMEOUT,
     RateLimited,
-    call_timeout,
     mapped_network_errors,
     retry_after_seconds,
 )
@@ -175,12 +174,12 @@ class SlackApi:
 
     async def upload(self, url: str, path: Path) -> None:
         """Upload a file to the URL that getUploadURLExternal gave. It is invisible until that upload is completed."""
-        headers, timeout = {"Content-Type": "application/octet-stream"}, call_timeout(UPLOAD_TIMEOUT_SECONDS)
+        headers = {"Content-Type": "application/octet-stream"}
         handle: BinaryIO = await asyncio.to_thread(path.open, "rb")
         try:
             with mapped_network_errors("Slack", repeatable=True):
                 async with self._session.post(
-                    url, data=handle, headers=headers, timeout=timeout, proxy=self._proxy
+                    url, data=handle, headers=headers, timeout=UPLOAD_TIMEOUT, proxy=self._proxy
                 ) as answer:
                     _check_status(answer, "Slack's file host rejected the file")
         finally:

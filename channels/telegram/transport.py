@@ -14,8 +14,8 @@ from telegram.request import BaseRequest, RequestData
 from channels.base import ChannelError, OutcomeUnknown, TryLater
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
-    ANSWER_TIMEOUT_SECONDS,
-    UPLOAD_TIMEOUT_SECONDS,
+    CALL_TIMEOUT,
+    UPLOAD_TIMEOUT,
     RateLimited,
     call_timeout,
     create_session,
@@ -43,7 +43,7 @@ class AiohttpRequest(BaseRequest):
 
     @property
     def read_timeout(self) -> float:
-        return ANSWER_TIMEOUT_SECONDS
+        return CALL_TIMEOUT.sock_read or 0.0
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -84,8 +84,9 @@ class AiohttpRequest(BaseRequest):
     ) -> tuple[int, bytes]:
         """Make one call. Raises TransportError for a lost call, 429 and 5xx; the SDK reads other statuses."""
         body, headers = _request_body(request_data)
-        answer_seconds = read_timeout if isinstance(read_timeout, (int, float)) else ANSWER_TIMEOUT_SECONDS
-        timeout = call_timeout(UPLOAD_TIMEOUT_SECONDS if isinstance(body, aiohttp.FormData) else answer_seconds)
+        timeout = UPLOAD_TIMEOUT if isinstance(body, aiohttp.FormData) else CALL_TIMEOUT
+        if isinstance(read_timeout, (int, float)):
+            timeout = call_timeout(read_timeout)
         try:
             with mapped_network_errors("Telegram"):
                 async with self.session.request(

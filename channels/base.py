@@ -251,7 +251,7 @@ class Channel(Protocol):
     limits: ChannelLimits
     window: float  # seconds in which the model's deltas are merged before they are shown
 
-    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         """Receive events until cancelled, and catch up on missed ones after every gap.
 
         Raises if the connection cannot recover; the supervisor then restarts it.

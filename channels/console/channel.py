@@ -100,7 +100,7 @@ class ConsoleChannel:
 
     # ------------------------------------------------------------ input
 
-    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         """Offer the typed messages, until the input ends or the person leaves."""
         self._readiness = Readiness(Health.READY, time.time())
         try:

@@ -127,11 +127,13 @@ class RateLimiter:
 
     def __init__(self, rates: RateLimits) -> None:
         self._rates = rates
-        most = max(1.0, rates.overall * SAFETY_FACTOR)
-        spare = most - 1
-        self._all = TokenBucket(rates.overall * SAFETY_FACTOR, most, min(0.85 * most, spare), min(0.75 * most, spare))
+        burst = max(1.0, rates.overall * SAFETY_FACTOR)
+        spare = burst - 1
+        self._all = TokenBucket(
+            rates.overall * SAFETY_FACTOR, burst, min(0.85 * burst, spare), min(0.75 * burst, spare)
+        )
         self._chats: dict[str, TokenBucket] = {}
-        self._crowd = 4096  # so many chats before the idle ones are forgotten
+        self._sweep_size = 4096  # number of chats at which the idle ones are dropped
 
     async def acquire(self, chat: str, priority: Priority, *, group: bool = False) -> None:
         """Wait until a call to `chat` is allowed. Raises TryLater for a final if the chat is paused."""
@@ -146,7 +148,7 @@ class RateLimiter:
             raise
 
     def try_acquire(self, chat: str, priority: Priority, *, group: bool = False) -> bool:
-        """Take what `acquire` takes if that needs no wait."""
+        """Take the tokens of a call if they are available now."""
         bucket = self._chat_bucket(chat, group)
         if not bucket.try_acquire(priority):
             return False
@@ -168,9 +170,9 @@ class RateLimiter:
     def _chat_bucket(self, chat: str, group: bool) -> TokenBucket:
         if bucket := self._chats.get(chat):
             return bucket
-        if len(self._chats) >= self._crowd:
+        if len(self._chats) >= self._sweep_size:
             self._chats = {key: known for key, known in self._chats.items() if not known.is_idle}
-            self._crowd = max(4096, 2 * len(self._chats))
+            self._sweep_size = max(4096, 2 * len(self._chats))
         burst = self._rates.burst
         # A full bucket and the refill of a minute together are the group's limit in any minute.
         rate = min(self._rates.chat, max(self._rates.group_minute - burst, 1) / 60) if group else self._rates.chat

@@ -103,12 +103,12 @@ class SlackChannel:
         if self._session:
             await self._session.close()
 
-    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
             for workspace in self.workspaces:
                 group.create_task(workspace.flush_status(), name="slack sessions")
             for socket in self.sockets:
-                group.create_task(socket.run(receive, past), name="slack socket")
+                group.create_task(socket.run(receive, catch_up), name="slack socket")
 
     def readiness(self) -> Readiness:
         """Return that of the worst socket."""

@@ -21,16 +21,16 @@ MAX_THREAD_MESSAGES = 1000  # that are read to find the last ones
 
 
 async def missed_messages(
-    workspace: Workspace, heard: Sequence[LastEvent], past: CatchUpSource
+    workspace: Workspace, heard: Sequence[LastEvent], catch_up: CatchUpSource
 ) -> AsyncIterator[Message]:
     """Yield the messages since the last events, chat by chat, oldest first. Waits when Slack asks for it.
 
     Reads a thread if it was in use before, or if it began meanwhile.
     """
     account = await workspace.identify()
-    earliest = time.time() - 3600 * past.hours
+    earliest = time.time() - 3600 * catch_up.hours
     latest = max((entry.time for entry in heard), default=0.0)
-    if not latest or not past.hours:
+    if not latest or not catch_up.hours:
         return
     chats = {entry.chat: entry.time for entry in heard if not entry.topic}
     for chat in await _list_until_complete(
@@ -39,7 +39,7 @@ async def missed_messages(
         since = max(earliest, chats.get(chat["id"], latest))
         threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat["id"] and h.topic}
         try:
-            found = await _missed_in_chat(workspace, account, chat["id"], since, threads, past.most)
+            found = await _missed_in_chat(workspace, account, chat["id"], since, threads, catch_up.most)
         except Refused as error:
             log.info("slack.not_caught_up chat=%s reason=%s", chat["id"], error)
             continue
@@ -48,11 +48,11 @@ async def missed_messages(
 
 
 async def _missed_in_chat(
-    workspace: Workspace, account: SlackAccount, chat: str, since: float, threads: dict[str, float], most: int
+    workspace: Workspace, account: SlackAccount, chat: str, since: float, threads: dict[str, float], limit: int
 ) -> list[Message]:
     """Return the messages of a conversation after `since`, and those of its threads after their own times."""
     entries = await _list_until_complete(
-        workspace, "conversations.history", "messages", most, channel=chat, oldest=f"{since:.6f}"
+        workspace, "conversations.history", "messages", limit, channel=chat, oldest=f"{since:.6f}"
     )
     for entry in entries:
         if float(entry.get("latest_reply") or 0) > since:
@@ -60,30 +60,30 @@ async def _missed_in_chat(
     for root, last_event in threads.items():
         try:
             since_then = {"channel": chat, "ts": root, "oldest": f"{last_event:.6f}"}
-            replies = await _list_until_complete(workspace, "conversations.replies", "messages", most, **since_then)
+            replies = await _list_until_complete(workspace, "conversations.replies", "messages", limit, **since_then)
         except Refused as error:  # deleted meanwhile
             log.debug("slack.no_thread chat=%s thread=%s reason=%s", chat, root, error)
             continue
         entries += [entry for entry in replies if entry["ts"] != root]
     messages = [parse_event({"channel": chat, **entry}, account) for entry in entries]
     found = sorted((message for message in messages if message), key=lambda message: message.time)
-    return found[-most:]
+    return found[-limit:]
 
 
-async def _list_until_complete(workspace: Workspace, method: str, field: str, most: int, **where: Any) -> list[Json]:
+async def _list_until_complete(workspace: Workspace, method: str, field: str, limit: int, **query: Any) -> list[Json]:
     """Return a whole list, retrying as often as needed. Raises Refused."""
     while True:
         try:
-            return [entry async for page in workspace.api.list_pages(method, field, most, **where) for entry in page]
+            return [entry async for page in workspace.api.list_pages(method, field, limit, **query) for entry in page]
         except Refused:
             raise
         except ChannelError as error:
             await asyncio.sleep(error.after)
 
 
-async def earlier_messages(workspace: Workspace, message: Message, most: int) -> list[Quote]:
-    """Return the last `most` messages of other authors before it in its thread. Raises ChannelError."""
-    if message.private or most < 1 or message.id == message.thread.topic:
+async def earlier_messages(workspace: Workspace, message: Message, limit: int) -> list[Quote]:
+    """Return the last messages of other authors before it in its thread. Raises ChannelError."""
+    if message.private or limit < 1 or message.id == message.thread.topic:
         return []
     account, entries = await workspace.identify(), list[Json]()
     async for page in workspace.api.list_pages(
@@ -94,7 +94,7 @@ async def earlier_messages(workspace: Workspace, message: Message, most: int) ->
         ts=message.thread.topic,
         latest=message.id,
     ):
-        entries = [*entries, *(e for e in page if e.get("bot_id") != account.bot_id and e["ts"] != message.id)][-most:]
+        entries = [*entries, *(e for e in page if e.get("bot_id") != account.bot_id and e["ts"] != message.id)][-limit:]
     quotes = []
     for entry in entries:
         text, _, _ = readable_text(entry.get("text") or "", account)

@@ -28,7 +28,7 @@ class ResponseUrl:
 
 
 class EphemeralRenderer(SlackRenderer):
-    """The messages of one such answer. A URL takes five calls, so nothing is streamed."""
+    """The messages of one such answer. A URL accepts five calls, so nothing is streamed."""
 
     def __init__(self, *args: Any, response_url: ResponseUrl) -> None:
         super().__init__(*args)
@@ -54,7 +54,7 @@ class EphemeralRenderer(SlackRenderer):
             return message_id
 
     async def _respond(self, part: SlackMessage, index: int) -> str:
-        """Answer by the URL and return an id of ours, or "" if the URL has expired."""
+        """Answer by the URL and return our id of the answer, or "" if the URL has expired."""
         if self._url:
             workspace = await self._workspace()
             try:

@@ -125,24 +125,24 @@ class SocketMode:
         """Ask for a connection without opening it. Raises ChannelError."""
         await self._api("apps.connections.open")
 
-    async def run(self, receive: Receive, past: CatchUpSource) -> None:
+    async def run(self, receive: Receive, catch_up: CatchUpSource) -> None:
         """Stay connected until cancelled. Retries what Slack fails at; raises what `receive` raises."""
         self._receive = receive
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._offer_again(), name="slack offer again")
-                group.create_task(self._catch_up(past), name="slack catch-up")
+                group.create_task(self._read_gaps(catch_up), name="slack catch-up")
                 while True:
-                    await self._connect_once(past)
+                    await self._connect_once(catch_up)
         finally:
             await self._background.cancel()
 
-    async def _connect_once(self, past: CatchUpSource) -> None:
+    async def _connect_once(self, catch_up: CatchUpSource) -> None:
         """Connect, and serve the connection until it is lost; or wait after a failure."""
         gaps: list[tuple[Workspace, Gap]] = []
         try:
             for workspace in await self._accepted_workspaces():
-                gaps.append((workspace, await past.open_gap(NAME, (await workspace.identify()).team_id)))
+                gaps.append((workspace, await catch_up.open_gap(NAME, (await workspace.identify()).team_id)))
             connection = await self._open_connection()
         except (ChannelError, TimeoutError) as error:
             await asyncio.sleep(self._note_failure(error))
@@ -290,17 +290,17 @@ class SocketMode:
         known = {workspace.account.team_id: workspace for workspace in self._workspaces if workspace.account}
         return next((known[name] for name in candidate_workspaces(payload) if name in known), None)
 
-    async def _catch_up(self, past: CatchUpSource) -> None:
+    async def _read_gaps(self, catch_up: CatchUpSource) -> None:
         """Read the history of every gap, one after the other; a lost socket does not interrupt it."""
         while True:
             for workspace, gap in await self._gaps.get():
                 count, stored = 0, True
                 try:
-                    async for message in missed_messages(workspace, gap.heard, past):
+                    async for message in missed_messages(workspace, gap.heard, catch_up):
                         stored = await self._store_missed(workspace, message) and stored
                         count += 1
                     if stored:
-                        await past.close_gap(gap)
+                        await catch_up.close_gap(gap)
                 except (ChannelError, NotStored) as error:
                     log.warning("slack.not_caught_up reason=%s", error)
                 log.info(

@@ -76,7 +76,7 @@ class TelegramChannel:
         await asyncio.gather(*(writer.close() for writer in list(self._writers)))
         await self._api.close()
 
-    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         await self._poller.run(receive)
 
     def readiness(self) -> Readiness:

@@ -74,11 +74,11 @@ def _parse_message(message: telegram.Message, account: TelegramAccount) -> Messa
     text, mentioned = _text_without_mention(message, account)
     quotes, to_bot, quoted_files = _reply_context(message, account)
     if not (text or mentioned or files):
-        what = next((words for field, words in _UNSUPPORTED.items() if getattr(message, field)), "")
+        noun = next((noun for field, noun in _UNSUPPORTED.items() if getattr(message, field)), "")
         addressed = private or to_bot
         return (
-            _make_event(message, account, author, text=what, kind=Kind.UNSUPPORTED, addressed=addressed)
-            if what
+            _make_event(message, account, author, text=noun, kind=Kind.UNSUPPORTED, addressed=addressed)
+            if noun
             else None
         )
     kind = Kind.CHAT

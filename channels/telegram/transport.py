@@ -26,7 +26,7 @@ from channels.shared.lifecycle import load_certificates
 
 
 class TransportError(NetworkError):
-    """A call that the Bot API did not answer, as the SDK knows it; `reason` is the error of ours."""
+    """Carry a channel error through the SDK, which passes on only its own errors."""
 
     def __init__(self, reason: ChannelError) -> None:
         super().__init__(str(reason))

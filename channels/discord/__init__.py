@@ -1,8 +1,7 @@
-"""Discord: servers, threads and direct messages through a bot on the gateway, without a public address.
+"""Discord channel: settings and entry points.
 
-This file is what a configuration needs; the SDK is imported when the channel is connected. A message's way in is
-`gateway` (the SDK's connection), `intake` and `events`; its answer's way out `reply`
-and `rooms` (which thread, made or opened again when needed), both over `calls`.
+The configuration imports only this file; `connect` imports the SDK. `gateway` (the SDK's connection), `inbound` and
+`events` receive messages, `reply` and `threads` answer them, both over `api`.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ class DiscordSettings:
     overall: float = field(default=45.0, metadata={"help": "calls a second in all", "least": 1})
 
 
-Settings = DiscordSettings  # the name under which the configuration finds them
+Settings = DiscordSettings  # the configuration loader looks for this name
 
 
 def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:
-    """The channel. It opens no connection yet: `listen` does, and keeps trying."""
+    """Return the channel. It opens no connection until `listen`, which retries by itself."""
 
     def load() -> type[DiscordChannel]:
         from channels.discord.channel import DiscordChannel
@@ -57,7 +56,7 @@ def connect(settings: DiscordSettings) -> AbstractAsyncContextManager[Channel]:
 
 
 async def probe(settings: DiscordSettings) -> str:
-    """One look at the account: a sentence, or Refused with what to do."""
-    from channels.discord.account_probe import probe_account  # the calls need aiohttp, which a configuration does not
+    """Probe the account once and describe it. Raises Refused with what to do."""
+    from channels.discord.account_probe import probe_account  # parsing a configuration must not import aiohttp
 
     return await probe_account(settings)

@@ -1,12 +1,13 @@
-"""Calls of Discord's REST API, refused in the words of channels.base.
+"""REST calls of Discord; refusals are raised as the errors of `channels.base`.
 
-The SDK's own calls sleep inside when a bucket is used up or a 429 comes, whoever waits, and repeat posts by themselves.
-Here a call is made once: a closed bucket is TryLater at once, so that the budget decides who goes next.
+The SDK's own calls sleep while a bucket is empty or a 429 lasts, and repeat posts. Here each call is made once, and an
+empty bucket raises TryLater at once, so that the rate limiter decides which call goes next.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from collections import deque
@@ -16,13 +17,14 @@ from typing import Any, BinaryIO
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.discord import DiscordSettings
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
     CALL_TIMEOUT,
     UPLOAD_TIMEOUT,
     RateLimited,
+    check_proxy,
     create_session,
     mapped_network_errors,
 )
@@ -30,29 +32,31 @@ from channels.shared.lifecycle import load_certificates
 from channels.shared.rate_limit import RateLimiter
 from channels.shared.reply_writer import MessageMissing
 
-# The form is theirs: discord.com/developers/docs/reference#user-agent
-USER_AGENT = "DiscordBot (https://github.com/fawn, 1)"
+log = logging.getLogger(__name__)
+
+USER_AGENT = "DiscordBot (https://github.com/fawn, 1)"  # form: discord.com/developers/docs/reference#user-agent
+NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # `allowed_mentions` that notify nobody
 _ID = re.compile(r"\d{5,}")
 
 
 class Forbidden(ChatGone):
-    """The bot may not do this here (50001, 50013)."""
+    """The bot lacks the permission for this call here (50001, 50013)."""
 
 
 class ThreadArchived(Refused):
-    """The thread is archived: it must be opened again first (50083)."""
+    """The thread is archived and must be reopened first (50083)."""
 
 
 class ThreadExists(Refused):
-    """The message has a thread already (160004)."""
+    """The message already has a thread (160004)."""
 
 
 class InteractionExpired(Refused):
-    """The interaction was answered already, or too late (10062, 10015, 50027)."""
+    """The interaction can no longer be answered (10062, 10015, 50027)."""
 
 
 class InteractionAnswered(InteractionExpired):
-    """…answered already (40060)."""
+    """The interaction already has a response (40060)."""
 
 
 # Codes of discord.com/developers/docs/topics/opcodes-and-status-codes#json
@@ -70,58 +74,77 @@ _CODES: dict[int, type[Refused]] = {
     10015: InteractionExpired,
     50027: InteractionExpired,
 }
-
-
-_SLOWLY = (20016, 20028, 20029, 30046)  # limits of a channel, a server, and of edits to messages older than an hour
+_LIMIT_CODES = (
+    20016,
+    20028,
+    20029,
+    30046,
+)  # limits of a channel, a server, and of edits to messages older than an hour
 
 
 class DiscordApi:
-    """The calls of one bot. Raises ChannelError; no error carries a token."""
+    """The REST calls of one bot. Raises ChannelError; no error contains a token.
 
-    def __init__(self, settings: DiscordSettings, budget: RateLimiter | None = None) -> None:
-        self._base = settings.base_url.rstrip("/")
-        self._token = settings.token
-        self._budget = budget
-        self._most = settings.overall + 2  # in any second; 50 may be (…/docs/topics/rate-limits#global-rate-limit)
+    `token_shared`: a second program uses the token. Discord sends every event to both, and both would answer, so this
+    process ignores all events from then on. Two signs are certain: a new interaction already has a response, or this
+    bot's account has opened the thread of a new mention although this process has not.
+    """
+
+    def __init__(self, settings: DiscordSettings, rate_limiter: RateLimiter | None = None) -> None:
+        self._settings = settings
+        self._base_url = settings.base_url.rstrip("/")
+        self._rate_limiter = rate_limiter
+        self._max_per_second = settings.overall + 2  # Discord allows 50 (…/docs/topics/rate-limits#global-rate-limit)
         self._proxy = settings.proxy or None
-        self._ca_file = settings.ca_file
         self._session: aiohttp.ClientSession | None = None
-        self._closed: dict[str, float] = {}  # bucket → until when it is used up (loop time)
-        self._made: deque[float] = deque()  # the calls of the last second (loop time)
+        self._closed_until: dict[str, float] = {}  # bucket ("": all) → loop time at which it may be used again
+        self._recent_calls: deque[float] = deque()  # loop times of the calls of the last second
         self.trust: ssl.SSLContext | None = None
+        self.token_shared = False
 
     async def open(self) -> None:
-        """Get ready to make calls. Raises Refused."""
-        if self._proxy and not self._proxy.startswith("http"):
-            raise Refused("proxy: Discord can be reached through an http proxy only.")
-        self.trust = await load_certificates(self._ca_file)
+        """Open the session. Raises Refused."""
+        check_proxy(self._settings.proxy)
+        self.trust = await load_certificates(self._settings.ca_file)
         self._session = create_session(self.trust, {"User-Agent": USER_AGENT})
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the session."""
         if self._session:
             await self._session.close()
             self._session = None
 
     async def __call__(
-        self, method: str, path: str, body: Any = None, *, file: tuple[str, BinaryIO] | None = None, free: bool = False
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        file: tuple[str, BinaryIO] | None = None,
+        interaction: bool = False,
     ) -> Any:
-        """One call; gives the JSON of the answer. `free`: the path carries its own token (interactions)."""
+        """Make one call and return the JSON of the response. The path of an `interaction` contains its own token."""
         try:
-            return await self._request(method, path, body, file, free)
+            return await self._request(method, path, body, file, interaction)
         except OutcomeUnknown as error:
             if method == "GET":
                 raise TryLater(str(error)) from None
             raise
 
-    async def _request(self, method: str, path: str, body: Any, file: tuple[str, BinaryIO] | None, free: bool) -> Any:
+    async def edit_response(self, token: str, body: Any) -> Any:
+        """Edit the response of an interaction; `token` is "application/token"."""
+        return await self("PATCH", f"/webhooks/{token}/messages/@original", body, interaction=True)
+
+    async def _request(
+        self, method: str, path: str, body: Any, file: tuple[str, BinaryIO] | None, interaction: bool
+    ) -> Any:
         bucket = _bucket_key(method, path)
-        loop = asyncio.get_running_loop()
-        if (left := max(self._closed.get(bucket, 0.0), self._closed.get("", 0.0)) - loop.time()) > 0:
+        closed_until = max(self._closed_until.get(bucket, 0.0), self._closed_until.get("", 0.0))
+        if (left := closed_until - asyncio.get_running_loop().time()) > 0:
             raise TryLater("Discord's limit for this channel is used up", left)
-        if not free:
-            await self._wait_for_second()
-        headers = {} if free else {"Authorization": f"Bot {self._token.reveal()}"}
+        if not interaction:
+            await self._wait_for_global_limit()
+        headers = {} if interaction else {"Authorization": f"Bot {self._settings.token.reveal()}"}
         data: Any = None
         if file:
             data = aiohttp.FormData(quote_fields=False)
@@ -132,27 +155,33 @@ class DiscordApi:
         timeout = UPLOAD_TIMEOUT if file else CALL_TIMEOUT
         with mapped_network_errors("Discord"):
             async with self._open_session.request(
-                method, self._base + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy
+                method, self._base_url + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy
             ) as answer:
                 payload = await answer.read()
         self._note_bucket(bucket, path, answer.headers)
         if answer.status < 300:
             try:
                 return orjson.loads(payload) if payload else None
-            except ValueError:  # the page of a proxy, or of a network that wants a login
-                raise TryLater("what answers there is not Discord", 10.0) from None
+            except ValueError:  # a proxy's page, or the login page of a network
+                raise TryLater("the response is not Discord's", 10.0) from None
         raise self._map_api_error(answer.status, answer.headers, payload, bucket)
 
     async def download(self, url: str) -> AsyncGenerator[bytes, None]:
-        """The bytes behind a URL, in chunks. Raises TryLater; Missing when the link has run out."""
+        """Yield the bytes behind a URL in chunks. Raises TryLater, and MessageMissing when the link has expired."""
         with mapped_network_errors("Discord", repeatable=True):
             async with self._open_session.get(url, proxy=self._proxy) as answer:
                 if answer.status in (401, 403, 404):
-                    raise MessageMissing("the file's link has run out")
+                    raise MessageMissing("the link of the file has expired")
                 if answer.status != 200:
                     raise TryLater(f"the file server answered {answer.status}")
                 async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
+
+    def report_shared_token(self, sign: str) -> None:
+        """Note that a second program uses the token; `sign` is for the log."""
+        if not self.token_shared:
+            log.error("discord.second_instance sign=%s", sign)
+        self.token_shared = True
 
     # ------------------------------------------------------------ parts
 
@@ -162,65 +191,65 @@ class DiscordApi:
             raise TryLater("the channel is closed")
         return self._session
 
-    async def _wait_for_second(self) -> None:
-        """Wait until this call is not one too many for the second: a 429 for all of them costs everybody more."""
+    async def _wait_for_global_limit(self) -> None:
+        """Wait until a call keeps within the limit per second: a global 429 would stop all calls for longer."""
         loop = asyncio.get_running_loop()
         while True:
-            while self._made and self._made[0] <= loop.time() - 1:
-                self._made.popleft()
-            if len(self._made) < self._most:
+            while self._recent_calls and self._recent_calls[0] <= loop.time() - 1:
+                self._recent_calls.popleft()
+            if len(self._recent_calls) < self._max_per_second:
                 break
-            await asyncio.sleep(self._made[0] + 1 - loop.time())
-        self._made.append(loop.time())
+            await asyncio.sleep(self._recent_calls[0] + 1 - loop.time())
+        self._recent_calls.append(loop.time())
 
     def _note_bucket(self, bucket: str, path: str, headers: Any) -> None:
-        """Remember a bucket that is used up: the next call there would be a 429."""
+        """Close an empty bucket: the next call in it would be a 429."""
         if headers.get("X-RateLimit-Remaining") != "0":
             return
         after = float(headers.get("X-RateLimit-Reset-After") or 0.0)
         self._close_bucket(bucket, after)
-        if self._budget and (channel := re.match(r"/channels/(\d+)/messages", path)):
-            self._budget.pause_chat(channel[1], after)
+        if self._rate_limiter and (channel := re.match(r"/channels/(\d+)/messages", path)):
+            self._rate_limiter.pause_chat(channel[1], after)
 
     def _close_bucket(self, bucket: str, seconds: float) -> None:
         now = asyncio.get_running_loop().time()
-        if len(self._closed) > 1000:
-            self._closed = {key: until for key, until in self._closed.items() if until > now}
-        self._closed[bucket] = now + seconds
+        if len(self._closed_until) > 1000:
+            self._closed_until = {key: until for key, until in self._closed_until.items() if until > now}
+        self._closed_until[bucket] = now + seconds
 
     def _map_api_error(self, status: int, headers: Any, payload: bytes, bucket: str) -> ChannelError:
-        """An answer that is none, in our words."""
+        """Map an error response to a ChannelError."""
         try:
-            told = orjson.loads(payload)
-            code, words = int(told.get("code") or 0), str(told.get("message") or "")
+            error = orjson.loads(payload)
+            code, reason = int(error.get("code") or 0), str(error.get("message") or "")
         except (ValueError, AttributeError, TypeError):
-            told, code, words = {}, 0, ""
-        if status == 429 or code in _SLOWLY:
-            after = float(told.get("retry_after") or headers.get("Retry-After") or 60.0)
-            # Without `Via` it is not Discord itself but what stands before it, which bans the whole address.
-            everywhere = status == 429 and (told.get("global") or "Via" not in headers)
+            error, code, reason = {}, 0, ""
+        if status == 429 or code in _LIMIT_CODES:
+            after = float(error.get("retry_after") or headers.get("Retry-After") or 60.0)
+            # A 429 without `Via` comes from Cloudflare in front of Discord, which bans the whole address.
+            everywhere = status == 429 and (error.get("global") or "Via" not in headers)
             self._close_bucket("" if everywhere else bucket, after)
             return RateLimited("Discord", after)
         if status == 504:
             return OutcomeUnknown("a gateway gave up waiting (504)")
-        if status >= 500 or not told:
+        if status >= 500 or not error:
             return TryLater(f"Discord answered {status}", 1.0)
         if status == 401 and code not in _CODES:
-            return TryLater("Discord rejects the bot's token", 60.0)
+            return TokenRejected("Discord rejects the bot's token", 60.0)
         if status == 413 or code == 40005:
             return Refused("Discord says it is too large")
         kind = _CODES.get(code, Forbidden if status == 403 else Refused)
-        return kind(f"Discord: {words} ({code or status}){_refused_fields(told)}")
+        return kind(f"Discord: {reason} ({code or status}){_refused_fields(error)}")
 
 
 def _bucket_key(method: str, path: str) -> str:
-    """Discord counts by method, route and channel (or webhook): other ids in the path do not matter."""
-    kept, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
-    major, _, route = rest.partition("/")
-    return f"{method} {kept}/{major}/{_ID.sub('*', route)}"
+    """Return the rate limit bucket of a call: Discord counts by method, route and channel (or webhook)."""
+    kind, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
+    major_id, _, route = rest.partition("/")
+    return f"{method} {kind}/{major_id}/{_ID.sub('*', route)}"
 
 
-def _refused_fields(told: dict[str, Any]) -> str:
-    """Which field of a form was wrong: their names only, values may be a person's words."""
-    errors = told.get("errors")
+def _refused_fields(error: dict[str, Any]) -> str:
+    """Name the invalid fields of a form, without their values, which may be private."""
+    errors = error.get("errors")
     return f" in {', '.join(map(str, errors))}" if isinstance(errors, dict) else ""

@@ -1,4 +1,4 @@
-"""Discord's events in our words: pure functions, one event in, at most one of ours out."""
+"""Parse Discord's events to messages: pure functions, at most one message for each event."""
 
 from __future__ import annotations
 
@@ -14,67 +14,71 @@ from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
 
 STOP_EMOJI = "❌"
-SPOKEN_TYPES = (0, 19)  # message types that a person wrote: plain, reply
-GUEST_FLAG = 1 << 4  # flag of a member that was invited to one voice channel only
+USER_MESSAGE_TYPES = (0, 19)  # plain message, reply
+GUEST_FLAG = 1 << 4  # flag of a member who was invited to one voice channel only
 
-Event = Mapping[str, Any]  # the shape is Discord's
+Event = Mapping[str, Any]  # Discord defines the shape
 
 
 @dataclass(frozen=True, slots=True)
 class DiscordAccount:
-    """The bot's account; `role` is its own role in the server at hand. `opens`: a mention opens a thread of its own.
-    `commands` are the words that a "!" makes a command even where nobody mentions the bot."""
+    """The bot's account. `bot_role` is its own role in the current server.
+
+    `opens_threads`: a mention opens a thread. `command_names` make a command after a "!" without a mention.
+    """
 
     id: str
-    role: str = ""
-    opens: bool = True
-    commands: frozenset[str] = frozenset()
+    bot_role: str = ""
+    opens_threads: bool = True
+    command_names: frozenset[str] = frozenset()
 
 
-def message_key(channel: str, message: str) -> str:
-    return f"{NAME}:{channel}:{message}"
+def message_key(channel_id: str, message_id: str) -> str:
+    return f"{NAME}:{channel_id}:{message_id}"
 
 
 def author_of(event: Event) -> Author:
-    """Who did it: of a message (`author`), an interaction or a reaction (`member.user` or `user`)."""
+    """Return the author of a message (`author`), or the user of an interaction or reaction (`member.user`, `user`)."""
     member = event.get("member") or {}
     user = event.get("author") or member.get("user") or event.get("user") or {}
-    name = member.get("nick") or user.get("global_name") or user.get("username") or "somebody"
     return Author(
         str(user.get("id") or ""),
-        name,
+        _display_name(user, member),
         bot=bool(user.get("bot") or event.get("webhook_id")),
         guest=bool((member.get("flags") or 0) & GUEST_FLAG),
     )
 
 
-def is_spoken(event: Event) -> bool:
-    """A message proper: no system message, and no answer to a native command."""
-    return event.get("type", 0) in SPOKEN_TYPES and not event.get("interaction_metadata")
+def is_user_message(event: Event) -> bool:
+    """Whether it is neither a system message nor the response to a native command."""
+    return event.get("type", 0) in USER_MESSAGE_TYPES and not event.get("interaction_metadata")
 
 
 def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message | None:
-    """MESSAGE_CREATE (or a message of the history) in `thread`, its channel's address. None: nothing for us."""
+    """Parse MESSAGE_CREATE, or a message of the history. `thread` is the address of its channel.
+
+    Returns None for messages of the bot and of the system, and for empty ones.
+    """
     author = author_of(event)
-    if author.id == me.id or not is_spoken(event):
+    if author.id == me.id or not is_user_message(event):
         return None
     private = thread.workspace == DIRECT_WORKSPACE
-    words, mentioned = _text_without_mention(event, me)
+    text, mentioned = _text_without_mention(event, me)
     quotes, to_bot, files = _reply_context(event, me)
     files = (*_attachments_of(event, event), *files)
-    what = "a poll" if event.get("poll") else "a sticker" if event.get("sticker_items") else ""
-    bare = not (words or files or quotes)
-    if bare and not (what or mentioned):
+    unsupported = "a poll" if event.get("poll") else "a sticker" if event.get("sticker_items") else ""
+    empty = not (text or files or quotes)
+    if empty and not (unsupported or mentioned):
         return None
-    kind, command = Kind.CHAT, parse_command_text(words)
-    if bare and what:
-        kind, words = Kind.UNSUPPORTED, what
-    elif command and (private or mentioned or command.split(" ")[0] in me.commands):
-        kind, words = Kind.COMMAND, command
+    kind, command = Kind.CHAT, parse_command_text(text)
+    if empty and unsupported:
+        kind, text = Kind.UNSUPPORTED, unsupported
+    elif command and (private or mentioned or command.split(" ")[0] in me.command_names):
+        kind, text = Kind.COMMAND, command
     others = bool(event.get("mentions") or event.get("mention_roles") or event.get("mention_everyone"))
-    made = _make_event(event, _conversation_thread(event, thread, me, mentioned, to_bot), author, text=words, kind=kind)
+    where = _conversation_thread(event, thread, me, mentioned, to_bot)
     return replace(
-        made,
+        _make_message(event, where, author, text=text, kind=kind),
         attachments=files,
         quotes=quotes,
         reply_to=_replied_message(event),
@@ -86,39 +90,36 @@ def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message |
 
 
 def parse_edit(event: Event, thread: Thread, me: DiscordAccount) -> Message | None:
-    """MESSAGE_UPDATE: new words. None when only a preview was added, or it is our own."""
+    """Parse MESSAGE_UPDATE. Returns None when only a preview was added, and for the bot's own messages."""
     author = author_of(event)
-    if not event.get("edited_timestamp") or not event.get("content") or author.id == me.id:
+    when = event.get("edited_timestamp")
+    if not when or not event.get("content") or author.id == me.id:
         return None
-    words, _ = _text_without_mention(event, me)
+    text, _ = _text_without_mention(event, me)
     target = message_key(event["channel_id"], event["id"])
-    when = event["edited_timestamp"]
-    made = _make_event(event, thread, author, text=words, kind=Kind.EDIT, key=f"{target}:edit:{when}")
-    return replace(made, target=target, time=datetime.fromisoformat(when).timestamp())
+    message = _make_message(event, thread, author, text=text, kind=Kind.EDIT, key=f"{target}:edit:{when}")
+    return replace(message, target=target, time=datetime.fromisoformat(when).timestamp())
 
 
 def parse_delete(event: Event, thread: Thread, now: float) -> list[Message]:
-    """MESSAGE_DELETE and MESSAGE_DELETE_BULK."""
-    targets = [message_key(event["channel_id"], each) for each in event.get("ids") or [event["id"]]]
+    """Parse MESSAGE_DELETE and MESSAGE_DELETE_BULK."""
+    found = [(id, message_key(event["channel_id"], id)) for id in event.get("ids") or [event["id"]]]
+    nobody = Author("", "")
     return [
-        Message(
-            thread, f"{target}:delete", target.rpartition(":")[2], Author("", ""), "", now, Kind.DELETE, target=target
-        )
-        for target in targets
+        Message(thread, f"{target}:delete", id, nobody, "", now, Kind.DELETE, target=target) for id, target in found
     ]
 
 
 def parse_reaction(event: Event, thread: Thread, me: DiscordAccount, now: float) -> Message | None:
-    """MESSAGE_REACTION_ADD: ❌ on a message of ours asks to stop."""
-    mine = event.get("message_author_id") == me.id
-    if not mine or event["emoji"].get("name") != STOP_EMOJI or event["user_id"] == me.id:
+    """Parse MESSAGE_REACTION_ADD: ❌ on a message of the bot stops its work."""
+    own = event.get("message_author_id") == me.id
+    if not own or event["emoji"].get("name") != STOP_EMOJI or event["user_id"] == me.id:
         return None
-    author = author_of(event)
     return Message(
         thread=_thread_of_post(thread, me),
         key=f"{NAME}:{event['channel_id']}:{event['message_id']}:stop:{event['user_id']}:{int(now * 1000)}",
         id=event["message_id"],
-        author=replace(author, id=event["user_id"]),
+        author=replace(author_of(event), id=event["user_id"]),
         text="stop",
         time=now,
         kind=Kind.COMMAND,
@@ -129,32 +130,30 @@ def parse_reaction(event: Event, thread: Thread, me: DiscordAccount, now: float)
     )
 
 
-def parse_command(event: Event, thread: Thread) -> Message | None:
-    """INTERACTION_CREATE of an application command."""
-    data = event["data"]
-    if data.get("type", 1) != 1:
-        return None
-    words = " ".join(str(option.get("value", "")) for option in data.get("options") or ())
-    text = f"{data['name']} {words}".strip()
-    return _make_event(event, thread, author_of(event), text=text, kind=Kind.COMMAND, key=_interaction_key(event))
+def parse_interaction(event: Event, thread: Thread, me: DiscordAccount) -> Message | None:
+    """Parse INTERACTION_CREATE: a native command, a button or a menu of the bot.
 
-
-def parse_click(event: Event, thread: Thread, me: DiscordAccount) -> Message | None:
-    """INTERACTION_CREATE of a button or a menu of ours: its id is "<ask id>|<option index>" (a menu: "…|m<number>")."""
-    data, shown = event["data"], event["message"]
-    ask, _, index = str(data["custom_id"]).rpartition("|")
-    if not ask:
+    The id of a component is "ask id|option index"; that of a menu, whose value is the index, is "ask id|mNUMBER".
+    """
+    data, author = event["data"], author_of(event)
+    key = f"{NAME}:{event.get('channel_id')}:interaction:{event['id']}"
+    if event["type"] == 2 and data.get("type", 1) == 1:
+        words = (str(option.get("value", "")) for option in data.get("options") or ())
+        text = f"{data['name']} {' '.join(words)}".strip()
+        return _make_message(event, thread, author, text=text, kind=Kind.COMMAND, key=key)
+    ask, _, index = str(data.get("custom_id") or "").rpartition("|")
+    if event["type"] != 3 or not ask:
         return None
-    chosen = (data.get("values") or [index])[0]
-    text, where = _option_text(shown, chosen), _thread_of_post(thread, me)
-    made = _make_event(event, where, author_of(event), text=text, kind=Kind.CLICK, key=_interaction_key(event))
-    return replace(made, id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
+    shown, chosen = event["message"], (data.get("values") or [index])[0]
+    where, text = _thread_of_post(thread, me), _option_text(shown, chosen)
+    message = _make_message(event, where, author, text=text, kind=Kind.CLICK, key=key)
+    return replace(message, id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
 
 
 # ---------------------------------------------------------------- parts
 
 
-def _make_event(event: Event, thread: Thread, author: Author, *, text: str, kind: Kind, key: str = "") -> Message:
+def _make_message(event: Event, thread: Thread, author: Author, *, text: str, kind: Kind, key: str = "") -> Message:
     return Message(
         thread=thread,
         key=key or message_key(event["channel_id"], event["id"]),
@@ -167,34 +166,34 @@ def _make_event(event: Event, thread: Thread, author: Author, *, text: str, kind
     )
 
 
-def _interaction_key(event: Event) -> str:
-    return f"{NAME}:{event.get('channel_id')}:interaction:{event['id']}"
+def _display_name(user: Event, member: Event) -> str:
+    return member.get("nick") or user.get("global_name") or user.get("username") or "somebody"
 
 
 def _conversation_thread(event: Event, thread: Thread, me: DiscordAccount, mentioned: bool, to_bot: bool) -> Thread:
-    """The conversation of a message: a mention in a channel begins the thread that hangs on it."""
-    elsewhere = _thread_of_post(thread, me)
-    if mentioned and elsewhere != thread:
+    """Return the conversation of a message: a mention in a channel begins the thread on that message."""
+    of_post = _thread_of_post(thread, me)
+    if mentioned and of_post != thread:
         return replace(thread, topic=event["id"])
-    return elsewhere if to_bot else thread
+    return of_post if to_bot else thread
 
 
 def _thread_of_post(thread: Thread, me: DiscordAccount) -> Thread:
-    """The conversation of a post of ours: in a plain channel it may belong to a thread that could not be opened."""
-    if thread.workspace == DIRECT_WORKSPACE or thread.topic or not me.opens:
+    """Return the conversation of a bot's message: in a channel, it may be one whose thread could not be opened."""
+    if thread.workspace == DIRECT_WORKSPACE or thread.topic or not me.opens_threads:
         return thread
     return replace(thread, topic=ANYWHERE)
 
 
 def _text_without_mention(event: Event, me: DiscordAccount) -> tuple[str, bool]:
-    """The text without the bot's mention, and whether it was there. Other mentions are written as people see them."""
+    """Return the text without the bot's mention, and whether it had one. Other mentions become "@name"."""
     text = event.get("content") or ""
-    own = rf"<@!?{me.id}>" + (rf"|<@&{me.role}>" if me.role else "")
+    own = rf"<@!?{me.id}>" + (rf"|<@&{me.bot_role}>" if me.bot_role else "")
     text, count = re.subn(own, "\0", text)
     text = re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text)
     for user in event.get("mentions") or ():
-        name = (user.get("member") or {}).get("nick") or user.get("global_name") or user.get("username") or "somebody"
-        text = text.replace(f"<@{user['id']}>", f"@{name}").replace(f"<@!{user['id']}>", f"@{name}")
+        name = f"@{_display_name(user, user.get('member') or {})}"
+        text = text.replace(f"<@{user['id']}>", name).replace(f"<@!{user['id']}>", name)
     return re.sub(r"<a?(:\w+:)\d+>", r"\1", text).strip(), count > 0
 
 
@@ -204,52 +203,50 @@ def _replied_message(event: Event) -> str:
 
 
 def _reply_context(event: Event, me: DiscordAccount) -> tuple[tuple[Quote, ...], bool, tuple[Attachment, ...]]:
-    """What it answers or forwards: the quotes, whether that was the bot's message, and the files of somebody else's."""
+    """Return quotes and files of the message that it forwards or replies to, and whether that is the bot's."""
     quotes: list[Quote] = []
     files: list[Attachment] = []
     for snapshot in event.get("message_snapshots") or ():
         forwarded = snapshot.get("message") or {}
-        if words := _text_without_mention(forwarded, me)[0]:
-            quotes.append(Quote("somebody", words, "forward"))
+        if text := _text_without_mention(forwarded, me)[0]:
+            quotes.append(Quote("somebody", text, "forward"))
         files += _attachments_of(forwarded, event)
-    replied = event.get("referenced_message")
-    if not _replied_message(event) or not replied:
-        return tuple(quotes), False, tuple(files)
-    if author_of(replied).id == me.id:
-        return tuple(quotes), True, tuple(files)
-    theirs = _attachments_of(replied, replied)
-    words = _text_without_mention(replied, me)[0] or ", ".join(file.name for file in theirs)
-    if words:
-        quotes.append(Quote(author_of(replied).name, words))
-    return tuple(quotes), False, (*files, *theirs)
+    replied = event.get("referenced_message") if _replied_message(event) else None
+    to_bot = replied is not None and author_of(replied).id == me.id
+    if replied is not None and not to_bot:
+        attached = _attachments_of(replied, replied)
+        if text := _text_without_mention(replied, me)[0] or ", ".join(file.name for file in attached):
+            quotes.append(Quote(author_of(replied).name, text))
+        files += attached
+    return tuple(quotes), to_bot, tuple(files)
 
 
 def _attachments_of(event: Event, carrier: Event) -> tuple[Attachment, ...]:
-    """The files of a message. `ref` names the message they came with, because links run out after a day."""
-    made = []
+    """Return the files of a message. `ref` names the `carrier` message too, because links expire after a day."""
+    found = []
     for file in event.get("attachments") or ():
         mime = (file.get("content_type") or "application/octet-stream").partition(";")[0]
         family = mime.partition("/")[0]
         kind: Literal["file", "image", "audio", "video"] = family if family in ("image", "audio", "video") else "file"  # type: ignore[assignment] # one of those words
         ref = f"{carrier['channel_id']}/{carrier['id']}/{file['id']} {file['url']}"
-        made.append(Attachment(ref, _file_name(file), mime, file.get("size"), kind))
-    return tuple(made)
+        found.append(Attachment(ref, _file_name(file), mime, file.get("size"), kind))
+    return tuple(found)
 
 
 def _file_name(file: Event) -> str:
-    """The name that a person gave a file: where Discord had to change that, the title still has it, without its end."""
+    """Return the name that the sender gave a file. Where Discord changed it, `title` has it, without its suffix."""
     name, title = PurePath(file["filename"]), str(file.get("title") or "")
     return title + name.suffix if title and not title.endswith(name.suffix or "\0") else title or str(name)
 
 
 def _option_text(shown: Event, chosen: str) -> str:
-    """The option in full: as its button or menu says it, or where that was cut by its number in the text."""
+    """Return the chosen option in full: a label that was cut stands by its number in the message's text."""
     label = chosen
     for row in shown.get("components") or ():
-        for part in row.get("components") or ():
-            if str(part.get("custom_id", "")).endswith(f"|{chosen}"):
-                label = str(part.get("label") or chosen)
-            for option in part.get("options") or ():
+        for component in row.get("components") or ():
+            if str(component.get("custom_id", "")).endswith(f"|{chosen}"):
+                label = str(component.get("label") or chosen)
+            for option in component.get("options") or ():
                 if option.get("value") == chosen:
                     label = str(option.get("label") or chosen)
     if label.endswith("…") and chosen.isdecimal():

@@ -10,77 +10,83 @@ from typing import Any
 
 from channels.base import CatchUpSource, LastEvent, Refused, TryLater
 from channels.discord.api import DiscordApi
-from channels.discord.guild_cache import DIRECT_WORKSPACE, GuildCache, snowflake_at
+from channels.discord.guild_cache import DIRECT_WORKSPACE, GuildCache, snowflake_from_time
 
 log = logging.getLogger(__name__)
 
-PAGE_SIZE = 100  # messages of one look (discord.com/developers/docs/resources/message#get-channel-messages)
+PAGE_SIZE = 100  # discord.com/developers/docs/resources/message#get-channel-messages
 MAX_TRIES = 5
 
-Json = dict[str, Any]  # the shape is Discord's
+Json = dict[str, Any]  # Discord defines the shape
 
 
 async def missed_messages(
-    calls: DiscordApi, places: GuildCache, past: CatchUpSource, workspace: str, heard: Sequence[LastEvent]
+    api: DiscordApi, cache: GuildCache, past: CatchUpSource, workspace: str, heard: Sequence[LastEvent]
 ) -> AsyncIterator[tuple[str, list[Json]]]:
-    """(channel or thread, its messages since it was heard, oldest first) of a server, or of the direct chats. Raises
-    TryLater in the end when some could not be read."""
-    unread: TryLater | None = None
+    """Yield (channel or thread id, its missed messages, oldest first) of a server, or of the direct chats.
+
+    Raises TryLater at the end when some channels could not be read.
+    """
+    failure: TryLater | None = None
     oldest = time.time() - past.hours * 3600
-    for channel, since in _chats_to_read(heard, places, workspace, oldest) if heard else ():
-        after = snowflake_at(max(since, oldest) + 0.001)
-        spot = places.spots.get(channel)
-        if spot is not None and int(spot.last) <= int(after):
+    for channel_id, since in _channels_to_read(heard, cache, workspace, oldest) if heard else ():
+        after = snowflake_from_time(max(since, oldest) + 0.001)
+        info = cache.channels.get(channel_id)
+        if info is not None and int(info.last_message_id) <= int(after):
             continue
         try:
-            if messages := await _messages_after(calls, channel, after, past.most):
-                yield channel, messages
+            if messages := await _messages_after(api, channel_id, after, past.most):
+                yield channel_id, messages
         except Refused as error:
-            log.info("discord.no_history channel=%s reason=%s", channel, error)
+            log.info("discord.no_history channel=%s reason=%s", channel_id, error)
         except TryLater as error:
-            log.warning("discord.no_history channel=%s reason=%s", channel, error)
-            unread = error
-    if unread:
-        raise unread
+            log.warning("discord.no_history channel=%s reason=%s", channel_id, error)
+            failure = error
+    if failure:
+        raise failure
 
 
-def _chats_to_read(
-    heard: Sequence[LastEvent], places: GuildCache, workspace: str, oldest: float
+def _channels_to_read(
+    heard: Sequence[LastEvent], cache: GuildCache, workspace: str, oldest: float
 ) -> list[tuple[str, float]]:
-    """Each channel and thread to look into, and since when. Threads that were archived lately are told of nowhere."""
+    """Return the id of each channel and thread to read, and since when.
+
+    Discord does not list threads that were archived meanwhile: those come from the stored times.
+    """
     times = {(entry.chat, entry.topic): entry.time for entry in heard}
     if workspace == DIRECT_WORKSPACE:
         return [(chat, time) for (chat, topic), time in times.items() if not topic]
     latest = max(times.values())
-    found = [(topic, time) for (_, topic), time in times.items() if time > oldest and topic not in ("", *places.spots)]
-    for channel, spot in list(places.spots.items()):
-        if spot.guild != workspace:
-            continue
-        chat, topic = (spot.parent, channel) if spot.parent else (channel, "")
-        found.append((channel, times.get((chat, topic), times.get((chat, ""), latest))))
+    found = [
+        (topic, time) for (_, topic), time in times.items() if time > oldest and topic not in ("", *cache.channels)
+    ]
+    for channel_id, info in list(cache.channels.items()):
+        if info.guild_id == workspace:
+            chat, topic = (info.parent_id, channel_id) if info.parent_id else (channel_id, "")
+            found.append((channel_id, times.get((chat, topic), times.get((chat, ""), latest))))
     return found
 
 
-async def _messages_after(calls: DiscordApi, channel: str, after: str, most: int) -> list[Json]:
-    """At most so many messages after an id, oldest first."""
+async def _messages_after(api: DiscordApi, channel_id: str, after: str, limit: int) -> list[Json]:
+    """Return at most `limit` messages after an id, oldest first."""
     found: list[Json] = []
-    while len(found) < most:
-        limit = min(PAGE_SIZE, most - len(found))
-        page = await _get_with_retries(calls, f"/channels/{channel}/messages?after={after}&limit={limit}")
+    while len(found) < limit:
+        size = min(PAGE_SIZE, limit - len(found))
+        page = await _get_with_retries(api, f"/channels/{channel_id}/messages?after={after}&limit={size}")
         page.sort(key=lambda message: int(message["id"]))
         found += page
-        if len(page) < limit:
+        if len(page) < size:
             break
         after = page[-1]["id"]
     return found
 
 
-async def _get_with_retries(calls: DiscordApi, path: str) -> list[Json]:
-    for tries in range(MAX_TRIES):
+async def _get_with_retries(api: DiscordApi, path: str) -> list[Json]:
+    for attempt in range(MAX_TRIES):
         try:
-            return list(await calls("GET", path))
+            return list(await api("GET", path))
         except TryLater as error:
-            if tries == MAX_TRIES - 1:
+            if attempt == MAX_TRIES - 1:
                 raise
             await asyncio.sleep(error.after)
     return []

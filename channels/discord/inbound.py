@@ -1,7 +1,6 @@
 """Persist gateway events in order; read missed messages first.
 
-Discord keeps nothing for us and asks for no acknowledgement: an event that cannot be stored is kept here, and offered
-again.
+Discord keeps no events and takes no acknowledgement: an event that cannot be stored stays in memory and is retried.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ import orjson
 from agent.conversation import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
 from channels.discord import events
-from channels.discord.api import DiscordApi
+from channels.discord.api import NO_MENTIONS, DiscordApi
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
 from channels.discord.history import missed_messages
 from channels.discord.interactions import Interactions
-from channels.discord.second_instance import SecondInstance
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import backoff_seconds
@@ -30,55 +28,55 @@ from channels.shared.texts import NOT_STORED
 
 log = logging.getLogger(__name__)
 
-MAX_BACKOFF_SECONDS = 10.0  # seconds between two tries while nothing can be stored
+MAX_BACKOFF_SECONDS = 10.0  # between two attempts to store an event
+REQUEST_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE"})
+CHAT_EVENTS = REQUEST_EVENTS | {"MESSAGE_DELETE", "MESSAGE_DELETE_BULK", "MESSAGE_REACTION_ADD"}
 
-Frame = dict[str, Any]  # the shape is Discord's
+Frame = dict[str, Any]  # Discord defines the shape
 Event = Message | Unreadable
 
 
 class Inbound:
-    """Takes the gateway's frames to the inbox."""
+    """Parses the gateway's frames and offers them to the inbox."""
 
     def __init__(
         self,
-        calls: DiscordApi,
-        places: GuildCache,
-        rooms: DiscordThreads,
+        api: DiscordApi,
+        cache: GuildCache,
+        threads: DiscordThreads,
         interactions: Interactions,
-        second: SecondInstance,
-        opens: bool,
+        *,
+        opens_threads: bool,
     ) -> None:
-        self._calls = calls
-        self._places = places
-        self._rooms = rooms
+        self._api = api
+        self._cache = cache
+        self._threads = threads
         self._interactions = interactions
-        self._second = second
-        self._me = events.DiscordAccount("", opens=opens)
+        self._me = events.DiscordAccount("", opens_threads=opens_threads)
         self._frames: asyncio.Queue[Frame] = asyncio.Queue()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._awaited: set[str] = set()  # servers of a fresh session whose history is still to be read
-        self._gates: dict[str, list[Event]] = {}  # server → what came while its history is read
-        self._again: set[str] = set()  # …of which a part was lost meanwhile: it is read once more
-        self._told: set[Thread] = set()  # who knows that messages cannot be stored
-        self._receive: Receive  # these three are there while it runs
-        self._past: CatchUpSource
-        self._side: asyncio.TaskGroup
+        self._unavailable: set[str] = set()  # servers whose history is read when they come back
+        self._held: dict[str, list[Event]] = {}  # workspace → live events that wait until its history is read
+        self._read_again: set[str] = set()  # workspaces that were lost again meanwhile
+        self._apologized: set[Thread] = set()  # where the bot has said that it cannot store messages
         self._background = BackgroundTasks()
+        self._receive: Receive  # `run` sets these three
+        self._past: CatchUpSource
+        self._tasks: asyncio.TaskGroup
 
     def receive_frame(self, frame: Frame) -> None:
-        """One dispatched event, in order."""
+        """Enqueue one dispatched event."""
         self._frames.put_nowait(frame)
 
     def set_commands(self, names: frozenset[str]) -> None:
-        """The words that a "!" makes a command."""
-        self._me = replace(self._me, commands=names)
+        """Set the names that make a command after a "!"."""
+        self._me = replace(self._me, command_names=names)
 
     async def run(self, receive: Receive, past: CatchUpSource) -> None:
-        """Until cancelled. Faults of `receive` are raised."""
+        """Take events until cancelled. Errors of `receive` other than NotStored are raised."""
         self._receive, self._past = receive, past
-        async with asyncio.TaskGroup() as side:
-            self._side = side
-            side.create_task(self._store_in_order(), name="discord feed")
+        async with asyncio.TaskGroup() as self._tasks:
+            self._tasks.create_task(self._store_in_order(), name="discord store")
             try:
                 while True:
                     for event in await self._read_frame(await self._frames.get()):
@@ -87,12 +85,12 @@ class Inbound:
                 await self._background.cancel()
 
     async def _store_in_order(self) -> None:
-        """Store what was read. While that does not work, buttons and commands must not wait behind it."""
+        """Store parsed events; while the store fails, parsing goes on, so that interactions still get a response."""
         while True:
             batch = [await self._events.get()]
             while not self._events.empty():
                 batch.append(self._events.get_nowait())
-            await self._offer_batch(batch)
+            await self._store_batch(batch)
 
     # ------------------------------------------------------------ reading
 
@@ -100,92 +98,78 @@ class Inbound:
         kind, data = str(frame["t"]), frame["d"]
         try:
             return await self._parse_frame(kind, data)
-        except Exception as error:  # the boundary of one event: its shape is not ours, others must go on
-            if kind not in ("MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE"):
-                log.warning("discord.unreadable event=%s", kind, exc_info=error)
-                return []
-            return [_make_unreadable(kind, data, error)]
+        except Exception as error:  # the boundary of one event: a shape that we do not know must not stop the others
+            if kind in REQUEST_EVENTS:
+                return [_make_unreadable(kind, data, error)]
+            log.warning("discord.unreadable event=%s", kind, exc_info=error)
+            return []
 
     async def _parse_frame(self, kind: str, data: Frame) -> list[Event]:
         if kind == "READY":
-            self._session_began(data)
+            self._start_session(data)
             return []
-        self._places.update(kind, data, self._me.id)
+        self._cache.apply_event(kind, data, self._me.id)
         if kind == "GUILD_DELETE" and data.get("unavailable"):
-            self._awaited.add(data["id"])  # its events are lost until it is back
-        if kind == "GUILD_CREATE" and data["id"] in self._awaited:
-            self._awaited.discard(data["id"])
+            self._unavailable.add(data["id"])  # its events are lost until it is back
+        if kind == "GUILD_CREATE" and data["id"] in self._unavailable:
+            self._unavailable.discard(data["id"])
             self._catch_up(data["id"])
-        if kind not in ("MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE", "MESSAGE_REACTION_ADD") and (
-            not kind.startswith("MESSAGE_DELETE")
-        ):
+        if kind not in CHAT_EVENTS:
             return []
-        thread = await self._places.resolve_thread(data["channel_id"], data.get("guild_id"))
-        made: list[Event] = []
+        thread = await self._cache.resolve_thread(data["channel_id"], data.get("guild_id"))
+        parsed: list[Event] = []
         match kind:
             case "MESSAGE_CREATE":
-                made += self._parse_messages([data], thread)
-            case "MESSAGE_UPDATE":
-                edit = events.parse_edit(data, thread, self._account_in(thread))
-                if edit and events.author_of(data).id != self._me.id:
-                    made.append(edit)
+                parsed += self._parse_messages([data], thread)
+            case "MESSAGE_UPDATE" if edit := events.parse_edit(data, thread, self._account_in(thread)):
+                parsed.append(edit)
             case "MESSAGE_REACTION_ADD" if stop := events.parse_reaction(data, thread, self._me, time.time()):
-                made.append(stop)
+                parsed.append(stop)
             case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
-                made += events.parse_delete(data, thread, time.time())
-            case "INTERACTION_CREATE":
-                self._handle_interaction(data, thread)
-        gate = self._gates.get(thread.workspace)
-        if gate is None:
-            return made
-        gate += made
+                parsed += events.parse_delete(data, thread, time.time())
+            case "INTERACTION_CREATE" if message := events.parse_interaction(data, thread, self._me):
+                answering = self._interactions.store_and_answer(data, message, self._receive)
+                self._background.start_best_effort(answering, f"interaction {data['id']}")
+        held = self._held.get(thread.workspace)
+        if held is None:
+            return parsed
+        held += parsed
         return []
 
-    def _session_began(self, data: Frame) -> None:
-        """A fresh session: whatever happened before it is only in the history."""
+    def _start_session(self, data: Frame) -> None:
+        """Start a new session: events before it are only in the history."""
         self._me = replace(self._me, id=data["user"]["id"])
-        self._rooms.account = self._me.id
-        self._awaited = {guild["id"] for guild in data["guilds"]}
+        self._threads.bot_id = self._me.id
+        self._unavailable = {guild["id"] for guild in data["guilds"]}
         self._catch_up(DIRECT_WORKSPACE)
-        log.info("discord.connected bot=%s servers=%d", data["user"]["username"], len(self._awaited))
+        log.info("discord.connected bot=%s servers=%d", data["user"]["username"], len(self._unavailable))
 
     def _account_in(self, thread: Thread) -> events.DiscordAccount:
-        guild = self._places.guilds.get(thread.workspace)
-        return replace(self._me, role=guild.role) if guild and guild.role else self._me
+        guild = self._cache.guilds.get(thread.workspace)
+        return replace(self._me, bot_role=guild.bot_role) if guild and guild.bot_role else self._me
 
     def _parse_messages(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
-        """What of these may matter to the inbox."""
-        made: list[Event] = []
-        for each in found:
+        """Return those messages that may concern the bot."""
+        parsed: list[Event] = []
+        for data in found:
             try:
-                said = events.parse_message(each, thread, self._account_in(thread))
+                message = events.parse_message(data, thread, self._account_in(thread))
             except Exception as error:  # noqa: BLE001 — the boundary of one message: others must go on
-                made.append(_make_unreadable("MESSAGE_CREATE", each, error))
+                parsed.append(_make_unreadable("MESSAGE_CREATE", data, error))
             else:
-                if said and (said.addressed or said.follow_up or said.kind is Kind.COMMAND):
-                    made.append(said)
-        return made
-
-    def _handle_interaction(self, data: Frame, thread: Thread) -> None:
-        made = None
-        if data["type"] == 2:
-            made = events.parse_command(data, thread)
-        elif data["type"] == 3:
-            made = events.parse_click(data, thread, self._me)
-        if made:
-            self._background.start_best_effort(
-                self._interactions.handle(data, made, self._receive), f"interaction {data['id']}"
-            )
+                if message and (message.addressed or message.follow_up or message.kind is Kind.COMMAND):
+                    parsed.append(message)
+        return parsed
 
     # ------------------------------------------------------------ storing
 
-    async def _offer_batch(self, batch: Sequence[Event], *, live: bool = True) -> None:
-        """Store, and only then go on. What cannot be stored is offered again. `live`: it was said just now."""
-        if not batch or self._second.detected:
+    async def _store_batch(self, batch: Sequence[Event], *, live: bool = True) -> None:
+        """Store events, and retry until they are stored. `live`: they are not from the history."""
+        if not batch or self._api.token_shared:
             return
         for event in batch:
             if live and isinstance(event, Message) and event.kind is Kind.CHAT and event.thread.topic == event.id:
-                self._rooms.expect_thread(event.id, event.text)
+                self._threads.remember_title(event.id, event.text)
         tries = 0
         while True:
             try:
@@ -196,59 +180,56 @@ class Inbound:
                 tries += 1
                 self._apologize(batch)
                 await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
-        self._told.clear()
+        self._apologized.clear()
         for event, receipt in zip(batch, receipts, strict=True):
             if isinstance(event, Unreadable):
                 log.error("discord.unreadable key=%s reason=%s", event.key, event.error)
             elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-                self._background.start_best_effort(self._rooms.show_typing(event.thread), f"typing {event.thread}")
+                self._background.start_best_effort(self._threads.show_typing(event.thread), f"typing {event.thread}")
 
     def _apologize(self, batch: Sequence[Event]) -> None:
         """Say once per outage and chat that a message could not be stored."""
         affected = [e for e in batch if isinstance(e, Message) and e.addressed and e.kind in (Kind.CHAT, Kind.COMMAND)]
         for event in affected:
-            room = event.thread.topic if event.thread.topic in self._places.spots else event.thread.chat
-            where = replace(event.thread, topic=room)
-            if where not in self._told:
-                self._told.add(where)
-                self._background.start_best_effort(self._post_apology(room, event.id), f"not stored {where}")
-
-    async def _post_apology(self, room: str, to: str) -> None:
-        reference = {"message_id": to, "fail_if_not_exists": False}
-        body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": {"parse": []}}
-        await self._calls("POST", f"/channels/{room}/messages", body)
+            channel_id = event.thread.topic if event.thread.topic in self._cache.channels else event.thread.chat
+            place = replace(event.thread, topic=channel_id)
+            if place not in self._apologized:
+                self._apologized.add(place)
+                reference = {"message_id": event.id, "fail_if_not_exists": False}
+                body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+                posting = self._api("POST", f"/channels/{channel_id}/messages", body)
+                self._background.start_best_effort(posting, f"not stored {place}")
 
     # ------------------------------------------------------------ catching up
 
     def _catch_up(self, workspace: str) -> None:
-        if workspace in self._gates:
-            self._again.add(workspace)
+        if workspace in self._held:
+            self._read_again.add(workspace)
         elif self._past.hours:
-            self._gates[workspace] = []
-            self._side.create_task(self._read_history(workspace), name=f"discord history {workspace}")
+            self._held[workspace] = []
+            self._tasks.create_task(self._read_history(workspace), name=f"discord history {workspace}")
 
     async def _read_history(self, workspace: str) -> None:
-        """Offer what was missed, then what came meanwhile."""
-        guild = "" if workspace == DIRECT_WORKSPACE else workspace
+        """Store the missed messages of a workspace, then the live events that came meanwhile."""
+        guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
         again = True
         while again:
             try:
                 gap = await self._past.open_gap(NAME, workspace)
-                read = missed_messages(self._calls, self._places, self._past, workspace, gap.heard)
-                async for channel, found in read:
-                    log.info("discord.catch_up channel=%s messages=%d", channel, len(found))
-                    await self._offer_batch(
-                        self._parse_messages(found, await self._places.resolve_thread(channel, guild)), live=False
-                    )
+                missed = missed_messages(self._api, self._cache, self._past, workspace, gap.heard)
+                async for channel_id, found in missed:
+                    log.info("discord.catch_up channel=%s messages=%d", channel_id, len(found))
+                    thread = await self._cache.resolve_thread(channel_id, guild_id)
+                    await self._store_batch(self._parse_messages(found, thread), live=False)
                 await self._past.close_gap(gap)
-            except (TryLater, NotStored) as error:  # the next catch-up begins where this one did
+            except (TryLater, NotStored) as error:  # the gap stays open: the next catch-up reads it again
                 log.warning("discord.not_caught_up workspace=%s reason=%s", workspace, error)
-            again = workspace in self._again
-            self._again.discard(workspace)
-        while came := self._gates[workspace]:
-            self._gates[workspace] = []
-            await self._offer_batch(came)
-        del self._gates[workspace]
+            again = workspace in self._read_again
+            self._read_again.discard(workspace)
+        while batch := self._held[workspace]:
+            self._held[workspace] = []
+            await self._store_batch(batch)
+        del self._held[workspace]
 
 
 def _make_unreadable(kind: str, data: Frame, error: Exception) -> Unreadable:

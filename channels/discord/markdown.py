@@ -1,4 +1,4 @@
-"""The model's Markdown as Discord shows it: tables as aligned code, links without previews while they cannot be off."""
+"""Convert the model's Markdown for Discord: tables become aligned code, links get no preview."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from markdown_it.token import Token
 from channels.shared.text_table import align_table
 
 _TABLES = MarkdownIt("commonmark").enable("table")
-_BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # where tables are; a fraction of the work
-LONGEST = 2000  # characters of a line of a table; no message shows a longer one in columns
+_BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # finds tables; far cheaper
+MAX_TABLE_LINE_CHARS = 2000  # no message shows a longer line in columns
 _PIPE = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(
     r"(?P<code>(?<!`)(?P<mark>`++).*?(?P=mark)|<https?://[^\s>]*>)|(?P<url>https?://[^\s<>)\]]+)", re.DOTALL
@@ -19,7 +19,7 @@ _LINK = re.compile(
 
 
 def to_discord_markdown(text: str) -> str:
-    """Markdown with its top-level tables as code blocks."""
+    """Turn top-level tables into code blocks."""
     if "|" not in text:
         return text
     lines = text.split("\n")
@@ -29,18 +29,18 @@ def to_discord_markdown(text: str) -> str:
         if token.type == "table_open" and token.level == 0 and token.map is not None
     ]
     for start, end in reversed(tables):
-        if max(map(len, lines[start:end])) <= LONGEST:
+        if max(map(len, lines[start:end])) <= MAX_TABLE_LINE_CHARS:
             lines[start:end] = _align_table(lines[start:end])
     return "\n".join(lines)
 
 
 def without_previews(text: str) -> str:
-    """Links outside of code in angle brackets, which take their preview away."""
+    """Put links outside of code in angle brackets, which hide their preview."""
     return _LINK.sub(lambda found: found["code"] or f"<{found['url']}>", text)
 
 
 def _align_table(lines: list[str]) -> list[str]:
-    """A table as a code block, its columns as wide as people see them (CJK is two wide)."""
+    """Turn a table into a code block with columns of equal display width (CJK characters are two wide)."""
     rows: list[list[str]] = []
     for token in _TABLES.parse("\n".join(_widen_header(lines))):
         if token.type == "tr_open":
@@ -52,22 +52,22 @@ def _align_table(lines: list[str]) -> list[str]:
 
 
 def _widen_header(lines: list[str]) -> list[str]:
-    """The same with a head as wide as the widest row: the parser leaves out what goes beyond it."""
+    """Give the header as many cells as the widest row has: the parser drops cells beyond the header."""
     columns = [len(_PIPE.findall(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
-    more = max(columns) - columns[0]
-    if not more:
+    missing = max(columns) - columns[0]
+    if not missing:
         return lines
     head, rule = (line.rstrip().removesuffix("|") + "|" for line in lines[:2])
-    return [head + " |" * more, rule + "-|" * more, *lines[2:]]
+    return [head + " |" * missing, rule + "-|" * missing, *lines[2:]]
 
 
 def _cell_text(token: Token) -> str:
-    """The words of a cell; in code Markdown would show its marks, and a link has to be written out."""
-    words, href = "", ""
+    """Return a cell as plain text with links written out: code shows Markdown's marks as they are."""
+    text, href = "", ""
     for child in token.children or ():
-        words += child.content
+        text += child.content
         if child.type == "link_open":
             href = str(child.attrs["href"])
-        elif child.type == "link_close" and not words.endswith(href):
-            words += f" ({href})"
-    return words
+        elif child.type == "link_close" and not text.endswith(href):
+            text += f" ({href})"
+    return text

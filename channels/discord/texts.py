@@ -1,9 +1,10 @@
-"""Error texts that `fawn check` and the readiness share."""
+"""Error texts of the probe and the readiness."""
 
 from __future__ import annotations
 
-REJECTION = "Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot."
+TOKEN_REJECTED = "Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot."  # noqa: S105 — no token
 INTENT_REFUSED = (
     "Discord refuses the Message Content Intent: switch it on at discord.com/developers, page Bot,"
     " Privileged Gateway Intents."
 )
+TOKEN_SHARED = "Another program is using this bot's token. Stop one of the two, then restart Fawn."  # noqa: S105 — no token

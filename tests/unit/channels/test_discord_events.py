@@ -9,11 +9,11 @@ import pytest
 from agent.conversation import ANYWHERE, Kind, Message, Quote, Thread
 from channels.discord import events
 from channels.discord.events import DiscordAccount
-from channels.discord.guild_cache import snowflake_at, snowflake_time
+from channels.discord.guild_cache import snowflake_from_time, snowflake_time
 from channels.discord.markdown import to_discord_markdown, without_previews
 from channels.discord.threads import thread_title
 
-ME = DiscordAccount("1000", role="5000")
+ME = DiscordAccount("1000", bot_role="5000")
 ROOM = Thread("discord", "3000", "4000")
 INSIDE = Thread("discord", "3000", "4000", "4500")
 DIRECT = Thread("discord", "@me", "6000")
@@ -34,7 +34,7 @@ def read(event: dict[str, Any], thread: Thread = ROOM, me: DiscordAccount = ME) 
 
 def test_ids_contain_their_time() -> None:
     assert snowflake_time("175928847299117063") == pytest.approx(1462015105.796)
-    assert snowflake_time(snowflake_at(1462015105.796)) == pytest.approx(1462015105.796)
+    assert snowflake_time(snowflake_from_time(1462015105.796)) == pytest.approx(1462015105.796)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_replies_to_the_bot_are_for_it_and_others_are_quotes() -> None:
         ANYWHERE,
         (),
     )
-    assert read(own, ROOM, DiscordAccount("1000", opens=False)).thread == ROOM
+    assert read(own, ROOM, DiscordAccount("1000", opens_threads=False)).thread == ROOM
     theirs = said("<@1000> is it?", message_reference=reference, referenced_message=said("so it is"))
     assert read(theirs).quotes == (Quote("Jane", "so it is"),)
     gone = said("<@1000> is it?", message_reference=reference, referenced_message=None)
@@ -124,7 +124,7 @@ def test_files_keep_their_original_name() -> None:
 
 
 def test_only_known_commands_count_without_a_mention() -> None:
-    me = DiscordAccount("1000", commands=frozenset({"stop"}))
+    me = DiscordAccount("1000", command_names=frozenset({"stop"}))
     assert read(said("!stop now"), INSIDE, me).kind is Kind.COMMAND
     assert read(said("!play"), INSIDE, me).kind is Kind.CHAT
     assert read(said("!play"), DIRECT, me).kind is Kind.COMMAND

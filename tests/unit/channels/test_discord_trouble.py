@@ -16,7 +16,7 @@ from agent.conversation import Ask, Final, Secret, Text, Unreadable
 from channels import discord
 from channels.base import Channel, ChatGone, Health, OutcomeUnknown, Refused, TryLater
 from channels.discord import DiscordSettings
-from channels.discord.second_instance import DETECTED
+from channels.discord.texts import TOKEN_SHARED
 from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening
@@ -334,7 +334,7 @@ async def test_a_second_program_on_the_token_is_detected_at_a_thread(rig: Discor
     room = rig.server.thread(CHANNEL, "the other's", BOT, message.id, quiet=True)
     reply = rig.channel.reply(message.thread, Memory(), to=message.id)
     reply.show(Text("I do"))
-    await until(lambda: state(rig.channel) == (Health.DOWN, DETECTED))
+    await until(lambda: state(rig.channel) == (Health.DOWN, TOKEN_SHARED))
     rig.server.push("THREAD_CREATE", rig.server.room_json(room))
     with pytest.raises(ChatGone, match="Another program"):
         await reply.finish(Final("I do."))
@@ -349,7 +349,7 @@ async def test_a_second_program_on_the_token_is_detected_at_an_interaction(rig: 
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     token = rig.server.press("a", rig.room(0))
     rig.server.interactions[token]["answers"].append({"type": 6})  # the other program was faster
-    await until(lambda: state(rig.channel) == (Health.DOWN, DETECTED))
+    await until(lambda: state(rig.channel) == (Health.DOWN, TOKEN_SHARED))
 
 
 async def test_a_message_posted_by_a_script_with_the_token_is_not_a_second_program(rig: DiscordRig) -> None:
@@ -392,8 +392,8 @@ async def test_the_probe_reports_what_it_found(rig: DiscordRig) -> None:
     away = DiscordSettings(token=Secret(TOKEN), base_url="http://127.0.0.1:9/api/v10")
     with pytest.raises(Refused, match=r"Discord cannot be reached .*base_url"):
         await discord.probe(away)
-    with pytest.raises(Refused, match="http proxy"):
+    with pytest.raises(Refused, match="kind socks5 cannot be used"):
         await discord.probe(DiscordSettings(token=Secret(TOKEN), proxy="socks5://127.0.0.1:9"))
     rig.server.fault("error", "me", code=200, body="<html>Please sign in</html>")
-    with pytest.raises(Refused, match=r"what answers there is not Discord: check base_url"):
+    with pytest.raises(Refused, match=r"the response is not Discord's: check base_url"):
         await discord.probe(plain)

@@ -1,8 +1,7 @@
-"""Feishu and Lark: chats, groups and topics through an app on the long connection, answered with streaming cards.
+"""Feishu and Lark channel: settings and entry points.
 
-This file is what a configuration needs; the SDK is imported in a process of its own when the channel is connected
-(docs/decisions/0015-feishu-sdk.md). A message's way in is `link` and `events`, its answer's way out
-`reply`, over `calls`.
+The configuration imports only this file; the SDK runs in a process of its own (docs/decisions/0015-feishu-sdk.md).
+`connection` and `events` receive messages, `reply` answers them, both over `api`.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ class FeishuSettings:
 
     @property
     def base_url(self) -> str:
-        """The platform's address, without a slash at its end."""
+        """The platform's address without a final slash."""
         return DOMAINS.get(self.domain, self.domain).rstrip("/")
 
 
-Settings = FeishuSettings  # the name under which the configuration finds them
+Settings = FeishuSettings  # the configuration loader looks for this name
 
 
 def connect(settings: FeishuSettings) -> AbstractAsyncContextManager[Channel]:
-    """The channel. It opens no connection yet: `listen` does, and keeps trying."""
+    """Return the channel. It opens no connection until `listen`, which retries by itself."""
 
     def load() -> type[FeishuChannel]:
         from channels.feishu.channel import FeishuChannel
@@ -58,7 +57,7 @@ def connect(settings: FeishuSettings) -> AbstractAsyncContextManager[Channel]:
 
 
 async def probe(settings: FeishuSettings) -> str:
-    """One look at the account: a sentence. Raises Refused with what to do."""
+    """Probe the app once and describe it. Raises Refused with what to do."""
     from channels.feishu.account_probe import probe_account
 
     return await probe_account(settings)

@@ -1,4 +1,4 @@
-"""Calls of the open platform over one keep-alive session, with the app's token kept fresh.
+"""REST calls of the open platform, with the app's tenant token kept fresh.
 
 The SDK's own calls open a client each and fetch the token with blocking requests (docs/decisions/0015-feishu-sdk.md).
 """
@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from channels.base import ChatGone, OutcomeUnknown, Refused, TryLater
+from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.feishu import FeishuSettings
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
@@ -25,9 +25,7 @@ from channels.shared.http_client import (
 )
 from channels.shared.lifecycle import load_certificates
 
-TOKEN_MARGIN_SECONDS = (
-    600.0  # seconds before its end that a token is replaced: so long an old one stays valid beside the new one
-)
+TOKEN_MARGIN_SECONDS = 600.0  # a token is replaced so long before it expires: both are valid meanwhile
 
 # open.feishu.cn/document/server-docs/api-call-guide/generic-error-code, and each method's own page
 _TOKEN_CODES = frozenset({99991661, 99991663, 99991664, 99991668, 99991671})  # missing, expired or invalid
@@ -38,45 +36,39 @@ _SECRET_CODES = frozenset({10003, 10012, 10014, 10015, 10019})
 
 
 class ApiRefusal(Refused):
-    """The platform's refusal, with its code."""
+    """The platform refused a call, with a code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"Feishu: {message[:300]} ({code})")
         self.code = code
 
 
-class CredentialsRejected(TryLater):
-    """The app's id or secret is wrong. It may be put right in the console, so it is tried again after a while."""
-
-
 class ScopeMissing(ApiRefusal):
-    """The app has not been given the permission for this call."""
+    """The app lacks the permission for this call."""
 
 
 class ChatGoneRefusal(ApiRefusal, ChatGone):
-    """The chat is gone, or the bot may not write there any more."""
+    """The chat is gone, or the bot may no longer write there."""
 
 
 class FeishuApi:
-    """The calls of one app. Raises ChannelError."""
+    """The REST calls of one app. Raises ChannelError."""
 
     def __init__(self, settings: FeishuSettings) -> None:
-        self._base = settings.base_url
-        self._app, self._secret = settings.app_id, settings.app_secret
+        self._settings = settings
         self._proxy = settings.proxy or None
-        self._ca_file = settings.ca_file
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
-        self._until = 0.0  # time.monotonic() when the token is due for replacement
-        self._fetching = asyncio.Lock()
-        self.rejected = ""  # why the app's credentials do not work, "" while they do
+        self._token_due = 0.0  # time.monotonic() when the token has to be replaced
+        self._token_lock = asyncio.Lock()
+        self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 
     async def open(self) -> None:
-        """Get ready to make calls."""
-        self._session = create_session(await load_certificates(self._ca_file))
+        """Open the session. Raises Refused."""
+        self._session = create_session(await load_certificates(self._settings.ca_file))
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the session."""
         if self._session:
             await self._session.close()
             self._session = None
@@ -90,55 +82,54 @@ class FeishuApi:
         query: Mapping[str, str | int] | None = None,
         form: aiohttp.FormData | None = None,
     ) -> dict[str, Any]:
-        """One call; gives the answer's `data`. `path` is what follows /open-apis/."""
+        """Make one call and return the response's `data`. `path` follows /open-apis/."""
         raw = orjson.dumps(body) if body is not None else form
-        answer = await self._with_token(method, path, raw, query)
-        data = answer.get("data")
-        return data if isinstance(data, dict) else answer
-
-    async def _with_token(self, method: str, path: str, raw: Any, query: Any) -> dict[str, Any]:
         token = await self.tenant_token()
         try:
-            return await self._request(method, path, raw, query, token)
+            answer = await self._request(method, path, raw, query, token)
         except ApiRefusal as error:
             if error.code not in _TOKEN_CODES:
                 raise
-            if self._token == token:  # nobody else replaced it meanwhile
-                self._until = 0.0
-            if isinstance(raw, aiohttp.FormData):  # it can be sent once only
+            if self._token == token:  # no other call has replaced it meanwhile
+                self._token_due = 0.0
+            if form:  # it can be sent only once
                 raise TryLater(str(error)) from None
-        return await self._request(method, path, raw, query, await self.tenant_token())
+            answer = await self._request(method, path, raw, query, await self.tenant_token())
+        data = answer.get("data")
+        return data if isinstance(data, dict) else answer
 
     async def tenant_token(self) -> str:
-        """The app's tenant token. Raises Rejected when the credentials are wrong."""
-        async with self._fetching:
-            if time.monotonic() < self._until:
+        """Return the app's tenant token. Raises TokenRejected when the app's credentials are wrong."""
+        async with self._token_lock:
+            if time.monotonic() < self._token_due:
                 return self._token
-            body = orjson.dumps({"app_id": self._app, "app_secret": self._secret.reveal()})
+            settings = self._settings
+            body = orjson.dumps({"app_id": settings.app_id, "app_secret": settings.app_secret.reveal()})
             try:
                 answer = await self._request("POST", "auth/v3/tenant_access_token/internal", body, None, "")
-            except OutcomeUnknown as error:  # asking twice does no harm
+            except OutcomeUnknown as error:  # repeating it does no harm
                 raise TryLater(str(error)) from None
             except ApiRefusal as error:
                 if error.code not in _SECRET_CODES:
                     raise TryLater(str(error), 10.0) from None
-                self.rejected = (
+                self.credentials_error = (
                     f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
                 )
-                raise CredentialsRejected(self.rejected, 60.0) from None
-            self.rejected = ""
+                raise TokenRejected(self.credentials_error, 60.0) from None
+            self.credentials_error = ""
             self._token = str(answer["tenant_access_token"])
-            life = float(answer.get("expire", 7200))
-            self._until = time.monotonic() + max(life - TOKEN_MARGIN_SECONDS, life / 2)
+            lifetime = float(answer.get("expire", 7200))
+            self._token_due = time.monotonic() + max(lifetime - TOKEN_MARGIN_SECONDS, lifetime / 2)
             return self._token
 
-    async def connection_endpoint(self) -> None:
-        """Ask for a long connection as the SDK does, without making it. Raises Said when the app may not have one."""
-        body = orjson.dumps({"AppID": self._app, "AppSecret": self._secret.reveal()})
+    async def probe_connection(self) -> None:
+        """Ask for an endpoint of the long connection. Raises ApiRefusal when the app may not have one."""
+        settings = self._settings
+        body = orjson.dumps({"AppID": settings.app_id, "AppSecret": settings.app_secret.reveal()})
         await self._request("POST", "/callback/ws/endpoint", body, None, "")
 
     def _url(self, path: str) -> str:
-        return self._base + (path if path.startswith("/") else f"/open-apis/{path}")
+        return self._settings.base_url + (path if path.startswith("/") else f"/open-apis/{path}")
 
     async def _request(self, method: str, path: str, raw: Any, query: Any, token: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -146,7 +137,7 @@ class FeishuApi:
             headers["Content-Type"] = "application/json; charset=utf-8"
         timeout = UPLOAD_TIMEOUT if isinstance(raw, aiohttp.FormData) else CALL_TIMEOUT
         with mapped_network_errors("Feishu"):
-            async with self.session.request(
+            async with self._open_session.request(
                 method,
                 self._url(path),
                 data=raw,
@@ -156,14 +147,15 @@ class FeishuApi:
                 proxy=self._proxy,
                 allow_redirects=False,
             ) as answer:
-                status, payload = answer.status, await answer.read()
-                return _parse_answer(status, payload, answer.headers)
+                return _parse_answer(answer.status, await answer.read(), answer.headers)
 
     async def download(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The bytes of a resource, in chunks."""
+        """Yield the bytes of a resource in chunks."""
         headers = {"Authorization": f"Bearer {await self.tenant_token()}"}
         with mapped_network_errors("Feishu", repeatable=True):
-            async with self.session.get(self._url(path), params=query, headers=headers, proxy=self._proxy) as answer:
+            async with self._open_session.get(
+                self._url(path), params=query, headers=headers, proxy=self._proxy
+            ) as answer:
                 if answer.status != 200:
                     _parse_answer(answer.status, await answer.read(), answer.headers)
                     raise TryLater(f"Feishu answered {answer.status}")
@@ -171,37 +163,36 @@ class FeishuApi:
                     yield chunk
 
     @property
-    def session(self) -> aiohttp.ClientSession:
-        """The open session. Raises TryLater outside of open() … close()."""
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            raise TryLater("the session is closed")
+            raise TryLater("the channel is closed")
         return self._session
 
 
 def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON of an answer. Raises what its status and code say."""
+    """Return the JSON of a response. Raises the ChannelError for its status and code."""
     if status == 504:
         raise OutcomeUnknown("a gateway gave up waiting (504)")
+    if status == 429:
+        raise RateLimited("Feishu", _retry_after_seconds(headers))
     try:
         answer = orjson.loads(payload)
     except ValueError:
         answer = None
-    if status == 429:
-        raise RateLimited("Feishu", _retry_after_seconds(headers))
     if not isinstance(answer, dict) or "code" not in answer:
-        raise TryLater(f"the answer is not Feishu's (status {status})")
-    code, words = int(answer["code"]), str(answer.get("msg", ""))
+        raise TryLater(f"the response is not Feishu's (status {status})")
+    code, reason = int(answer["code"]), str(answer.get("msg", ""))
     if code == 0:
         return answer
     if code in _BUSY_CODES:
-        raise TryLater(f"Feishu: {words[:300]} ({code})", _retry_after_seconds(headers))
+        raise TryLater(f"Feishu: {reason[:300]} ({code})", _retry_after_seconds(headers))
     if status >= 500:
-        raise TryLater(f"Feishu answered {status}: {words[:300]} ({code})")
+        raise TryLater(f"Feishu answered {status}: {reason[:300]} ({code})")
     kind = ScopeMissing if code in _SCOPE_CODES else ChatGoneRefusal if code in _GONE_CODES else ApiRefusal
-    raise kind(code, words)
+    raise kind(code, reason)
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float:
-    """Seconds that the platform asks to wait (open.feishu.cn/document/server-docs/api-call-guide/frequency-control)."""
+    """Return how long to wait (open.feishu.cn/document/server-docs/api-call-guide/frequency-control)."""
     after = str(headers.get("x-ogw-ratelimit-reset") or headers.get("Retry-After") or "")
     return max(float(after), 0.2) if after.replace(".", "", 1).isdigit() else 1.0

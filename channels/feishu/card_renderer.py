@@ -1,4 +1,4 @@
-"""A reply as cards of Feishu (JSON 2.0): what a person sees of a turn, within what one card takes.
+"""Render a reply as Feishu cards (JSON 2.0), within the limits of a card.
 
 open.feishu.cn/document/feishu-cards/card-json-v2-structure
 """
@@ -16,86 +16,82 @@ from agent.conversation import Final, View
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown
 
-MAX_CARD_BYTES = 22_000  # bytes of text as JSON in a card: the card takes 30 KB, panel, buttons and frame included
-MAX_HEAD_BYTES = 3_000  # …of plan and steps at most
-MAX_TABLES = 5  # in a card; one more and it is refused
+MAX_CARD_BYTES = 22_000  # of text as JSON: a card takes 30 KB with its progress, buttons and frame
+MAX_PROGRESS_BYTES = 3_000  # of plan and steps
+MAX_TABLES = 5  # Feishu refuses a card with more
 MAX_BUTTONS = 20
-MAX_LABEL_CHARS = 100  # characters of a button
-MAX_SHOWN_STEPS = 30  # the latest are shown
-MAX_SUMMARY_CHARS = 80  # characters in the list of chats
+MAX_LABEL_CHARS = 100  # of a button
+MAX_SHOWN_STEPS = 30  # the latest
+MAX_SUMMARY_CHARS = 80  # in the list of chats
 
-_PINGS = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
-_MARK = re.compile(r"`+|!\[|\]\(?|[)\n]")  # what code and images begin and end with
-_RULE = re.compile(r"[ >]*+\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's head
+_MENTION_TAG = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
+_MARK = re.compile(r"`+|!\[|\]\(?|[)\n]")  # starts and ends of code and images
+_TABLE_RULE = re.compile(r"[ >]*+\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's header
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class FeishuMessage:
-    """One card: Markdown with something before and after it, a panel that folds, and the buttons of a question.
+    """One card: Markdown, above it a panel with the progress, below it a notice, and the buttons of a question.
 
-    `final`: it grows no more. `mention` is the open id of a person to ping, `quote`: it refers to what it answers.
+    A `final` card no longer streams. `mention` is the open id of a person. A `quote` refers to the message it answers.
     """
 
     text: str
-    panel: str = ""
-    foot: str = ""
+    progress: str = ""
+    notice: str = ""
     mention: str = ""
-    ask: str = ""
+    ask_id: str = ""
     options: tuple[str, ...] = ()
     final: bool = False
     quote: bool = False
 
     @property
-    def markdown(self) -> str:
-        """The main text, as Feishu's Markdown."""
-        ping = f"<at id={self.mention}></at> " if self.mention else ""
-        return ping + self.text
+    def text_with_mention(self) -> str:
+        return (f"<at id={self.mention}></at> " if self.mention else "") + self.text
 
 
 def card_bytes(text: str) -> int:
-    """The bytes of a text inside a card."""
+    """Return the size of a text inside a card."""
     return len(orjson.dumps(text)) - 2
 
 
 def render_live(view: View) -> list[FeishuMessage]:
-    """The work so far: plan and steps in a panel, the text, the notice."""
+    """Render the running turn: plan and steps in a panel, the text, the notice."""
     lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
-    while card_bytes("\n".join(lines)) > MAX_HEAD_BYTES:
+    while card_bytes("\n".join(lines)) > MAX_PROGRESS_BYTES:
         del lines[0]
-    panel = "\n".join(lines)
-    foot = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
-    if not (panel or foot or view.text):
+    progress = "\n".join(lines)
+    notice = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
+    if not (progress or notice or view.text):
         return []
     parts = [FeishuMessage(chunk) for chunk in _split_for_cards(view.text)] or [FeishuMessage("")]
-    parts[0] = replace(parts[0], panel=panel)
-    parts[-1] = replace(parts[-1], foot=foot)
+    parts[0] = replace(parts[0], progress=progress)
+    parts[-1] = replace(parts[-1], notice=notice)
     return parts
 
 
 def render_final_cards(final: Final, *, direct: bool) -> list[FeishuMessage]:
-    """The answer; an open question's options are buttons under its last card. In a `direct` chat nobody is pinged: a
-    message reaches them anyway."""
+    """Render the answer; the options of an open question are buttons on its last card.
+
+    In a `direct` chat nobody is mentioned: every message notifies the person.
+    """
     parts: list[FeishuMessage] = []
     for text, ask in final.messages():
         options = tuple(map(without_mentions, ask.options)) if ask and len(ask.options) <= MAX_BUTTONS else ()
-        hint = (
-            texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS)
-            if ask and ask.options
-            else ""
-        )
-        more = [FeishuMessage(chunk, final=True) for chunk in _split_for_cards(f"{text}\n\n{hint}" if hint else text)]
-        if more and ask and options:
-            more[-1] = replace(more[-1], ask=ask.id, options=options)
-        parts += more
+        hint = texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS) if ask else ""
+        cards = [FeishuMessage(chunk, final=True) for chunk in _split_for_cards(f"{text}\n\n{hint}" if hint else text)]
+        if cards and ask and options:
+            cards[-1] = replace(cards[-1], ask_id=ask.id, options=options)
+        parts += cards
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
     return parts
 
 
 def card_json(part: FeishuMessage, topic: str) -> Json:
-    """The whole card. `topic` comes back with a click."""
+    """Return the whole card. A click returns the `topic`."""
     config: Json = {"update_multi": True, "streaming_mode": not part.final}
     if part.final:
         config["summary"] = {"content": texts.shorten(part.text, MAX_SUMMARY_CHARS)}
@@ -109,41 +105,37 @@ def card_json(part: FeishuMessage, topic: str) -> Json:
 
 
 def choice_element(option: str) -> Json:
-    """What stands in the place of the buttons when one was pressed."""
+    """Return the element that shows the choice in place of the buttons."""
     return {"tag": "markdown", "element_id": "choices", "content": f"✓ {without_mentions(option)}"}
 
 
 def without_mentions(text: str) -> str:
-    """Text that pings nobody (and has no half characters, which JSON cannot carry)."""
-    return _PINGS.sub("<\u200b", text if text.isascii() else text.encode("utf-8", "replace").decode())
+    """Return the text without mentions, and without lone surrogates, which JSON cannot encode."""
+    return _MENTION_TAG.sub("<\u200b", text if text.isascii() else text.encode("utf-8", "replace").decode())
 
 
 def rich_message(part: FeishuMessage) -> Json:
-    """The part as a rich message, where cards are refused."""
-    lines = [
-        part.panel,
-        part.markdown,
-        part.foot,
-        "\n".join(f"- {without_mentions(option)}" for option in part.options),
-    ]
+    """Return the part as a rich message, for apps that may not send cards."""
+    options = "\n".join(f"- {without_mentions(option)}" for option in part.options)
+    lines = [part.progress, part.text_with_mention, part.notice, options]
     return {"zh_cn": {"content": [[{"tag": "md", "text": line}] for line in lines if line]}}
 
 
 def _card_elements(part: FeishuMessage, topic: str) -> Iterator[Json]:
-    if part.panel:
+    if part.progress:
         yield {
             "tag": "collapsible_panel",
             "element_id": "panel",
             "expanded": True,
             "header": {"title": {"tag": "plain_text", "content": "Steps"}},
-            "elements": [{"tag": "markdown", "element_id": "steps", "content": part.panel}],
+            "elements": [{"tag": "markdown", "element_id": "steps", "content": part.progress}],
         }
-    if part.markdown:
-        yield {"tag": "markdown", "element_id": "text", "content": part.markdown}
-    if part.foot:
-        yield {"tag": "markdown", "element_id": "foot", "content": part.foot}
+    if part.text_with_mention:
+        yield {"tag": "markdown", "element_id": "text", "content": part.text_with_mention}
+    if part.notice:
+        yield {"tag": "markdown", "element_id": "foot", "content": part.notice}
     if part.options:
-        buttons = [_option_button(option, part.ask, topic) for option in part.options]
+        buttons = [_option_button(option, part.ask_id, topic) for option in part.options]
         column = {"tag": "column", "width": "weighted", "weight": 1, "elements": buttons}
         yield {"tag": "column_set", "element_id": "choices", "columns": [column]}
 
@@ -166,20 +158,22 @@ def _split_for_cards(text: str) -> list[str]:
 
 
 def _card_markdown(text: str) -> str:
-    """Markdown that a card takes: nobody pinged, images as links (a card with an image from elsewhere is refused)."""
+    """Convert Markdown for a card: no mentions, and links for images, because Feishu refuses foreign images."""
     text = without_mentions(text)
-    return _linked(text) if "![" in text else text
+    return _images_as_links(text) if "![" in text else text
 
 
-def _linked(text: str) -> str:
-    """Images outside of code as links. In one pass over the marks: a pattern for all of it would look at the rest of
-    the text from every mark that is never closed."""
+def _images_as_links(text: str) -> str:
+    """Turn images outside of code into links.
+
+    One pass over the marks: a single pattern would search the rest of the text from every mark that is never closed.
+    """
     marks = list(_MARK.finditer(text))
-    runs: dict[str, list[int]] = {}  # of backticks, the last first: code ends with a run as long as its first
+    runs: dict[str, list[int]] = {}  # indices of marks, last first: code ends with a run of as many backticks
     for index in reversed(range(len(marks))):
         runs.setdefault(marks[index][0], []).append(index)
     kept, done, index = [], 0, 0
-    start, target = -1, False  # of the image that is open, and whether it has come to its target
+    start, target = -1, False  # where an open image starts, and whether its target has begun
     while index < len(marks):
         kind, at = marks[index][0], marks[index].start()
         index += 1
@@ -200,14 +194,14 @@ def _linked(text: str) -> str:
 
 
 def _split_tables(text: str) -> list[str]:
-    """Cut before the table that would be one too many."""
+    """Cut the text before every table that exceeds the limit of a card."""
     lines = text.split("\n")
     cuts, tables, fence = [0], 0, ""
     for number, line in enumerate(lines):
         mark = line.lstrip(" >")[:3]
         if mark in ("```", "~~~") and fence in ("", mark):
             fence = "" if fence else mark
-        elif not fence and number and "|" in lines[number - 1] and _RULE.fullmatch(line):
+        elif not fence and number and "|" in lines[number - 1] and _TABLE_RULE.fullmatch(line):
             tables += 1
             if tables > MAX_TABLES:
                 cuts.append(number - 1)

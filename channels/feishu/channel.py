@@ -36,36 +36,39 @@ from channels.feishu.card_api import CardApi
 from channels.feishu.card_renderer import MAX_CARD_BYTES, FeishuMessage, choice_element
 from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
-from channels.feishu.history import History
+from channels.feishu.history import FeishuHistory
 from channels.feishu.reply import FeishuRenderer, MessageSender
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import backoff_seconds
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED
+from channels.shared.texts import NOT_STORED, click_answer
 
 log = logging.getLogger(__name__)
 
-WORKING_EMOJI, DONE = "OnIt", "DONE"  # open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce
+# open.feishu.cn/document/server-docs/im-v1/message-reaction/emojis-introduce
+WORKING_EMOJI, DONE_EMOJI = "OnIt", "DONE"
 CALL_BURST = 3
-KEPT_SECONDS = 60.0  # seconds: what came in a shorter absence is delivered again by itself
-MAX_BACKOFF_SECONDS = 30.0  # seconds between two tries to introduce ourselves
-
-NOT_YOURS = "Only the person who was asked can answer this, or someone has already answered."
+REDELIVERY_SECONDS = 60.0  # after a shorter absence the platform redelivers all events
+MAX_BACKOFF_SECONDS = 30.0
 
 
 class ReactingReplyWriter(ReplyWriter[FeishuMessage]):
-    """A reply that tells when it is complete."""
+    """A reply writer that calls `on_finished` when the reply is complete."""
 
     def __init__(
-        self, surface: FeishuRenderer, posts: SentMessages, place: RateLimitScope, done: Callable[[Final], None]
+        self,
+        renderer: FeishuRenderer,
+        posts: SentMessages,
+        scope: RateLimitScope,
+        on_finished: Callable[[Final], None],
     ) -> None:
-        super().__init__(surface, posts, place)
-        self._done = done
+        super().__init__(renderer, posts, scope)
+        self._on_finished = on_finished
 
     async def finish(self, final: Final) -> None:
         await super().finish(final)
-        self._done(final)
+        self._on_finished(final)
 
 
 class FeishuChannel:
@@ -78,197 +81,189 @@ class FeishuChannel:
     window = 0.2
 
     def __init__(self, settings: FeishuSettings) -> None:
-        self._app = settings.app_id
-        self._calls = FeishuApi(settings)
-        self._cards = CardApi(self._calls)
-        self._history = History(self._calls)
-        self._budget = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
-        self._link = FeishuConnection(settings, self._connection_began)
-        self._missed = asyncio.Event()  # there is something to be read back…
-        self._since = math.inf  # …from this time on
+        self._app_id = settings.app_id
+        self._api = FeishuApi(settings)
+        self._cards = CardApi(self._api)
+        self._history = FeishuHistory(self._api)
+        self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
+        self._connection = FeishuConnection(settings, self._note_connection)
+        self._history_due = asyncio.Event()
+        self._missed_since = math.inf  # unix time from which the history has to be read in any case
         self._me: FeishuAccount | None = None
-        self._commands: frozenset[str] = frozenset()
-        self._directs: dict[str, str] = {}  # person → their direct chat, as far as it was seen
-        self._told: set[Thread] = set()  # who knows that messages cannot be stored
+        self._command_names: frozenset[str] = frozenset()
+        self._direct_chats: dict[str, str] = {}  # person → their direct chat, if it was seen
+        self._apologized: set[Thread] = set()  # where the bot has said that it cannot store messages
         self._writers: WeakSet[ReactingReplyWriter] = WeakSet()
         self._background = BackgroundTasks()
 
     async def open(self) -> None:
-        """Get ready to make calls."""
-        await self._calls.open()
+        """Open the session for API calls."""
+        await self._api.open()
 
     async def close(self) -> None:
-        """Stop every reply and hang up."""
+        """Stop all replies and close the session."""
         await asyncio.gather(*(writer.close() for writer in list(self._writers)))
         await self._background.cancel()
-        await self._calls.close()
+        await self._api.close()
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ events
 
     async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
         me = self._me = await self._identify()
 
-        async def take(raw: bytes) -> object:
-            return await self._store_event(raw, me, receive)
+        async def store_events(events: Sequence[Message | Unreadable]) -> list[Receipt]:
+            receipts = await receive(events)
+            for event, receipt in zip(events, receipts, strict=True):
+                if isinstance(event, Message) and event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
+                    self._start_reaction(event.id, WORKING_EMOJI)
+            return receipts
 
-        gap = await past.open_gap(NAME, me.app) if past.hours else Gap()  # before the first event moves it on
+        async def handle_event(raw: bytes) -> object:
+            return await self._store_event(raw, me, store_events)
+
+        gap = await past.open_gap(NAME, me.app_id) if past.hours else None  # before the first event moves watermarks
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._catch_up(receive, past, me, gap), name="feishu history")
-            await self._link.run(take)
+            if gap is not None:
+                group.create_task(self._catch_up(store_events, past, me, gap), name="feishu history")
+            await self._connection.run(handle_event)
 
     async def _identify(self) -> FeishuAccount:
-        """Who we are; tried until the platform says so."""
+        """Ask for the bot's account, and retry until the platform answers."""
         tries = 0
         while True:
             try:
-                answer = await self._calls("GET", "bot/v3/info")
+                answer = await self._api("GET", "bot/v3/info")
                 bot = answer.get("bot") or answer
-                log.info("feishu.hello bot=%s", bot.get("app_name"))
-                return FeishuAccount(self._app, str(bot["open_id"]))
+                log.info("feishu.connected bot=%s", bot.get("app_name"))
+                return FeishuAccount(self._app_id, str(bot["open_id"]))
             except ChannelError as error:
                 tries += 1
-                self._link.vitals.set_health(Health.DOWN, self._calls.rejected or f"{error}.")
+                detail = self._api.credentials_error or f"{error}."
+                self._connection.health.set_health(Health.DOWN, detail)
                 await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
 
-    def _connection_began(self, away: float) -> None:
-        if away > KEPT_SECONDS:
-            self._since = min(self._since, time.time() - away - KEPT_SECONDS)
-            self._missed.set()
+    def _note_connection(self, away: float) -> None:
+        """Request a catch-up after `away` seconds without a connection; infinitely many at the start."""
+        if away > REDELIVERY_SECONDS:
+            if away < math.inf:
+                self._missed_since = min(self._missed_since, time.time() - away - REDELIVERY_SECONDS)
+            self._history_due.set()
 
-    async def _catch_up(self, receive: Receive, past: CatchUpSource, me: FeishuAccount, first: Gap) -> None:
-        """Read back what was missed: first what came before the start, later what got lost on the way."""
+    async def _catch_up(self, store_events: Receive, past: CatchUpSource, me: FeishuAccount, first: Gap) -> None:
+        """Read missed messages after the start, after a long disconnect, and after a failure of the store."""
         gap: Gap | None = first
-
-        async def offer(events: Sequence[Message | Unreadable]) -> list[Receipt]:
-            receipts = await receive(events)
-            for event, receipt in zip(events, receipts, strict=True):
-                self._show_received(event, receipt)
-            return receipts
-
         while True:
-            await self._missed.wait()
-            self._missed.clear()
-            since, self._since = self._since, math.inf
+            await self._history_due.wait()
+            self._history_due.clear()
+            since, self._missed_since = self._missed_since, math.inf
             try:
-                if gap is None:
-                    gap = await past.open_gap(NAME, me.app) if past.hours else Gap()
-                    gap = replace(gap, heard=[replace(place, time=min(place.time, since)) for place in gap.heard])
-                await self._history.catch_up(offer, gap.heard, past, me)
+                gap = gap or await past.open_gap(NAME, me.app_id)
+                gap = replace(gap, heard=[replace(entry, time=min(entry.time, since)) for entry in gap.heard])
+                await self._history.catch_up(store_events, gap.heard, past, me)
                 await past.close_gap(gap)
+                gap = None
             except (ChannelError, NotStored) as error:
                 log.warning("feishu.catch_up_failed reason=%s", error)
+                self._missed_since = min(self._missed_since, since)
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
-                self._missed.set()
-            else:
-                gap = None
+                self._history_due.set()
 
-    async def _store_event(self, raw: bytes, me: FeishuAccount, receive: Receive) -> object:
-        """Store one event; gives the answer to a click. Raises NotStored."""
+    async def _store_event(self, raw: bytes, me: FeishuAccount, store_events: Receive) -> object:
+        """Store one event. Returns the answer to a click. Raises NotStored."""
         event = parse_event(raw, me) or await self._parse_menu(raw, me)
         if event is None:
             return None
         try:
-            [receipt] = await receive([event])
+            [receipt] = await store_events([event])
         except NotStored:
             if isinstance(event, Message):
-                self._since = min(self._since, event.time)
+                self._missed_since = min(self._missed_since, event.time)
             self._apologize(event)
             raise
-        self._told.clear()
-        if self._since < math.inf:  # what could not be stored comes again, some time in seven hours; the history has it
-            self._missed.set()
-        if isinstance(event, Message) and event.private and not event.thread.topic:
-            self._directs[event.author.id] = event.thread.chat
+        self._apologized.clear()
+        if self._missed_since < math.inf:  # redelivery may take up to seven hours: the history is faster
+            self._history_due.set()
         if isinstance(event, Unreadable):
             log.error("feishu.unreadable key=%s reason=%s", event.key, event.error)
-        elif event.kind is Kind.CLICK:
-            return self._answer_click(event, receipt)
-        self._show_received(event, receipt)
-        return None
-
-    def _show_received(self, event: Message | Unreadable, receipt: Receipt) -> None:
-        """The sign of life: a reaction on what was taken."""
-        if isinstance(event, Message) and event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            self._background.start_best_effort(self._add_reaction(event.id, WORKING_EMOJI), f"reaction {event.id}")
+            return None
+        if event.private and not event.thread.topic:
+            self._direct_chats[event.author.id] = event.thread.chat
+        return self._answer_click(event, receipt) if event.kind is Kind.CLICK else None
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
-        """A command from the bot's menu: its event names the person, not the chat."""
+        """Parse an entry of the bot's menu: its event names the person, but not the chat."""
         if b"application.bot.menu_v6" not in raw:
             return None
         event = orjson.loads(raw)
         try:
             person = event["event"]["operator"]["operator_id"]["open_id"]
-            return parse_menu(event, me, await self._direct_chat(person), self._commands)
+            return parse_menu(event, me, await self._direct_chat(person), self._command_names)
         except (ChannelError, LookupError, TypeError) as error:
             log.warning("feishu.menu reason=%s: %s", type(error).__name__, error)
             return None
 
     async def _direct_chat(self, person: str) -> str:
-        """The direct chat with a person."""
-        if person in self._directs:
-            return self._directs[person]
-        body = {"chatter_ids": [person]}
+        """Return the id of the direct chat with a person."""
+        if person in self._direct_chats:
+            return self._direct_chats[person]
         query = {"chatter_id_type": "open_id"}
-        answer = await self._calls("POST", "im/v1/chat_p2p/batch_query", body, query=query)
+        answer = await self._api("POST", "im/v1/chat_p2p/batch_query", {"chatter_ids": [person]}, query=query)
         return str(answer["p2p_chats"][0]["chat_id"])
 
     def _answer_click(self, click: Message, receipt: Receipt) -> object:
-        """The answer that ends the spinner; the buttons give way to the choice."""
-        if receipt is Receipt.ACCEPTED:
-            self._background.start_best_effort(
-                self._cards.replace_element(click.id, "choices", choice_element(click.text)), f"click {click.key}"
-            )
-            return {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
-        return {"toast": {"type": "info", "content": NOT_YOURS}}
+        """Return the answer that ends the spinner, and show the choice in place of the buttons."""
+        if refusal := click_answer(receipt):
+            return {"toast": {"type": "info", "content": refusal}}
+        showing = self._cards.replace_element(click.id, "choices", choice_element(click.text))
+        self._background.start_best_effort(showing, f"feishu click {click.key}")
+        return {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
 
     def _apologize(self, event: Message | Unreadable) -> None:
         """Say once per outage and thread that a message could not be stored."""
         if not isinstance(event, Message) or not event.addressed or event.kind not in (Kind.CHAT, Kind.COMMAND):
             return
-        if event.thread not in self._told:
-            self._told.add(event.thread)
-            sender = MessageSender(self._calls, event.thread, "sorry", event.id)
-            self._background.start_best_effort(
-                sender.send("text", {"text": NOT_STORED}, ""), f"not stored {event.thread}"
-            )
+        if event.thread not in self._apologized:
+            self._apologized.add(event.thread)
+            sender = MessageSender(self._api, event.thread, "sorry", event.id)
+            sending = sender.send_message("text", {"text": NOT_STORED}, "")
+            self._background.start_best_effort(sending, f"feishu not stored {event.thread}")
 
-    async def _add_reaction(self, message_id: str, emoji: str) -> None:
-        body = {"reaction_type": {"emoji_type": emoji}}
-        await self._calls("POST", f"im/v1/messages/{message_id}/reactions", body)
+    def _start_reaction(self, message_id: str, emoji: str) -> None:
+        call = self._api("POST", f"im/v1/messages/{message_id}/reactions", {"reaction_type": {"emoji_type": emoji}})
+        self._background.start_best_effort(call, f"feishu reaction {message_id}")
 
     def readiness(self) -> Readiness:
-        known = self._link.readiness()
-        if self._calls.rejected and known.health is Health.READY:
-            return Readiness(Health.DOWN, known.since, self._calls.rejected)
-        return known
+        readiness = self._connection.readiness()
+        if self._api.credentials_error and readiness.health is Health.READY:
+            return Readiness(Health.DOWN, readiness.since, self._api.credentials_error)
+        return readiness
 
-    # ------------------------------------------------------------ out
+    # ------------------------------------------------------------ replies
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        surface = FeishuRenderer(self._calls, self._cards, thread, posts, to)
+        renderer = FeishuRenderer(self._api, self._cards, thread, posts, to)
 
-        def done(final: Final) -> None:
+        def show_done(final: Final) -> None:
             if to.startswith("om_") and not (final.asks or final.mention):
-                self._background.start_best_effort(self._add_reaction(to, DONE), f"done {to}")
+                self._start_reaction(to, DONE_EMOJI)
 
-        writer = ReactingReplyWriter(surface, posts, self._rate_limit_scope(thread), done)
+        writer = ReactingReplyWriter(renderer, posts, self._rate_limit_scope(thread), show_done)
         self._writers.add(writer)
         return writer
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        await feishu_files.send_file(
-            self._calls, MessageSender(self._calls, thread, posts.key), self._rate_limit_scope(thread), file, posts
-        )
+        sender = MessageSender(self._api, thread, posts.key)
+        await feishu_files.send_file(self._api, sender, self._rate_limit_scope(thread), file, posts)
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        return feishu_files.fetch_attachment(self._calls, attachment)
+        return feishu_files.fetch_attachment(self._api, attachment)
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return await self._history.enrich(message, earlier, self._me) if self._me else message
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        """Feishu lists no commands; an entry of the bot's menu with a command's name as its key is one."""
-        self._commands = frozenset(command.name for command in commands)
+        """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""
+        self._command_names = frozenset(command.name for command in commands)
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
-        return RateLimitScope(self._budget, str(thread), idempotent=True)
+        return RateLimitScope(self._rate_limiter, str(thread), idempotent=True)

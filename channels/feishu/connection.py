@@ -22,83 +22,80 @@ from channels.shared.health import ConnectionHealth, backoff_seconds
 log = logging.getLogger(__name__)
 
 PROGRAM = Path(__file__).with_name("sdk_process.py")
-MAX_LINE_BYTES = 16 << 20  # bytes of one event at most
-SILENCE_SECONDS = 45.0  # seconds without a word after which the process is started anew: connecting may take 30
-LOADING_SECONDS = 120.0  # …while it imports the SDK
-STALE_SECONDS = 5.0  # seconds: the process speaks every second
-MAX_BACKOFF_SECONDS = 30.0  # seconds between two starts
+MAX_LINE_BYTES = 16 << 20  # of one event
+LOADING_TIMEOUT_SECONDS = 120.0  # until the process has imported the SDK
+SILENCE_TIMEOUT_SECONDS = 45.0  # a process that sends nothing is replaced: connecting may take 30
+STALE_SECONDS = 5.0  # the process reports every second
+STEADY_SECONDS = 30.0  # a process that lives longer did not fail
+MAX_BACKOFF_SECONDS = 30.0  # between two processes
 
-TOO_MANY_CODE = 1000040350  # open.feishu.cn/document/server-docs/event-subscription-guide: 50 connections an app
-_WORDS = {
-    TOO_MANY_CODE: "Feishu has too many long connections of this app (50 at most): stop the other programs"
-    " that use it.",
+# open.feishu.cn/document/server-docs/event-subscription-guide
+_FAILURES = {
+    1000040350: "Feishu has too many long connections of this app (50 at most): stop the other programs that use it.",
     403: "Feishu forbids the long connection: choose it under Events & Callbacks in the developer console.",
     514: "Feishu rejects the app's id or secret: take both from the developer console.",
 }
 
-Take = Callable[[bytes], Awaitable[object]]
-"""Store one raw event; gives what the platform is answered (None for most). Raises NotStored."""
+HandleEvent = Callable[[bytes], Awaitable[object]]
+"""Stores one raw event and returns the platform's answer (None for most). Raises NotStored."""
 
 
 class FeishuConnection:
-    """One long connection, in a process that is started again when it ends."""
+    """One long connection. Each process makes one connection; a lost one is replaced by the next process."""
 
-    def __init__(self, settings: FeishuSettings, up: Callable[[float], None]) -> None:
+    def __init__(self, settings: FeishuSettings, on_connected: Callable[[float], None]) -> None:
         self._settings = settings
-        self._up = up  # called whenever the connection was made, with the seconds that there was none
-        self._lost = -math.inf  # time.monotonic() when it was there last
-        self.vitals = ConnectionHealth("feishu", log)
-        self._heard = time.monotonic()
-        self._last = ""  # what the process said of its end
+        self._on_connected = on_connected  # takes the seconds without a connection
+        self._connected_at = -math.inf  # time.monotonic() when it was last connected
+        self.health = ConnectionHealth("feishu", log)
+        self._last_line_at = time.monotonic()
+        self._failure = ""  # why the process says that its connection ended
 
     def readiness(self) -> Readiness:
-        """Ready only while the process says so."""
-        age = time.monotonic() - self._heard
-        if self.vitals.is_ready and age > STALE_SECONDS:
+        """Ready only while the process reports a connection."""
+        age = time.monotonic() - self._last_line_at
+        if self.health.is_ready and age > STALE_SECONDS:
             return Readiness(Health.DOWN, time.time() - age, f"The Feishu connection is silent for {age:.0f} seconds.")
-        return self.vitals.now
+        return self.health.now
 
-    async def run(self, take: Take) -> None:
-        """Hand events to `take` until cancelled. They begin in the order in which they came, which the store keeps, and
-        none waits for the disk's answer to another."""
+    async def run(self, handle_event: HandleEvent) -> None:
+        """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
         failures = 0
-        async with asyncio.TaskGroup() as takes:
+        async with asyncio.TaskGroup() as handlers:
             while True:
-                began = time.monotonic()
-                why = await self._run_process(take, takes)
-                self.vitals.set_health(
-                    Health.DOWN, f"The process of the Feishu connection ended ({why}); it is started again."
-                )
-                failures = 0 if time.monotonic() - began > 600 else failures + 1
+                started = time.monotonic()
+                self.health.set_health(Health.DOWN, await self._run_process(handle_event, handlers))
+                failures = 0 if time.monotonic() - started > STEADY_SECONDS else failures + 1
                 await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS))
 
-    async def _run_process(self, take: Take, takes: asyncio.TaskGroup) -> str:
-        """One life of the process; gives the reason of its end."""
-        self._last = ""
+    async def _run_process(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> str:
+        """Run one process until it ends. Returns the reason."""
+        self._failure = ""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", str(PROGRAM), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MAX_LINE_BYTES
         )
-        assert process.stdin  # noqa: S101 — it was asked for
+        assert process.stdin  # noqa: S101 — a PIPE was requested
         assert process.stdout  # noqa: S101 — likewise
+        reason = ""
         try:
             with contextlib.suppress(OSError):
-                _write_answer(process.stdin, **self._failure_text())
-                async for words in self._read_events(process.stdout):
-                    takes.create_task(
-                        _store_and_answer(take, words, process.stdin), name=f"feishu event {words['number']}"
-                    )
+                _write_line(process.stdin, **self._process_settings())
+                async for line in self._read_events(process.stdout):
+                    answering = _store_and_answer(handle_event, line, process.stdin)
+                    handlers.create_task(answering, name=f"feishu event {line['number']}")
         except TimeoutError:
-            return "no word from it"
+            reason = "it sent nothing"
         except ValueError as error:
-            return f"nonsense from it: {type(error).__name__}"
+            reason = f"it sent no JSON: {type(error).__name__}"
         finally:
             if process.returncode is None:
                 process.kill()
             process.stdin.close()
             await process.wait()
-        return self._last or f"status {process.returncode}"
+        reason = reason or f"status {process.returncode}"
+        return self._failure or f"The process of the Feishu connection ended ({reason}); it is started again."
 
-    def _failure_text(self) -> dict[str, object]:
+    def _process_settings(self) -> dict[str, object]:
         settings = self._settings
         return {
             "app_id": settings.app_id,
@@ -109,47 +106,44 @@ class FeishuConnection:
         }
 
     async def _read_events(self, lines: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
-        """What the process sends up, until its end; how it goes is noted on the way."""
-        patience = LOADING_SECONDS
+        """Yield the events that the process sends until it ends, and record its state."""
+        timeout = LOADING_TIMEOUT_SECONDS
         while True:
-            async with asyncio.timeout(patience):
-                line = await lines.readline()
-            if not line:
+            async with asyncio.timeout(timeout):
+                raw = await lines.readline()
+            if not raw:
                 return
-            words: dict[str, Any] = orjson.loads(line)
-            self._heard = time.monotonic()
-            if "event" in words:
-                yield words
+            line: dict[str, Any] = orjson.loads(raw)
+            self._last_line_at = time.monotonic()
+            if "event" in line:
+                yield line
             else:
-                patience = SILENCE_SECONDS
-                self._note_state(words)
+                timeout = SILENCE_TIMEOUT_SECONDS
+                self._note_state(line)
 
-    def _note_state(self, words: dict[str, Any]) -> None:
-        match words["state"]:
+    def _note_state(self, line: dict[str, Any]) -> None:
+        match line["state"]:
             case "up":
-                fresh, away = not self.vitals.is_ready, time.monotonic() - self._lost
-                self._lost = time.monotonic()
-                self.vitals.set_health(Health.READY)
-                if fresh:
-                    self._up(away)
-            case "died":
-                self._last = str(words["reason"])
+                is_new, away = not self.health.is_ready, time.monotonic() - self._connected_at
+                self._connected_at = time.monotonic()
+                self.health.set_health(Health.READY)
+                if is_new:
+                    self._on_connected(away)
             case "down":
-                reason = _WORDS.get(words.get("code", 0)) or f"Feishu cannot be reached: {words['reason']}."
-                self.vitals.set_health(Health.DOWN, reason)
+                self._failure = _FAILURES.get(line["code"]) or f"Feishu cannot be reached: {line['reason']}."
 
 
-async def _store_and_answer(take: Take, words: dict[str, Any], stdin: asyncio.StreamWriter) -> None:
+async def _store_and_answer(handle_event: HandleEvent, line: dict[str, Any], stdin: asyncio.StreamWriter) -> None:
     """Store an event, then answer it."""
     answer: dict[str, object] = {"ok": True}
     try:
-        answer["data"] = await take(words["event"].encode())
+        answer["data"] = await handle_event(line["event"].encode())
     except NotStored as error:
         log.error("feishu.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
         answer["ok"] = False
     if not stdin.is_closing():  # the process may have ended meanwhile
-        _write_answer(stdin, number=words["number"], **answer)
+        _write_line(stdin, number=line["number"], **answer)
 
 
-def _write_answer(stdin: asyncio.StreamWriter, **words: object) -> None:
-    stdin.write(orjson.dumps(words) + b"\n")
+def _write_line(stdin: asyncio.StreamWriter, **line: object) -> None:
+    stdin.write(orjson.dumps(line) + b"\n")

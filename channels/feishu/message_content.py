@@ -1,4 +1,4 @@
-"""Parse the content of a Feishu message: text with names, and files.
+"""Parse the content of a Feishu message: text with mentioned names, and files.
 
 Shapes: open.feishu.cn/document/server-docs/im-v1/message-content-description/message_content
 """
@@ -6,7 +6,7 @@ Shapes: open.feishu.cn/document/server-docs/im-v1/message-content-description/me
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import orjson
 
 from agent.conversation import Attachment
 
-FORWARDED_TEXT = "(forwarded messages)"  # the text of a bundle until `enrich` has read it
+FORWARDED_TEXT = "(forwarded messages)"  # text of a bundle until `enrich` reads it
 
 _UNSUPPORTED = {
     "sticker": "stickers",
@@ -30,122 +30,116 @@ _UNSUPPORTED = {
     "todo": "tasks",
     "vote": "polls",
 }
-_KEY = re.compile(r"@_user_\d+|@_all")
+_MENTION_KEY = re.compile(r"@_user_\d+|@_all")
 
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageContent:
-    """The text without the bot's mention; `mentioned`: the bot was named, `others`: somebody else was.
-    `unsupported` is what it is when it is nothing we read."""
+    """The text without the bot's mention, and the files. `unsupported` names a content that is not read."""
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
-    mentioned: bool = False
-    others: bool = False
+    mentions_bot: bool = False
+    mentions_others: bool = False
     unsupported: str = ""
 
 
 def parse_content(message: Json, bot: str) -> MessageContent:
-    """What an event's (or the history's) message says; `bot` is the bot's open id."""
+    """Parse a message of an event, or of the history in the same shape; `bot` is the bot's open id."""
     kind = str(message["message_type"])
     raw = orjson.loads(message.get("content") or "{}")
     if kind in _UNSUPPORTED:
         return MessageContent(unsupported=_UNSUPPORTED[kind])
     if kind == "merge_forward":
         return MessageContent(FORWARDED_TEXT)
-    names = _MentionNames(message.get("mentions") or (), bot)
-    number = str(message["message_id"])
-    text, files = "", tuple[Attachment, ...]()
+    id = str(message["message_id"])
+    text, files = "", list[Attachment]()
     if kind == "text":
         text = str(raw.get("text", ""))
-        if message.get("updated"):  # the editor leaves its paragraphs in it
+        if message.get("updated"):  # edited messages contain paragraph tags
             text = text.replace("</p><p>", "\n").removeprefix("<p>").removesuffix("</p>")
     elif kind in ("post", "interactive"):
-        text, files = _parse_rich_text(raw, number)
-    elif attachment := _parse_file(kind, raw, number):
-        files = (attachment,)
+        text, files = _parse_rich_text(raw, id)
+    elif attachment := _parse_file(kind, raw, id):
+        files = [attachment]
     else:
         return MessageContent(unsupported=f"“{kind}” messages")
-    return MessageContent(names.readable(text), files, names.mentioned, names.others)
+    mentions = {str(mention["key"]): mention for mention in message.get("mentions") or ()}
+    own = {key for key, mention in mentions.items() if _mentioned_id(mention) == bot}
+    names = {key: "\0" if key in own else f"@{each.get('name') or 'somebody'}" for key, each in mentions.items()}
+    return MessageContent(_text_with_names(text, names), tuple(files), bool(own), own != mentions.keys())
 
 
-class _MentionNames:
-    """The people that a message names: their placeholders become their names, the bot's own goes."""
-
-    def __init__(self, mentions: Any, bot: str) -> None:
-        self._names: dict[str, str] = {}
-        self.mentioned = self.others = False
-        for mention in mentions:
-            known = mention.get("id")
-            own = (known.get("open_id") if isinstance(known, dict) else known) == bot
-            self._names[str(mention["key"])] = "" if own else f"@{mention.get('name') or 'somebody'}"
-            self.mentioned |= own
-            self.others |= not own
-
-    def readable(self, text: str) -> str:
-        def named(found: re.Match[str]) -> str:
-            return "@all" if found[0] == "@_all" else self._names.get(found[0], found[0]) or "\0"
-
-        return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", _KEY.sub(named, text)).strip()
+def _text_with_names(text: str, names: Mapping[str, str]) -> str:
+    """Replace the keys of mentions by names; the bot's own name is "\\0" and is removed."""
+    text = _MENTION_KEY.sub(lambda key: "@all" if key[0] == "@_all" else names.get(key[0], key[0]), text)
+    return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", text).strip()
 
 
-def _parse_rich_text(raw: Any, number: str) -> tuple[str, tuple[Attachment, ...]]:
-    """A post's (or card's) text with its images and files, in order."""
+def _mentioned_id(mention: Json) -> object:
+    """Return the open id: events have several ids, the history has one."""
+    id = mention.get("id")
+    return id.get("open_id") if isinstance(id, dict) else id
+
+
+def _parse_rich_text(raw: Any, message_id: str) -> tuple[str, list[Attachment]]:
+    """Return the text of a post or card, and its images and files in order."""
     body = raw
-    if "content" not in raw and "elements" not in raw:  # by language
+    if "content" not in raw and "elements" not in raw:  # one body for each language
         body = next((part for part in raw.values() if isinstance(part, dict)), {})
-    files: list[Attachment] = []
-    lines = [_line_text(line if isinstance(line, list) else [line], number, files) for line in _body_lines(body)]
-    title = body.get("title")
-    return "\n".join([str(title), *lines] if title else lines).strip(), tuple(files)
-
-
-def _body_lines(body: Json) -> Iterator[Any]:
     rows = body.get("content") or body.get("elements") or []
-    yield from rows if isinstance(rows, list) else ()
+    files: list[Attachment] = []
+    lines = [
+        _line_text(row if isinstance(row, list) else [row], message_id, files)
+        for row in (rows if isinstance(rows, list) else ())
+    ]
+    title = body.get("title")
+    return "\n".join([str(title), *lines] if title else lines).strip(), files
 
 
-def _line_text(parts: list[Any], number: str, files: list[Attachment]) -> str:
-    said = ""
+def _line_text(parts: list[Any], message_id: str, files: list[Attachment]) -> str:
+    """Return the text of a line, and append its files."""
+    line = ""
     for part in parts:
         match part.get("tag"):
             case "a":
                 text, link = str(part.get("text", "")), str(part.get("href", ""))
-                said += text if text == link else f"{text} ({link})"
+                line += text if text == link else f"{text} ({link})"
             case "at":
                 key = str(part.get("user_id", ""))
-                said += key if _KEY.fullmatch(key) else f"@{part.get('user_name') or key}"
+                line += key if _MENTION_KEY.fullmatch(key) else f"@{part.get('user_name') or key}"
             case "img" | "media" as tag:
-                files.append(_parse_file("image" if tag == "img" else "media", part, number, len(files)))  # type: ignore[arg-type] # both kinds are known
-                said += f"[{files[-1].kind}: {files[-1].name}]"
+                files.append(_parse_file("image" if tag == "img" else "media", part, message_id, len(files)))  # type: ignore[arg-type] # both kinds are known
+                line += f"[{files[-1].kind}: {files[-1].name}]"
             case "code_block":
-                said += f"```{str(part.get('language', '')).lower()}\n{part.get('text', '')}\n```"
+                line += f"```{str(part.get('language', '')).lower()}\n{part.get('text', '')}\n```"
             case "emotion":
-                said += f":{part.get('emoji_type', '')}:"
+                line += f":{part.get('emoji_type', '')}:"
             case "hr":
-                said += "---"
+                line += "---"
             case _:
-                said += str(part.get("text") or part.get("content") or "")
-    return said
+                line += str(part.get("text") or part.get("content") or "")
+    return line
 
 
-def _parse_file(kind: str, raw: Json, number: str, index: int = 0) -> Attachment | None:
-    """The file of a message. `ref` is the message, the file's key and its kind, as the download wants them."""
-    made: tuple[str, str, Literal["file", "image", "audio", "video"]]
-    short = f"{number[-6:]}_{index}" if index else number[-6:]
+def _parse_file(kind: str, raw: Json, message_id: str, index: int = 0) -> Attachment | None:
+    """Return the file of a message. `ref` is "message id/file key/type", as the download needs them."""
+    described: tuple[str, str, Literal["file", "image", "audio", "video"]]
+    short = f"{message_id[-6:]}_{index}" if index else message_id[-6:]
     match kind:
         case "image":
-            made = (f"image_{short}.png", "image/png", "image")
+            described = (f"image_{short}.png", "image/png", "image")
         case "file":
-            made = (str(raw.get("file_name") or f"file_{short}"), "application/octet-stream", "file")
+            described = (str(raw.get("file_name") or f"file_{short}"), "application/octet-stream", "file")
         case "audio":
-            made = (f"voice_{short}.opus", "audio/ogg", "audio")
+            described = (f"voice_{short}.opus", "audio/ogg", "audio")
         case "media":
-            made = (str(raw.get("file_name") or f"video_{short}.mp4"), "video/mp4", "video")
+            described = (str(raw.get("file_name") or f"video_{short}.mp4"), "video/mp4", "video")
         case _:
             return None
     key = raw["image_key"] if kind == "image" else raw["file_key"]
-    ref = f"{number}/{key}/{'image' if kind == 'image' else 'file'}"
-    return Attachment(ref, made[0], made[1], None, made[2])
+    ref = f"{message_id}/{key}/{'image' if kind == 'image' else 'file'}"
+    name, mime, family = described
+    return Attachment(ref, name, mime, None, family)

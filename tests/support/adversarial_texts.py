@@ -180,7 +180,7 @@ WORK: dict[str, Callable[[str], object]] = {
             markdown_split.split_markdown(discord_markdown.to_discord_markdown(text), 2000),
         )
     ],
-    "feishu in": lambda text: message_content._MentionNames([], "me").readable(text),
+    "feishu in": lambda text: message_content._text_with_names(text, {}),
     "feishu out": lambda text: card_renderer.render_final_cards(Final(text), direct=True),
     "slack in": lambda text: slack.readable_text(text, slack.SlackAccount("T", "U1", "B", "fawn", "w")),
     "slack out": lambda text: (blocks.without_mentions(text), blocks.stable_prefix(text), blocks.split_for_slack(text)),

@@ -22,8 +22,8 @@ from channels.base import Channel, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
 from channels.feishu.connection import FeishuConnection
 from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
-from tests.fakes.feishu_proxies import Forwarder, certificate, forwarding
 from tests.fakes.server import until
+from tests.support.proxies import BehindTls, Proxy, front, relay, signed
 from tests.support.recording_inbox import Box, Memory, listening
 from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.registry import ready
@@ -292,38 +292,30 @@ async def test_secret_and_token_are_not_in_logs_or_errors(tmp_path: Path, caplog
 # ---------------------------------------------------------------- proxies and certificates
 
 
-async def test_all_connections_use_the_proxy(tmp_path: Path) -> None:
-    async with FakeFeishu() as server, forwarding(Forwarder(server.port), proxy=True) as proxy:
-        server.socket_host = "ws://127.0.0.1:1"  # nothing listens there: only the proxy can reach it
-        way: dict[str, Any] = {"domain": "http://127.0.0.1:1", "proxy": f"http://127.0.0.1:{proxy.port}"}
-        async with connected(server, **way) as (channel, box):
+class SecureFeishu(BehindTls, FakeFeishu):
+    """A Feishu behind TLS."""
+
+
+async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path: Path) -> None:
+    pem, proxy = await asyncio.to_thread(signed, tmp_path), Proxy()
+    async with SecureFeishu() as server, front(server.port, pem) as https, relay(proxy) as port:
+        server.https = https
+        server.socket_host = f"wss://localhost:{https}"
+        options: dict[str, Any] = {"proxy": f"http://user:secret@127.0.0.1:{port}", "ca_file": str(pem)}
+        settings = feishu.FeishuSettings(APP, Secret(SECRET), domain=server.base_url, **options)
+        assert "user:secret" not in repr(settings)
+        assert (await feishu.probe(settings)).startswith("connected as Fawn")
+        asked_by_calls = len(proxy.asked)
+        async with connected(server, **options) as (channel, box):
             await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+            assert len(proxy.asked) - asked_by_calls >= 3  # the channel's calls, the SDK's endpoint and socket
             server.upload("a.csv", b"a,b")
             [file] = (await box.next()).attachments
             assert b"".join([chunk async for chunk in channel.fetch(file)]) == b"a,b"
-            thread = (await box.next()).thread
-            await channel.reply(thread, Memory()).finish(Final("Through."))
+            await channel.reply((await box.next()).thread, Memory()).finish(Final("Through."))
             assert server.visible(DIRECT) == ["Through."]
-            assert (await feishu.probe(feishu.FeishuSettings(APP, Secret(SECRET), **way))).startswith(
-                "connected as Fawn"
-            )
-        asked = " ".join(proxy.asked)
-        for part in ("tenant_access_token", "callback/ws/endpoint", "CONNECT 127.0.0.1:1", "resources", "cardkit"):
-            assert part in asked
-
-
-async def test_only_the_configured_certificates_are_trusted(tmp_path: Path) -> None:
-    pem, context = await asyncio.to_thread(certificate, tmp_path)
-    async with FakeFeishu() as server, forwarding(Forwarder(server.port), proxy=False, trust=context) as proxy:
-        server.socket_host = f"wss://127.0.0.1:{proxy.port}"
-        domain = f"https://127.0.0.1:{proxy.port}"
-        async with connected(server, domain=domain, ca_file=str(pem)) as (channel, box):
-            await until(lambda: channel.readiness().health is Health.READY, seconds=20)
-            server.send("hello")
-            thread = (await box.next()).thread
-            await channel.reply(thread, Memory()).finish(Final("Safely."))
-            assert server.visible(DIRECT) == ["Safely."]
-        async with connected(server, domain=domain) as (channel, _):
+        assert set(proxy.asked) == {f"localhost:{https}"}
+        async with connected(server, ca_file="") as (channel, _):
             await until(lambda: "cannot be reached" in down(channel))
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from agent.conversation import Message, Usage
+from agent.blocks import Usage
+from agent.messages import Message
 from sandbox.base import SandboxHandle
 
 T = TypeVar("T")

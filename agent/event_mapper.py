@@ -9,8 +9,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
+from agent.blocks import Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
-from agent.conversation import Ask, Block, File, Notice, Step, Text
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean
 

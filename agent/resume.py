@@ -16,8 +16,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
+from agent.blocks import File
 from agent.context import Answer, Turn, TurnContext
-from agent.conversation import File
 from agent.event_mapper import presented, question
 from agent.repair import CUT_MARK, repair_state
 from agent.user_message import MessageFormatter, format_body

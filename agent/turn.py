@@ -9,9 +9,9 @@ from contextlib import aclosing
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
+from agent.blocks import Block, Done, Failed, Notice, Text
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
-from agent.conversation import Block, Done, Failed, Notice, Text
 from agent.event_mapper import EventMapper
 from agent.models.errors import ModelFailure
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from langchain_core.messages import HumanMessage
 
 from agent.context import UploadedFile, UserInput
-from agent.conversation import Message, Quote
+from agent.messages import Message, Quote
 
 QUOTE_KINDS = {"reply": "Quoted message", "forward": "Forwarded message", "earlier": "Earlier in this chat"}
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.conversation import Kind
+from agent.messages import Kind
 from bot import commands, inbox
 from bot.access import AccessPolicy
 from bot.admin import operations

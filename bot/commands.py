@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from agent.conversation import Message, Thread
+from agent.messages import Message, Thread
 from agent.stored import Damaged
 from bot import access
 from bot.access import AccessPolicy

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from agent.blocks import Ask
 from agent.context import Answer
-from agent.conversation import Ask, Kind, Message
+from agent.messages import Kind, Message
 
 REFUSED = (
     "This question can only be answered with one of: {options}. Press a button, or send me one of these words."

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agent.blocks import Step
 from agent.context import LedgerEntry, Meter, T, UserInput
-from agent.conversation import Message, Step
+from agent.messages import Message
 from bot import inbox
 from bot.attachments import Attachments
 from bot.config.schema import ServiceLimits

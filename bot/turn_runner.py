@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.blocks import Done, Failed, Final, View
 from agent.context import Turn, TurnContext, UserInput
-from agent.conversation import Done, Failed, Final, View
 from bot import access, artifacts
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments

@@ -1,10 +1,10 @@
 """The channel protocols, with the errors and limits every platform works with.
 
-A channel knows the words of `agent.conversation` and this file, nothing else of ours. Its module `channels/NAME/`
-gives three things: `Settings`, the dataclass that the section `channels: {NAME: …}` of config.yaml is parsed into (no
-SDK is imported for it); `connect(settings)`, an async context manager that gives a `Channel`; and `probe(settings)`,
-one look at the account for `fawn check` that gives a sentence ("connected as @fawn in Acme") or raises Refused with
-what to do about it.
+A channel imports `agent.messages`, `agent.blocks`, `agent.secret`, `channels.shared` and this file, nothing else of
+Fawn. Its module `channels/NAME/` gives three things: `Settings`, the dataclass that the section `channels: {NAME: …}`
+of config.yaml is parsed into (no SDK is imported for it); `connect(settings)`, an async context manager that gives a
+`Channel`; and `probe(settings)`, one look at the account for `fawn check` that gives a sentence ("connected as @fawn
+in Acme") or raises Refused with what to do about it.
 
     ChannelError
     ├── TryLater     the platform asked to wait, or could not be reached: nothing was shown, try again after a while
@@ -23,7 +23,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from agent.conversation import Attachment, Block, Final, Message, Thread, Unreadable
+from agent.blocks import Block, Final
+from agent.messages import Attachment, Message, Thread, Unreadable
 
 
 class ChannelError(Exception):

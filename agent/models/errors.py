@@ -18,7 +18,7 @@ import httpx2
 import openai
 from langchain_core.exceptions import ContextOverflowError, ModelError
 
-from agent.conversation import Failed
+from agent.blocks import Failed
 
 
 class ModelFailure(Exception):

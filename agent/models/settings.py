@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.conversation import Secret
+from agent.secret import Secret
 
 DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 
-from agent.conversation import Notice
+from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
 from agent.policies.base import ModelCall, Request, Response, TakeBack
 

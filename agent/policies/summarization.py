@@ -26,7 +26,7 @@ from langchain_core.messages import (
 from langchain_core.messages.utils import count_tokens_approximately
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
-from agent.conversation import Notice
+from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
 from agent.models.single_call import ask
 from agent.policies.base import ModelCall, Request, Response

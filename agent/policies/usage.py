@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage
 
-from agent.conversation import Usage
+from agent.blocks import Usage
 from agent.policies.base import ModelCall, Request, Response, model_answer
 
 

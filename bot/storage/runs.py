@@ -16,8 +16,9 @@ from itertools import takewhile
 
 import orjson
 
+from agent.blocks import Ask, Usage
 from agent.context import Answer
-from agent.conversation import Ask, Message, Thread, Usage
+from agent.messages import Message, Thread
 from agent.stored import Damaged, build, reading
 from bot import questions
 from bot.storage import conversations, sent_messages

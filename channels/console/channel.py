@@ -19,7 +19,8 @@ from shutil import copyfileobj
 from typing import TextIO
 from uuid import uuid4
 
-from agent.conversation import Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View
+from agent.blocks import Ask, Block, Final, View
+from agent.messages import Attachment, Author, Kind, Message, Thread
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from agent.conversation import Block, Notice, Plan, Step, View
+from agent.blocks import Block, Notice, Plan, Step, View
 from channels.base import ChatGone, parse_command_text
 from channels.console.view import ICONS, Key, one_line, strip_controls
 

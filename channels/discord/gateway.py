@@ -20,7 +20,7 @@ import yarl
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
-from agent.conversation import Secret
+from agent.secret import Secret
 from channels.base import Health, Readiness
 from channels.discord.texts import INTENT_REFUSED, REJECTION
 from channels.shared.health import ConnectionHealth, backoff_seconds

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from agent.conversation import Kind, Message
+from agent.messages import Kind, Message
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
 from channels.discord.second_instance import SecondInstance

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from agent.conversation import Final, Thread, View
+from agent.blocks import Final, View
+from agent.messages import Thread
 from channels.base import ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater
 from channels.feishu import card_renderer as shape
 from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing

@@ -8,7 +8,7 @@ from typing import Any
 import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
-from agent.conversation import Thread
+from agent.messages import Thread
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TryLater
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram.transport import Flood, NoAnswer, NotSent, ServerFault

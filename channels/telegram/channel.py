@@ -15,7 +15,7 @@ from weakref import WeakSet
 import telegram
 from telegram.error import TelegramError
 
-from agent.conversation import Attachment, Message, Thread
+from agent.messages import Attachment, Message, Thread
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

@@ -11,7 +11,7 @@ from typing import Any
 
 from telegram.error import Conflict, InvalidToken, TelegramError
 
-from agent.conversation import Kind, Message, Thread, Unreadable
+from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive
 from channels.shared.health import ConnectionHealth, backoff_seconds
 from channels.shared.texts import ANSWERED, NOT_STORED, NOT_YOURS

@@ -15,9 +15,10 @@ import httpx2
 from langchain_core.messages import HumanMessage
 
 from agent import event_mapper, text_cleaning, title, user_message
+from agent.blocks import Final
 from agent.context import UploadedFile, UserInput
-from agent.conversation import Author, Final, Message, Quote, Thread
 from agent.demo import model
+from agent.messages import Author, Message, Quote, Thread
 from agent.models import openai_stream
 from agent.policies import loop_detection, summarization
 from bot.log import Redactor

@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
+from agent.blocks import View
 from agent.context import Turn
-from agent.conversation import View
 from agent.factory import AgentSettings, build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.context import Execute, LedgerEntry, TurnContext, UploadedFile, UserInput
-from agent.conversation import Author, Message, Thread
+from agent.messages import Author, Message, Thread
 from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError
 from tests.support.agent_database import SqliteDatabase
 

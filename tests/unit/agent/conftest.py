@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from langchain_core.tools import BaseTool
 
+from agent.blocks import Block, Done, Step, Text, View
 from agent.context import Answer, Turn, TurnContext, UserInput
-from agent.conversation import Block, Done, Step, Text, View
 from agent.factory import AgentSettings, build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent

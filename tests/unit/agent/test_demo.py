@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.blocks import Ask, Block, Done, Step, Text
 from agent.context import Answer, Turn, TurnContext, UserInput
-from agent.conversation import Ask, Block, Done, Step, Text
 from agent.factory import AgentSettings, build_agent
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.turn import Agent

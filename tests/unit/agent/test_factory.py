@@ -11,10 +11,10 @@ from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
 from agent.context import Meter
-from agent.conversation import Secret
 from agent.factory import AgentSettings, build_agent, read_prompt
 from agent.models.loader import load_model
 from agent.models.settings import AgentConfigError, ModelSettings
+from agent.secret import Secret
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say
@@ -123,7 +123,7 @@ async def test_roles_choose_who_leads_and_who_summarizes(make: Workshop, model: 
 
 def test_the_light_modules_do_not_load_the_agent_stack() -> None:
     code = (
-        "import sys, agent.models.settings, agent.context, agent.conversation\n"
+        "import sys, agent.models.settings, agent.context, agent.messages, agent.blocks\n"
         "assert not {'langchain', 'langchain_core', 'langgraph', 'openai', 'langchain_openai'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

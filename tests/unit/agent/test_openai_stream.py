@@ -15,9 +15,9 @@ from aiohttp import web
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_openai import ChatOpenAI
 
-from agent.conversation import Secret
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS, chat_openai
 from agent.models.settings import ModelSettings
+from agent.secret import Secret
 
 Piece = bytes | float  # bytes to write, or seconds to wait
 

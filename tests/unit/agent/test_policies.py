@@ -15,8 +15,8 @@ from langchain.agents import create_agent
 from langchain.tools import tool
 from langchain_core.messages import HumanMessage
 
+from agent.blocks import Block, Done, Failed, Notice, Text
 from agent.context import TurnContext, UserInput
-from agent.conversation import Block, Done, Failed, Notice, Text
 from agent.models.errors import classify_error
 from agent.models.openai_stream import chat_openai
 from agent.models.settings import ModelSettings

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from agent.blocks import Ask, Block, Done, File, Notice, Text
 from agent.context import Answer, Turn, UploadedFile
-from agent.conversation import Ask, Block, Done, File, Notice, Quote, Text
+from agent.messages import Quote
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.turn_context import say

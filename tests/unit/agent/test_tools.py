@@ -17,8 +17,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
+from agent.blocks import File
 from agent.context import TurnContext
-from agent.conversation import File
 from agent.event_mapper import presented
 from agent.tools import IDEMPOTENT_TOOLS, SANDBOX_TOOLS, is_idempotent, make_tools
 from sandbox.base import OUTPUTS, WORKSPACE

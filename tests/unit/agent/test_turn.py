@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from agent.conversation import Done, File, Notice, Step
+from agent.blocks import Done, File, Notice, Step
 from agent.models.settings import ModelSettings
 from tests.fakes.model import FakeModel, words
 from tests.support.turn_context import say

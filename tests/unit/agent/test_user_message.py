@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.context import UploadedFile
-from agent.conversation import Quote
+from agent.messages import Quote
 from agent.user_message import MessageFormatter, format_body
 from tests.support.turn_context import say
 

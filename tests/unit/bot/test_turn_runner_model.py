@@ -15,8 +15,8 @@ import pytest
 from langchain.tools import tool
 from langchain_core.tools import BaseTool
 
-from agent.conversation import Message
 from agent.factory import AgentSettings, Toolbox, build_agent
+from agent.messages import Message
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from bot.access import AccessPolicy

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from agent.stored import build, reading
+from agent.stored_json import build, reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from agent.stored import build, reading
+from agent.stored_json import build, reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 
 from agent.messages import Message, Thread
-from agent.stored import Damaged
+from agent.stored_json import Damaged
 from bot import access
 from bot.access import AccessPolicy
 from bot.background import run_forever

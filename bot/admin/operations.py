@@ -19,7 +19,7 @@ import orjson
 
 from agent.blocks import Final
 from agent.messages import Thread
-from agent.stored import Damaged
+from agent.stored_json import Damaged
 from bot import access, outbox
 from bot.admin.backup import back_up
 from bot.storage import conversations

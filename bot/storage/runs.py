@@ -19,7 +19,7 @@ import orjson
 from agent.blocks import Ask, Usage
 from agent.context import Answer
 from agent.messages import Message, Thread
-from agent.stored import Damaged, build, reading
+from agent.stored_json import Damaged, build, reading
 from bot import questions
 from bot.storage import conversations, sent_messages
 from bot.storage.database import Execute, Row

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import orjson
 
-from agent.stored_json import build, reading
+from agent.stored_json import build_dataclass, raise_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Ask:
     options: tuple[str, ...] = ()
     free_text: bool = True
 
-    def choice(self, text: str) -> str | None:
+    def match_option(self, text: str) -> str | None:
         """The option that `text` means: its words, or its number."""
         said = text.strip().casefold()
         numbered = {str(number): option for number, option in enumerate(self.options, 1)}
@@ -67,7 +67,7 @@ class Approve:
     action: str
     detail: str = ""
 
-    def ask(self) -> Ask:
+    def to_question(self) -> Ask:
         """The question that is put to the person."""
         return Ask(self.id, f"{self.action}\n\n{self.detail}".strip(), ("Approve", "Deny"), free_text=False)
 
@@ -146,13 +146,13 @@ class Final:
     @classmethod
     def load(cls, data: bytes | str) -> Final:
         """The inverse of `dump`, also of a newer version's. Raises Damaged."""
-        with reading():
+        with raise_damaged():
             raw: dict[str, Any] = orjson.loads(data)
-            return build(cls, raw, asks=tuple(build(Ask, ask) for ask in raw.get("asks", ())))
+            return build_dataclass(cls, raw, asks=tuple(build_dataclass(Ask, ask) for ask in raw.get("asks", ())))
 
 
-SEVERAL = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
-SILENCE = "I have nothing to add: the model gave no answer. Ask again, or put it differently."
+SEVERAL_QUESTIONS_TEXT = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
+NO_ANSWER_TEXT = "I have nothing to add: the model gave no answer. Ask again, or put it differently."
 
 
 @dataclass(slots=True)
@@ -205,13 +205,16 @@ class View:
 
     def final(self) -> Final:
         """What stays: the answer, or the question, or why there is none. Steps and plans are folded away."""
-        asks = tuple(block.ask() if isinstance(block, Approve) else block for block in self.asks)
-        parts = [self.text.strip(), SEVERAL.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else ""]
+        asks = tuple(block.to_question() if isinstance(block, Approve) else block for block in self.asks)
+        parts = [
+            self.text.strip(),
+            SEVERAL_QUESTIONS_TEXT.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
+        ]
         if self.done and self.done.state == "stopped":
             parts.append("_Stopped._")
         if self.failed:
             parts.append(f"⚠️ {self.failed}")
         text = "\n\n".join(part for part in parts if part)
         if not text:
-            text = "" if self.files else SILENCE
+            text = "" if self.files else NO_ANSWER_TEXT
         return Final(text, asks)

@@ -62,10 +62,10 @@ DELETE_THREAD_SQL = (
 )
 
 Row = Mapping[str, Any]
-Work = Callable[[Execute], None]
+DatabaseWork = Callable[[Execute], None]
 
 
-def _nothing(execute: Execute) -> None:
+def _do_nothing(execute: Execute) -> None:
     """Nothing is held."""
 
 
@@ -73,11 +73,11 @@ def _nothing(execute: Execute) -> None:
 class PendingWrites:
     """What of a thread waits in memory: a checkpoint (what writes it, and its source), and writes by checkpoint id."""
 
-    checkpoint: Work = _nothing
+    checkpoint: DatabaseWork = _do_nothing
     source: str = ""
-    writes: tuple[tuple[str, Work], ...] = ()
+    writes: tuple[tuple[str, DatabaseWork], ...] = ()
 
-    def release(self, execute: Execute) -> None:
+    def write_all(self, execute: Execute) -> None:
         """Write it."""
         self.checkpoint(execute)
         for _, write in self.writes:
@@ -153,7 +153,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
             await self._database.run(work)
         return _checkpoint_config(at, checkpoint["id"])
 
-    def _hold_checkpoint(self, at: Mapping[str, str], id: str, work: Work, source: str) -> bool:
+    def _hold_checkpoint(self, at: Mapping[str, str], id: str, work: DatabaseWork, source: str) -> bool:
         """Whether this checkpoint may wait in memory. What waited before it is replaced by it, except writes of its own
         tasks. A turn's input, and the step that only takes it in, are not worth a trip to the disk: until the model has
         answered, the inbox still has the message."""
@@ -161,13 +161,13 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         early = not at["ns"] and (source == "input" or (before is not None and before.source == "input"))
         own = tuple([write for write in before.writes if write[0] == id]) if before else ()
         if early or own:
-            self._held[at["thread"]] = PendingWrites(work if early else _nothing, source if early else "", own)
+            self._held[at["thread"]] = PendingWrites(work if early else _do_nothing, source if early else "", own)
         return early
 
-    def _take_held(self, at: Mapping[str, str]) -> Work:
+    def _take_held(self, at: Mapping[str, str]) -> DatabaseWork:
         """Writes what is held of this thread, first thing in the transaction that needs it."""
         held = None if at["ns"] else self._held.pop(at["thread"], None)
-        return held.release if held else _nothing
+        return held.write_all if held else _do_nothing
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -206,7 +206,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
     async def flush(self, thread_id: str) -> None:
         """Write what is held of a thread. After it nothing of the thread waits in memory."""
         if held := self._held.get(thread_id):
-            await self._database.run(held.release)
+            await self._database.run(held.write_all)
             self._held.pop(thread_id, None)  # only now: what could not be written is not lost
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -220,7 +220,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         await self._database.run(work)
 
 
-def _run_both(first: Work, second: Work) -> Work:
+def _run_both(first: DatabaseWork, second: DatabaseWork) -> DatabaseWork:
     def work(execute: Execute) -> None:
         first(execute)
         second(execute)

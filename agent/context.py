@@ -68,7 +68,7 @@ class Turn:
     model: str = ""  # "" = the configured lead model
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
-    window: float = 0.2  # seconds over which deltas may be merged
+    merge_window_seconds: float = 0.2  # seconds over which deltas may be merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Meter:
         self._untaken = _sum(self._untaken, usage)
         self.model = model or self.model
 
-    def take(self) -> Usage:
+    def take_unrecorded(self) -> Usage:
         """What was counted since this was last asked: whoever asks records it."""
         taken, self._untaken = self._untaken, Usage()
         return taken
@@ -127,8 +127,8 @@ class SteeringQueue(Protocol):
 class TurnContext:
     """The surroundings of one turn; handed to LangGraph as its runtime context."""
 
-    machine: SandboxHandle
+    sandbox: SandboxHandle
     ledger: ToolLedger
     steering: SteeringQueue
-    heard: list[UserInput] = field(default_factory=list)  # what steering took into this turn
+    taken_steering: list[UserInput] = field(default_factory=list)  # what steering took into this turn
     meter: Meter = field(default_factory=Meter)

@@ -12,7 +12,7 @@ from langgraph.types import Interrupt
 from agent.blocks import Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
 from agent.policies.base import TakeBack
-from agent.text_cleaning import clean
+from agent.text_cleaning import clean_json
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 TITLE_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
@@ -23,9 +23,9 @@ HIDDEN_TOOLS = frozenset({"ask_clarification"})  # the question itself is shown
 class EventMapper:
     """What one turn has shown so far, and what its next event adds."""
 
-    def __init__(self, desk: TurnContext, needs_sandbox: frozenset[str]) -> None:
+    def __init__(self, context: TurnContext, needs_sandbox: frozenset[str]) -> None:
         self.asks: list[Ask] = []
-        self._desk = desk
+        self._context = context
         self._needs_sandbox = needs_sandbox
         self._texts: dict[str, str] = {}
         self._part = ""
@@ -54,8 +54,8 @@ class EventMapper:
     def _map_chunk(self, chunk: AIMessageChunk) -> Iterator[Block]:
         for call in chunk.tool_call_chunks:
             if call["name"] in self._needs_sandbox:
-                self._desk.machine.warm()  # the name comes first; the machine starts while the arguments stream
-        if text := clean(str(chunk.text)):
+                self._context.sandbox.warm()  # the name comes first; the machine starts while the arguments stream
+        if text := clean_json(str(chunk.text)):
             self._part = chunk.id or ""
             self._texts[self._part] = self._texts.get(self._part, "") + text
             yield Text(text, self._part)
@@ -63,7 +63,7 @@ class EventMapper:
     def _map_update(self, event: Mapping[str, Any]) -> Iterator[Block]:
         for node, update in event.items():
             if node == "__interrupt__":
-                yield from self.open_questions(update)
+                yield from self.map_interrupts(update)
                 continue
             messages = [m for part in _update_parts(update) for m in part.get("messages") or ()]
             if node == "model" and messages and isinstance(messages[-1], AIMessage):
@@ -79,17 +79,17 @@ class EventMapper:
         yield from self.begin_calls(message.tool_calls)
 
     def _map_tool_results(self, messages: Sequence[Any]) -> Iterator[Block]:
-        yield from presented(messages)
+        yield from presented_files(messages)
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in HIDDEN_TOOLS:
                 known = self._steps.get(message.tool_call_id)
                 name = known.title if known else str(message.name)
                 yield Step(message.tool_call_id, name, "failed" if message.status == "error" else "done")
 
-    def open_questions(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
+    def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
         """The questions that are open."""
         for interrupt in interrupts:
-            ask = question(interrupt)
+            ask = interrupt_question(interrupt)
             self.asks.append(ask)
             yield ask
 
@@ -111,14 +111,14 @@ class EventMapper:
             yield Step(call, step.title, "running", f"{lines} line{'' if lines == 1 else 's'} of output so far")
 
 
-def presented(messages: Iterable[Any]) -> Iterator[File]:
+def presented_files(messages: Iterable[Any]) -> Iterator[File]:
     """The files that tools handed over, in order."""
     for message in messages:
         if isinstance(message, ToolMessage) and isinstance(message.artifact, dict):
             yield from (File(file["path"], file["caption"]) for file in message.artifact.get("presented", ()))
 
 
-def question(interrupt: Interrupt) -> Ask:
+def interrupt_question(interrupt: Interrupt) -> Ask:
     """What an interrupt asks the person."""
     value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
     options = tuple(map(str, value.get("options") or ()))

@@ -24,18 +24,18 @@ from agent.checkpointer import LatestCheckpointer
 from agent.context import TransactionRunner, TurnContext
 from agent.models.loader import load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
-from agent.policies.base import Policies
-from agent.policies.call_limit import CallLimit
-from agent.policies.cleaning import Cleaning
-from agent.policies.empty_response import EmptyResponse
+from agent.policies.base import PolicyMiddleware
+from agent.policies.call_limit import CallLimitPolicy
+from agent.policies.cleaning import CleaningPolicy
+from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.ledger import LedgerPolicy
-from agent.policies.loop_detection import LoopDetection
+from agent.policies.loop_detection import LoopDetectionPolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.steering import SteeringPolicy
-from agent.policies.summarization import ContextBounds, Summarization
-from agent.policies.tool_errors import ToolErrors
-from agent.policies.truncation import Truncation
-from agent.policies.usage import UsageAccounting
+from agent.policies.summarization import ContextBounds, SummarizationPolicy
+from agent.policies.tool_errors import ToolErrorPolicy
+from agent.policies.truncation import TruncationPolicy
+from agent.policies.usage import UsagePolicy
 from agent.resume import Graph, State
 from agent.title import TitleMaker
 from agent.turn import Agent
@@ -59,17 +59,17 @@ class AgentSettings:
     """What the operator may set about the agent, apart from the models. "" means the default: the first model leads
     and summarizes its own conversations, titles are the first words."""
 
-    lead: str = ""
-    title: str = ""
-    summary: str = ""
+    lead_model: str = ""
+    title_model: str = ""
+    summary_model: str = ""
     prompt_file: str = ""
     prompt_extend: str = ""
-    zone: str = ""
+    time_zone: str = ""
     trigger_tokens: int = 48_000
     trigger_messages: int = 160
     keep_messages: int = 40
     output_chars: int = 12_000
-    calls: int = MAX_MODEL_CALLS
+    max_model_calls: int = MAX_MODEL_CALLS
     retry_seconds: float = 1.0  # the first wait after a model error; it doubles
 
 
@@ -100,24 +100,26 @@ def _build_graphs(
     # LangSmith's bookkeeping around every middleware takes two thread hops and a task per call, also when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
     chat = {settings.name: load_model(settings) for settings in entries}
-    lead = plan.lead or entries[0].name
-    for role, name in (("lead", lead), ("title", plan.title), ("summary", plan.summary)):
+    lead = plan.lead_model or entries[0].name
+    for role, name in (("lead", lead), ("title", plan.title_model), ("summary", plan.summary_model)):
         if name and name not in chat:
             raise AgentConfigError(f"roles: {role}: there is no model {name!r}; configured are {', '.join(chat)}")
     prompt = read_prompt(plan.prompt_file, plan.prompt_extend)
-    humans = MessageFormatter(plan.zone)
-    summary = chat.get(plan.summary)
+    formatter = MessageFormatter(plan.time_zone)
+    summary = chat.get(plan.summary_model)
     graphs = {
-        settings.name: _build_graph(chat[settings.name], settings, plan, prompt, toolbox, humans, summary, checkpoints)
+        settings.name: _build_graph(
+            chat[settings.name], settings, plan, prompt, toolbox, formatter, summary, checkpoints
+        )
         for settings in entries
     }
     return Agent(
         graphs,
         lead,
         checkpoints,
-        humans,
+        formatter,
         toolbox.needs_sandbox,
-        TitleMaker(chat.get(plan.title)),
+        TitleMaker(chat.get(plan.title_model)),
         [close for model in chat.values() if (close := _close_model(model))],
     )
 
@@ -128,28 +130,28 @@ def _build_graph(
     plan: AgentSettings,
     prompt: str,
     toolbox: Toolbox,
-    humans: MessageFormatter,
+    formatter: MessageFormatter,
     summary: BaseChatModel | None,
     checkpoints: LatestCheckpointer,
 ) -> Graph:
-    loops = LoopDetection()
+    loops = LoopDetectionPolicy()
     bounds = ContextBounds(plan.trigger_tokens, plan.trigger_messages, plan.keep_messages)
-    policies = Policies(  # the first is outermost
+    policies = PolicyMiddleware(  # the first is outermost
         model=(
-            SteeringPolicy(humans),  # what is new is seen by all below, and added to the state once
+            SteeringPolicy(formatter),  # what is new is seen by all below, and added to the state once
             loops,
-            CallLimit(plan.calls),
-            Summarization(summary, bounds),  # shortens before the call, and again when Retry reports an overflow
-            EmptyResponse(),  # repeats a call that worked but said nothing
+            CallLimitPolicy(plan.max_model_calls),
+            SummarizationPolicy(summary, bounds),  # shortens before the call, and again when Retry reports an overflow
+            EmptyResponsePolicy(),  # repeats a call that worked but said nothing
             RetryPolicy(settings.retries, first=plan.retry_seconds),
-            UsageAccounting(settings.name),  # every try counts
-            Cleaning(),  # innermost: all others see a clean answer
+            UsagePolicy(settings.name),  # every try counts
+            CleaningPolicy(),  # innermost: all others see a clean answer
         ),
         tool=(
             LedgerPolicy(toolbox.idempotent),  # keeps what the model got
-            Truncation(plan.output_chars),
+            TruncationPolicy(plan.output_chars),
             loops,  # compares whole outputs
-            ToolErrors(),
+            ToolErrorPolicy(),
         ),
         schemas=[convert_to_openai_tool(tool) for tool in toolbox.tools] if isinstance(model, ChatOpenAI) else (),
     )

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from agent.stored_json import build, reading
+from agent.stored_json import build_dataclass, raise_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,16 @@ class Message:
     @classmethod
     def load(cls, data: bytes | str) -> Message:
         """The inverse of `dump`, also of a newer version's. Raises Damaged."""
-        with reading():
+        with raise_damaged():
             raw: dict[str, Any] = orjson.loads(data)
-            return build(
+            return build_dataclass(
                 cls,
                 raw,
-                thread=build(Thread, raw["thread"]),
-                author=build(Author, raw["author"]),
+                thread=build_dataclass(Thread, raw["thread"]),
+                author=build_dataclass(Author, raw["author"]),
                 kind=Kind(raw["kind"]),
-                attachments=tuple(build(Attachment, each) for each in raw["attachments"]),
-                quotes=tuple(build(Quote, each) for each in raw["quotes"]),
+                attachments=tuple(build_dataclass(Attachment, each) for each in raw["attachments"]),
+                quotes=tuple(build_dataclass(Quote, each) for each in raw["quotes"]),
             )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.resume import Graph
 
 CUT_NOTE = "[interrupted here]"
-CUT_MARK = "cut"
+CUT_KEY = "cut"
 UNANSWERED_RESULT = "The person did not answer this question; they wrote something else or stopped the work."
 UNKNOWN_RESULT = "This call was interrupted; its outcome is unknown."
 
@@ -34,7 +34,7 @@ async def repair_state(
     results = _missing_results(state)
     if results:
         await graph.aupdate_state(config, {"messages": results}, as_node="tools")
-    said = AIMessage(f"{partial.rstrip()}\n\n{CUT_NOTE}".lstrip(), additional_kwargs={CUT_MARK: True})
+    said = AIMessage(f"{partial.rstrip()}\n\n{CUT_NOTE}".lstrip(), additional_kwargs={CUT_KEY: True})
     known = {message.id for message in state.values.get("messages", [])}
     missing = [message for message in heard if message.id not in known]
     await graph.aupdate_state(config, {"messages": [*missing, said]}, as_node="model")

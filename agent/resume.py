@@ -18,8 +18,8 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 
 from agent.blocks import File
 from agent.context import Answer, Turn, TurnContext
-from agent.event_mapper import presented, question
-from agent.repair import CUT_MARK, repair_state
+from agent.event_mapper import interrupt_question, presented_files
+from agent.repair import CUT_KEY, repair_state
 from agent.user_message import MessageFormatter, format_body
 
 Graph = CompiledStateGraph[Any, TurnContext, Any, Any]
@@ -64,43 +64,43 @@ class QuestionClosed:
     open: Sequence[Interrupt]
 
 
-Entry = GraphInput | AlreadyFinished | QuestionClosed
+TurnEntry = GraphInput | AlreadyFinished | QuestionClosed
 
 
-async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, humans: MessageFormatter) -> Entry:
+async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter: MessageFormatter) -> TurnEntry:
     """What is to be done for this turn, given what the checkpoint holds."""
     if turn.fresh and not turn.answers:
-        return GraphInput({"messages": [humans.message(item) for item in turn.inputs]})
+        return GraphInput({"messages": [formatter.format_message(item) for item in turn.inputs]})
     state = await graph.aget_state(config)
     messages: list[AnyMessage] = state.values.get("messages", [])
     keys = {item.message.key for item in turn.inputs}
     begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
     if begin >= 0 and (answer := _final_answer(messages[begin:])):
-        return _already_over(messages, answer)
-    if state.interrupts and begin < 0 and (given := _given(state, turn)):
+        return _finished_entry(messages, answer)
+    if state.interrupts and begin < 0 and (given := _answer_texts(state, turn)):
         update = {"answered": [*keys]} if keys else None
         return GraphInput(
-            Command(resume=given, update=update), _open_tool_calls(messages), answered=_answered(state, given)
+            Command(resume=given, update=update), _open_tool_calls(messages), answered=_answered_summary(state, given)
         )
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # never state.next: it leaves out tasks whose writes are saved
-        return GraphInput(None, _open_tool_calls(messages), _files(messages[max(begin, 0) :]))
+        return GraphInput(None, _open_tool_calls(messages), _presented_in_turn(messages[max(begin, 0) :]))
     if answered and (answer := _final_answer(messages[-1:])):
-        return _already_over(messages, answer)
+        return _finished_entry(messages, answer)
     if state.interrupts and turn.answers:
         return QuestionClosed(state.interrupts)
     if state.tasks:
         await repair_state(graph, config)
-    return GraphInput({"messages": _begin_new(turn, humans)})
+    return GraphInput({"messages": _new_messages(turn, formatter)})
 
 
-def _begin_new(turn: Turn, humans: MessageFormatter) -> list[HumanMessage]:
+def _new_messages(turn: Turn, formatter: MessageFormatter) -> list[HumanMessage]:
     if not turn.inputs:  # clicks that answer nothing any more, and bring no message
         return [HumanMessage(answer.text, id=f"answer:{answer.id}") for answer in turn.answers]
-    return [humans.message(item) for item in turn.inputs]
+    return [formatter.format_message(item) for item in turn.inputs]
 
 
-def _given(state: StateSnapshot, turn: Turn) -> dict[str, str]:
+def _answer_texts(state: StateSnapshot, turn: Turn) -> dict[str, str]:
     """What this turn says to each question that it answers, by interrupt: the text with the quotes and files of its
     message. What no answer names goes along with the last one; with no answer at all it is for the first question."""
     open_ = [interrupt.id for interrupt in state.interrupts]
@@ -116,26 +116,28 @@ def _given(state: StateSnapshot, turn: Turn) -> dict[str, str]:
     return {name: "\n\n".join(filter(None, said)) for name, said in given.items()}
 
 
-def _answered(state: StateSnapshot, given: Mapping[str, str]) -> str:
+def _answered_summary(state: StateSnapshot, given: Mapping[str, str]) -> str:
     """One line for each answer, when other questions stay open."""
     if len(given) == len(state.interrupts):
         return ""
-    lines = [f"✓ {question(each).question} → {given[each.id]}" for each in state.interrupts if each.id in given]
+    lines = [
+        f"✓ {interrupt_question(each).question} → {given[each.id]}" for each in state.interrupts if each.id in given
+    ]
     return "\n".join([*lines, "", "Still open:"])
 
 
-def _files(messages: Sequence[AnyMessage]) -> list[File]:
+def _presented_in_turn(messages: Sequence[AnyMessage]) -> list[File]:
     """What the latest turn in these messages handed over."""
     earlier = [number for number, message in enumerate(messages[:-1], 1) if _final_answer([message])]
-    return list(presented(messages[earlier[-1] if earlier else 0 :]))
+    return list(presented_files(messages[earlier[-1] if earlier else 0 :]))
 
 
-def _already_over(messages: Sequence[AnyMessage], answer: AIMessage) -> Entry:
+def _finished_entry(messages: Sequence[AnyMessage], answer: AIMessage) -> TurnEntry:
     """The turn was over, only its record was lost: what people wrote since is the next turn's. An answer that was cut
     off is worth a new try."""
-    if answer is messages[-1] and answer.additional_kwargs.get(CUT_MARK):
+    if answer is messages[-1] and answer.additional_kwargs.get(CUT_KEY):
         return GraphInput({"messages": [RemoveMessage(id=str(answer.id))]})
-    return AlreadyFinished(answer, _files(messages[: messages.index(answer) + 1]))
+    return AlreadyFinished(answer, _presented_in_turn(messages[: messages.index(answer) + 1]))
 
 
 def _final_answer(messages: Sequence[AnyMessage]) -> AIMessage | None:

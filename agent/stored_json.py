@@ -15,7 +15,7 @@ class Damaged(ValueError):
 
 
 @contextmanager
-def reading() -> Iterator[None]:
+def raise_damaged() -> Iterator[None]:
     """Raise whatever is wrong with stored JSON as Damaged."""
     try:
         yield
@@ -23,7 +23,7 @@ def reading() -> Iterator[None]:
         raise Damaged(f"{type(error).__name__}: {error}") from error
 
 
-def build(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
+def build_dataclass(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
     """Build a dataclass from JSON. Lists become tuples; fields that only a newer version knows are ignored."""
     names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # only dataclasses are given
     known = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in names}

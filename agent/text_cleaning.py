@@ -12,32 +12,32 @@ from langchain_core.messages import AIMessage
 
 T = TypeVar("T")
 
-FIELDS = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
+CLEANED_FIELDS = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
 
 
 def clean_message(message: AIMessage) -> AIMessage:
     """The message itself, with everything the model wrote in it cleaned."""
-    for name in FIELDS:
-        setattr(message, name, clean(getattr(message, name)))
+    for name in CLEANED_FIELDS:
+        setattr(message, name, clean_json(getattr(message, name)))
     return message
 
 
-def clean(value: T) -> T:
+def clean_json(value: T) -> T:
     """The same JSON value with whole characters; integers over 64 bits become text, which tools read as a number."""
     cleaned: Any = value
     match cleaned:
         case str():
-            cleaned = _whole(cleaned)
+            cleaned = _join_surrogates(cleaned)
         case dict():
-            cleaned = {clean(key): clean(item) for key, item in cleaned.items()}
+            cleaned = {clean_json(key): clean_json(item) for key, item in cleaned.items()}
         case list():
-            cleaned = [clean(item) for item in cleaned]
+            cleaned = [clean_json(item) for item in cleaned]
         case int() if not -(1 << 63) <= cleaned < 1 << 63:
             cleaned = str(cleaned)
     return cleaned  # type: ignore[no-any-return]  # of the same type, but for those integers
 
 
-def _whole(text: str) -> str:
+def _join_surrogates(text: str) -> str:
     """Halves that belong together become one character, a single half becomes U+FFFD."""
     try:
         text.encode()

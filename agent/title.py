@@ -9,7 +9,7 @@ import re
 from langchain_core.language_models import BaseChatModel
 
 from agent.context import Meter
-from agent.models.single_call import ask
+from agent.models.single_call import ask_model
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class TitleMaker:
         self._model = model
         self._seconds = seconds
 
-    def at_once(self, text: str) -> str:
+    def title_at_once(self, text: str) -> str:
         """The title that needs no model; "" when a model is to make it."""
         return first_words(text) if self._model is None or not text.strip() else ""
 
@@ -38,7 +38,7 @@ class TitleMaker:
             return first_words(text)
         try:
             async with asyncio.timeout(self._seconds):
-                said = await ask(self._model, TITLE_PROMPT.format(text=text[:4000]), meter)
+                said = await ask_model(self._model, TITLE_PROMPT.format(text=text[:4000]), meter)
         except Exception as error:  # noqa: BLE001  # a title is never worth an error, whatever the model's class raises
             log.warning("no title from the model: %s", type(error).__name__)
             return first_words(text)

@@ -33,7 +33,7 @@ class Agent:
         graphs: Mapping[str, Graph],
         lead: str,
         checkpoints: LatestCheckpointer,
-        humans: MessageFormatter,
+        formatter: MessageFormatter,
         needs_sandbox: frozenset[str],
         titles: TitleMaker,
         closers: Sequence[Callable[[], Awaitable[None]]],
@@ -41,22 +41,22 @@ class Agent:
         self.lead = lead
         self._graphs = graphs
         self._checkpoints = checkpoints
-        self._humans = humans
+        self._formatter = formatter
         self._needs_sandbox = needs_sandbox
         self._titles = titles
         self._closers = closers
 
-    async def run(self, turn: Turn, desk: TurnContext) -> AsyncGenerator[Block, None]:
+    async def run(self, turn: Turn, context: TurnContext) -> AsyncGenerator[Block, None]:
         """Do the turn. Ends with exactly one Done (done, waiting or failed); a failure is a Failed before it.
 
         Cancelling the task that iterates, or closing the iterator, stops the model and the tools at once; `repair`
         must follow. Each turn belongs into a task of its own.
         """
-        MERGE_WINDOW_SECONDS.set(turn.window)
-        flow = EventMapper(desk, self._needs_sandbox)
+        MERGE_WINDOW_SECONDS.set(turn.merge_window_seconds)
+        flow = EventMapper(context, self._needs_sandbox)
         failed: Failed | None = None
         try:
-            async with aclosing(self._run_graph(turn, desk, flow)) as blocks:
+            async with aclosing(self._run_graph(turn, context, flow)) as blocks:
                 async for block in blocks:
                     yield block
             if flow.asks:  # the bot forgets the ledger now: what finished beside the question must be on the disk
@@ -70,25 +70,25 @@ class Agent:
             failed = Failed("Something went wrong inside me.", "Try again; the operator finds the reason in the log.")
         if failed:
             # The next turn may come without a look at the state.
-            await self.repair(turn.conversation, heard=desk.heard)
+            await self.repair(turn.conversation, heard=context.taken_steering)
         if failed:
             yield failed
-        yield Done("failed" if failed else "waiting" if flow.asks else "done", desk.meter.total)
+        yield Done("failed" if failed else "waiting" if flow.asks else "done", context.meter.total)
 
-    async def _run_graph(self, turn: Turn, desk: TurnContext, flow: EventMapper) -> AsyncGenerator[Block, None]:
+    async def _run_graph(self, turn: Turn, context: TurnContext, flow: EventMapper) -> AsyncGenerator[Block, None]:
         graph = self._graphs.get(turn.model or self.lead)
         if graph is None:
             yield Notice("model", f"The model {turn.model} is no longer configured; {self.lead} answers instead.")
             graph = self._graphs[self.lead]
         config = _graph_config(turn.conversation)
-        match await enter_turn(graph, config, turn, self._humans):
+        match await enter_turn(graph, config, turn, self._formatter):
             case AlreadyFinished(answer, files):
                 for file in files:
                     yield file
                 yield Text(answer.text, answer.id or "")
             case QuestionClosed(open_):
                 yield Notice("stale", "That question is answered already; this one is still open.")
-                for ask in flow.open_questions(open_):
+                for ask in flow.map_interrupts(open_):
                     yield ask
             case GraphInput(given, calls, files, answered):
                 for file in files:
@@ -100,7 +100,7 @@ class Agent:
                 events = graph.astream(
                     given,
                     config,
-                    context=desk,
+                    context=context,
                     stream_mode=["messages", "updates", "custom"],
                     durability="sync",  # with the default, a crash lets tools run twice
                 )
@@ -112,7 +112,7 @@ class Agent:
     async def repair(self, conversation: str, partial: str = "", heard: Sequence[UserInput] = ()) -> None:
         """After a stop: finished tool results are kept, the other calls answered, what was `heard` during the turn kept
         and `partial` text kept and marked."""
-        messages = [self._humans.message(item) for item in heard]
+        messages = [self._formatter.format_message(item) for item in heard]
         await repair_state(self._graphs[self.lead], _graph_config(conversation), partial, messages)
 
     async def forget(self, conversation: str) -> None:
@@ -122,9 +122,9 @@ class Agent:
     def title_at_once(self, text: str) -> str:
         """The title of a conversation that begins with `text`: one line, at most 60 characters; "" when a model makes
         it."""
-        return self._titles.at_once(text)
+        return self._titles.title_at_once(text)
 
-    async def title(self, text: str, meter: Meter) -> str:
+    async def make_title(self, text: str, meter: Meter) -> str:
         """The title that a model makes."""
         return await self._titles.make_title(text, meter)
 

@@ -22,11 +22,11 @@ class MessageFormatter:
         self._zone = ZoneInfo(zone) if zone else None
         self._zone_name = zone
 
-    def message(self, item: UserInput) -> HumanMessage:
+    def format_message(self, item: UserInput) -> HumanMessage:
         """The message; its id is the event's key, so that adding it twice adds it once."""
-        return HumanMessage(f"{self.header(item.message)}\n{format_body(item)}", id=item.message.key)
+        return HumanMessage(f"{self.format_header(item.message)}\n{format_body(item)}", id=item.message.key)
 
-    def header(self, message: Message) -> str:
+    def format_header(self, message: Message) -> str:
         """When and who: `[Sun 2026-11-22 14:05 Europe/Berlin · Jane]`."""
         zone: tzinfo | None = self._zone
         moment = datetime.fromtimestamp(message.time, zone) if zone else _local_time(message.time)

@@ -177,12 +177,12 @@ class App:
 
         config = self._config
         plan = AgentSettings(
-            lead=config.roles.lead,
-            title=config.roles.title,
-            summary=config.roles.summary,
+            lead_model=config.roles.lead,
+            title_model=config.roles.title,
+            summary_model=config.roles.summary,
             prompt_file=config.prompt.file,
             prompt_extend=config.prompt.extend,
-            zone=config.time_zone,
+            time_zone=config.time_zone,
             trigger_tokens=config.context.trigger_tokens,
             trigger_messages=config.context.trigger_messages,
             keep_messages=config.context.keep_messages,

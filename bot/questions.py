@@ -72,4 +72,4 @@ def _numbered(asks: Sequence[Ask], text: str) -> list[tuple[Ask, str]]:
 
 def _given(ask: Ask, text: str) -> str | None:
     """What `text` says to a question; None when that question does not take it."""
-    return text if ask.free_text or not ask.options else ask.choice(text)
+    return text if ask.free_text or not ask.options else ask.match_option(text)

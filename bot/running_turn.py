@@ -65,7 +65,7 @@ class Account:
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """`Database.run`, and the usage since the last commit in the same transaction."""
-        usage = self.meter.take()
+        usage = self.meter.take_unrecorded()
 
         def both(execute: Execute) -> T:
             runs.add_usage(execute, self._run, usage, self.meter.model)

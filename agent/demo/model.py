@@ -88,8 +88,8 @@ def next_line(messages: Sequence[BaseMessage], tools: Sequence[str]) -> DemoLine
             begin = index + 1
     turn = messages[begin:]
     spoken = next((index for index, message in enumerate(turn) if isinstance(message, AIMessage)), len(turn))
-    asked = "\n".join(_words_of(message) for message in turn[:spoken] if isinstance(message, HumanMessage))
-    meanwhile = tuple(_words_of(message) for message in turn[spoken:] if isinstance(message, HumanMessage))
+    asked = "\n".join(_text_without_header(message) for message in turn[:spoken] if isinstance(message, HumanMessage))
+    meanwhile = tuple(_text_without_header(message) for message in turn[spoken:] if isinstance(message, HumanMessage))
     results = tuple(message for message in turn if isinstance(message, ToolMessage))
     scene = DemoScene(asked, meanwhile, results, frozenset(tools))
     line = _choose_scene(scene.words)(scene)
@@ -106,7 +106,7 @@ def _acknowledge_steering(meanwhile: Sequence[str]) -> str:
     return "\n\nWhile I worked you also wrote: " + "; ".join(f"“{words}”" for words in meanwhile) + ". I heard it."
 
 
-def _words_of(message: HumanMessage) -> str:
+def _text_without_header(message: HumanMessage) -> str:
     """What the person wrote, without the line that says who and when."""
     return re.sub(r"^\[[^\]\n]*\]\n?", "", message.text).strip()
 
@@ -118,7 +118,7 @@ def _call_id() -> str:
 def _stream_chunks(line: DemoLine) -> list[AIMessageChunk]:
     chunks = [AIMessageChunk(content=word) for word in re.findall(r"\S+\s*|\s+", line.text)]
     if line.tool:
-        args = line.dump()
+        args = line.dump_args()
         first = tool_call_chunk(name=line.tool, args="", id=_call_id(), index=0)
         rest = tool_call_chunk(name=None, args=args, id=None, index=0)
         chunks += [

@@ -10,7 +10,7 @@ import orjson
 from langchain_core.messages import ToolMessage
 
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
-NO_BASH = (
+NO_BASH_TEXT = (
     "Commands cannot be run on this machine, because the sandbox needs bubblewrap and it is missing "
     "(on Debian and Ubuntu: `sudo apt install bubblewrap`)."
 )
@@ -34,7 +34,7 @@ class DemoLine:
     tool: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
 
-    def dump(self) -> str:
+    def dump_args(self) -> str:
         """The arguments as JSON."""
         return orjson.dumps(self.args).decode()
 
@@ -63,9 +63,9 @@ def plot_scene(scene: DemoScene) -> DemoLine:
             table = "day,visits\n" + "".join(f"{day},{(day * 37) % 23 + 4}\n" for day in range(1, 15))
             args = {"path": f"{OUTPUTS}/visits.csv", "content": table}
             return DemoLine("(Demo) I can only write files here, so I write the table.", "write_file", args)
-        return DemoLine(f"The table with made-up numbers is in `visits.csv`. There is no picture: {NO_BASH}")
+        return DemoLine(f"The table with made-up numbers is in `visits.csv`. There is no picture: {NO_BASH_TEXT}")
     if done == 0:
-        args = {"path": f"{WORKSPACE}/demo_plot.py", "content": PROGRAM}
+        args = {"path": f"{WORKSPACE}/demo_plot.py", "content": PLOT_PROGRAM}
         return DemoLine("(Demo) I write a small Python program that draws a chart.", "write_file", args)
     if done == 1:
         return DemoLine("Now I run it in the sandbox.", "bash", {"command": f"python3 {WORKSPACE}/demo_plot.py"})
@@ -112,7 +112,7 @@ def fail_scene(scene: DemoScene) -> DemoLine:
 def slow_scene(scene: DemoScene) -> DemoLine:
     """Keep busy for a minute."""
     if "bash" not in scene.tools:
-        return DemoLine(f"I would run a command for a minute now. {NO_BASH}")
+        return DemoLine(f"I would run a command for a minute now. {NO_BASH_TEXT}")
     if not scene.results:
         command = 'for second in $(seq 60); do echo "second $second of 60"; sleep 1; done'
         text = "(Demo) I start a command that takes a minute. Write something meanwhile, or stop me with `/stop`."
@@ -120,7 +120,7 @@ def slow_scene(scene: DemoScene) -> DemoLine:
     return DemoLine("The minute is over, the command ran to its end.")
 
 
-PROGRAM = '''\
+PLOT_PROGRAM = '''\
 """Draws a bar chart as a PNG and writes its numbers as CSV, with the standard library alone."""
 import struct
 import zlib

@@ -33,10 +33,10 @@ class ModelFailure(Exception):
 class ErrorVerdict:
     """What an error means. `after` is the server's own wish in seconds, None where it has none."""
 
-    act: Literal["retry", "shorten", "fail"]
+    action: Literal["retry", "shorten", "fail"]
     what: str
     what_to_do: str = ""
-    after: float | None = None
+    retry_after_seconds: float | None = None
 
 
 TRY_LATER = "Try again in a few minutes, or choose another model with /model."

@@ -8,10 +8,10 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 
-from agent.models.openai_stream import chat_openai
+from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import AgentConfigError, ModelSettings
 
-OPENAI = "langchain_openai:ChatOpenAI"
+CHAT_OPENAI_CLASS_PATH = "langchain_openai:ChatOpenAI"
 # Our words, and what model classes call them: the first one a class knows is used.
 ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "model": ("model", "model_name", "model_id"),
@@ -29,8 +29,8 @@ def load_model(settings: ModelSettings) -> BaseChatModel:
     cls = _import_class(settings)
     arguments = _class_arguments(settings, cls)
     try:
-        if settings.use == OPENAI:
-            return chat_openai(settings, dict(settings.options))
+        if settings.use == CHAT_OPENAI_CLASS_PATH:
+            return make_chat_openai(settings, dict(settings.options))
         model: BaseChatModel = cls(**arguments)
     except Exception as error:  # noqa: BLE001  # any class of anybody's: whatever it raises is a refusal
         raise AgentConfigError(

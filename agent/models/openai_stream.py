@@ -25,20 +25,20 @@ import orjson
 from langchain_openai import ChatOpenAI
 
 from agent.models.http_transport import READ_PACE, AiohttpTransport, ReadPace
-from agent.models.reasoning import TEXTS, ThinkingOpenAI
+from agent.models.reasoning import REASONING_FIELDS, ThinkingOpenAI
 from agent.models.settings import ModelSettings
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 """Seconds over which text deltas of a stream that starts now are merged; set by the turn."""
 
 OPENAI_URL = "https://api.openai.com/v1"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 Chunk = dict[str, Any]
-MERGED = frozenset({"content", *TEXTS})  # deltas that are texts
+MERGEABLE_FIELDS = frozenset({"content", *REASONING_FIELDS})  # deltas that are texts
 
 
-def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpenAI:
+def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpenAI:
     """A ChatOpenAI for `settings` over aiohttp with the cheap stream. It never retries: one policy does.
 
     Nothing is read from the environment by the SDK: a missing URL means OpenAI's own, a missing key an open server.
@@ -48,7 +48,8 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
         transport=AiohttpTransport(
             proxy=settings.proxy,
             verify=ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None,
-            trust_env=urlsplit(base_url).hostname not in LOOPBACK,  # a model on this machine is not behind a proxy
+            trust_env=urlsplit(base_url).hostname
+            not in LOOPBACK_HOSTS,  # a model on this machine is not behind a proxy
         ),
         timeout=httpx2.Timeout(settings.read_seconds, connect=settings.connect_seconds, pool=settings.connect_seconds),
     )
@@ -73,7 +74,7 @@ class StreamingCompletions:
 
     def __init__(self, client: openai.AsyncOpenAI, silence: float) -> None:
         self._client = client
-        self._silence = silence
+        self._silence_seconds = silence
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client.chat.completions, name)
@@ -90,10 +91,10 @@ class StreamingCompletions:
         try:
             stream = await self._post(body, options)
         except openai.BadRequestError as error:
-            if not _thoughtless(error, body["messages"]):
+            if not _add_missing_reasoning(error, body["messages"]):
                 raise
             stream = await self._post(body, options)
-        return DeltaStream(stream, MERGE_WINDOW_SECONDS.get(), self._silence, pace)
+        return DeltaStream(stream, MERGE_WINDOW_SECONDS.get(), self._silence_seconds, pace)
 
     async def _post(self, body: dict[str, Any], options: dict[str, Any]) -> openai.AsyncStream[object]:
         return await self._client.post(
@@ -115,13 +116,13 @@ class DeltaStream:
     def __init__(self, stream: openai.AsyncStream[object], window: float, silence: float, pace: ReadPace) -> None:
         self._stream = stream
         self._request = stream.response.request
-        self._window = window
-        self._silence = silence
+        self._window_seconds = window
+        self._silence_seconds = silence
         self._pace = pace
         self._ready: deque[Chunk] = deque()
-        self._held: Chunk | None = None
-        self._kind = ""  # which text is held
-        self._shown = 0.0  # when the last text went out
+        self._held_chunk: Chunk | None = None
+        self._held_field = ""  # which text is held
+        self._last_flush = 0.0  # when the last text went out
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -154,7 +155,9 @@ class DeltaStream:
                 raise StopAsyncIteration
             self._wake.clear()
             try:
-                async with asyncio.timeout(self._silence):  # comments that keep the socket alive are silence, too
+                async with asyncio.timeout(
+                    self._silence_seconds
+                ):  # comments that keep the socket alive are silence, too
                     await self._wake.wait()
             except TimeoutError as error:
                 raise openai.APITimeoutError(request=self._request) from error
@@ -181,22 +184,22 @@ class DeltaStream:
 
     def _merge_chunk(self, chunk: Chunk) -> None:
         kind, text = _plain_text(chunk)
-        if kind != self._kind:  # a tool call, an end, usage passes on, after the text before it
+        if kind != self._held_field:  # a tool call, an end, usage passes on, after the text before it
             self._flush_merged()
-            self._kind = kind
+            self._held_field = kind
         if not text:
             self._ready.append(chunk)
             self._wake.set()
             return
-        if self._held is None:
-            self._held = chunk
+        if self._held_chunk is None:
+            self._held_chunk = chunk
         else:
-            self._held["choices"][0]["delta"][kind] += text
+            self._held_chunk["choices"][0]["delta"][kind] += text
         loop = asyncio.get_running_loop()
         if self._pace.seconds:  # looked at a window apart already: what came with one look goes on together
             self._timer = self._timer or loop.call_later(0, self._flush_merged)
             return
-        due = self._shown + self._window
+        due = self._last_flush + self._window_seconds
         if loop.time() >= due:
             self._flush_merged()
         elif self._timer is None:
@@ -206,11 +209,11 @@ class DeltaStream:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._held is not None:
-            self._ready.append(self._held)
-            self._held = None
-            self._pace.seconds = self._window  # something is shown: from now on a look every window is enough
-            self._shown = asyncio.get_running_loop().time()
+        if self._held_chunk is not None:
+            self._ready.append(self._held_chunk)
+            self._held_chunk = None
+            self._pace.seconds = self._window_seconds  # something is shown: from now on a look every window is enough
+            self._last_flush = asyncio.get_running_loop().time()
             self._wake.set()
 
 
@@ -221,7 +224,7 @@ def _dump_body(body: dict[str, Any]) -> bytes:
         return json.dumps(body).encode()
 
 
-def _thoughtless(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
+def _add_missing_reasoning(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
     """Whether a server that thinks refuses tool calls without thoughts: another model's, which this mends."""
     if "reasoning_content" not in str(error):
         return False
@@ -239,7 +242,7 @@ def _plain_text(chunk: Chunk) -> tuple[str, str]:
     choice = choices[0]
     delta = {name: value for name, value in (choice.get("delta") or {}).items() if value}
     texts = delta.keys() - {"role"}
-    if choice.get("finish_reason") or choice.get("logprobs") or len(texts) != 1 or not texts & MERGED:
+    if choice.get("finish_reason") or choice.get("logprobs") or len(texts) != 1 or not texts & MERGEABLE_FIELDS:
         return "", ""
     kind = texts.pop()
     return kind, str(delta[kind])
@@ -255,14 +258,14 @@ async def _parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) ->
         if lines:
             lines, rest = [b"".join(rest), *lines[:-1]], lines[-1:]
             for line in lines:
-                if data := _data(line):
+                if data := _event_data(line):
                     yield _parse_event(data, request)
         await asyncio.sleep(0)  # while data is always there nothing else would let the loop go
-    if data := _data(b"".join(rest)):
+    if data := _event_data(b"".join(rest)):
         yield _parse_event(data, request)
 
 
-def _data(line: bytes) -> bytes:
+def _event_data(line: bytes) -> bytes:
     return line[5:].strip() if line.startswith(b"data:") else b""
 
 
@@ -270,7 +273,7 @@ def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
     if data == b"[DONE]":
         return None
     try:
-        chunk = _load(data)
+        chunk = _parse_json(data)
     except ValueError as error:
         raise openai.APIConnectionError(message="The stream is not JSON.", request=request) from error
     if failure := chunk.get("error"):
@@ -284,7 +287,7 @@ def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
     return chunk  # type: ignore[no-any-return]  # orjson.loads gives Any; the server's protocol says a JSON object
 
 
-def _load(data: bytes) -> Any:
+def _parse_json(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:  # half a surrogate pair, which is JSON all the same

@@ -17,8 +17,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 
-TEXTS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, MiniMax, Qwen; Groq and vLLM
-KEPT = "thoughts"
+REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, MiniMax, Qwen; Groq and vLLM
+REASONING_KEY = "thoughts"
 
 
 class ThinkingOpenAI(ChatOpenAI):
@@ -30,7 +30,7 @@ class ThinkingOpenAI(ChatOpenAI):
         made = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
         if made:
             for choice in chunk.get("choices") or ():
-                self._keep(made.message, choice.get("delta") or {})
+                self._keep_reasoning(made.message, choice.get("delta") or {})
         return made
 
     def _create_chat_result(
@@ -39,15 +39,17 @@ class ThinkingOpenAI(ChatOpenAI):
         result = super()._create_chat_result(response, generation_info)
         whole = response if isinstance(response, dict) else response.model_dump(warnings=False)
         for made, choice in zip(result.generations, whole["choices"], strict=True):
-            self._keep(made.message, choice["message"])
+            self._keep_reasoning(made.message, choice["message"])
         return result
 
-    def _keep(self, message: Any, said: Mapping[str, Any]) -> None:
-        if thoughts := {name: text for name in TEXTS if (text := said.get(name))}:
-            message.additional_kwargs[KEPT] = {self._place: thoughts}  # texts are joined when chunks are merged
+    def _keep_reasoning(self, message: Any, said: Mapping[str, Any]) -> None:
+        if thoughts := {name: text for name in REASONING_FIELDS if (text := said.get(name))}:
+            message.additional_kwargs[REASONING_KEY] = {
+                self._reasoning_owner: thoughts
+            }  # texts are joined when chunks are merged
 
     @property
-    def _place(self) -> str:
+    def _reasoning_owner(self) -> str:
         return f"{self.model_name} at {urlsplit(self.openai_api_base or '').hostname}"
 
     def _get_request_payload(
@@ -58,5 +60,5 @@ class ThinkingOpenAI(ChatOpenAI):
         sent = [message for message in payload.get("messages", ()) if message["role"] == "assistant"]
         for message, out in zip(said, sent, strict=True):
             if message.tool_calls:
-                out.update(message.additional_kwargs.get(KEPT, {}).get(self._place, {}))
+                out.update(message.additional_kwargs.get(REASONING_KEY, {}).get(self._reasoning_owner, {}))
         return payload

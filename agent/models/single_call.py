@@ -11,7 +11,7 @@ from agent.policies.usage import message_usage
 from agent.text_cleaning import clean_message
 
 
-async def ask(model: BaseChatModel, prompt: str, meter: Meter) -> str:
+async def ask_model(model: BaseChatModel, prompt: str, meter: Meter) -> str:
     """The text of the answer, cleaned and counted. Nobody is shown its words while it streams."""
     message = clean_message(await model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]}))
     meter.add(message_usage(message))

@@ -19,11 +19,11 @@ from langgraph.types import Command
 
 from agent.context import TurnContext
 
-Request = ModelRequest[TurnContext]
-Response = ModelResponse[Any]
-Output = ToolMessage | Command[Any]
-ModelCall = Callable[[Request], Awaitable[Response]]
-ToolCall = Callable[[ToolCallRequest], Awaitable[Output]]
+ModelCallRequest = ModelRequest[TurnContext]
+ModelCallResponse = ModelResponse[Any]
+ToolCallResult = ToolMessage | Command[Any]
+ModelCallHandler = Callable[[ModelCallRequest], Awaitable[ModelCallResponse]]
+ToolCallHandler = Callable[[ToolCallRequest], Awaitable[ToolCallResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class TakeBack:
 class ModelPolicy(Protocol):
     """Something to do around every model call."""
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call `call` with this request or another one, as often as it needs, and answer."""
 
 
 class ToolPolicy(Protocol):
     """Something to do around every tool call."""
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Call `call`, or answer in its place."""
 
 
-class Policies(AgentMiddleware[AgentState[Any], TurnContext, Any]):
+class PolicyMiddleware(AgentMiddleware[AgentState[Any], TurnContext, Any]):
     """All policies as one middleware; the first of each kind is outermost."""
 
     def __init__(
@@ -61,23 +61,23 @@ class Policies(AgentMiddleware[AgentState[Any], TurnContext, Any]):
         self._model = tuple(reversed(model))
         self._tool = tuple(reversed(tool))
 
-    async def awrap_model_call(self, request: Request, handler: ModelCall) -> Response:
+    async def awrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Around the model call."""
         call = handler
         for policy in self._model:
-            call = partial(policy.model, call=call)
+            call = partial(policy.wrap_model_call, handler=call)
         return await call(request.override(tools=self._schemas) if self._schemas else request)
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCall) -> Output:
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Around the tool call."""
         call = handler
         for policy in self._tool:
-            call = partial(policy.tool, call=call)
+            call = partial(policy.wrap_tool_call, handler=call)
         return await call(request)
 
 
-def context_of(request: ToolCallRequest) -> TurnContext:
-    """The desk of the turn a tool call belongs to."""
+def turn_context_of(request: ToolCallRequest) -> TurnContext:
+    """The context of the turn a tool call belongs to."""
     return cast(TurnContext, request.runtime.context)
 
 
@@ -89,11 +89,11 @@ def messages_since_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]
     return messages
 
 
-def model_answer(response: Response) -> AIMessage:
+def model_answer(response: ModelCallResponse) -> AIMessage:
     """The model's message in a response."""
     return next(message for message in reversed(response.result) if isinstance(message, AIMessage))
 
 
-def final_response(text: str) -> Response:
+def final_response(text: str) -> ModelCallResponse:
     """A final answer of our own, in the model's place."""
     return ModelResponse(result=[AIMessage(text)])

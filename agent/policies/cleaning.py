@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from agent.policies.base import ModelCall, Request, Response, model_answer
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
 from agent.text_cleaning import clean_message
 
 
-class Cleaning:
+class CleaningPolicy:
     """Innermost of the model policies: all others see a clean answer."""
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Clean the answer in place."""
-        response = await call(request)
+        response = await handler(request)
         clean_message(model_answer(response))
         return response

@@ -5,23 +5,23 @@ from __future__ import annotations
 from langchain_core.messages import AIMessage, HumanMessage
 
 from agent.models.errors import ModelFailure
-from agent.policies.base import ModelCall, Request, Response, TakeBack, model_answer
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack, model_answer
 
 ASK_AGAIN = HumanMessage(
     "(Your last message was empty or could not be read. Answer the person, or call a tool properly.)"
 )
 
 
-class EmptyResponse:
+class EmptyResponsePolicy:
     """One more try for an answer without text and without a tool call, then a clear sentence."""
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call once or twice. Raises ModelFailure when both answers are empty."""
-        response = await call(request)
+        response = await handler(request)
         if not _is_empty(model_answer(response)):
             return response
         request.runtime.stream_writer(TakeBack())
-        response = await call(request.override(messages=[*request.messages, ASK_AGAIN]))
+        response = await handler(request.override(messages=[*request.messages, ASK_AGAIN]))
         if not _is_empty(message := model_answer(response)):
             return response
         request.runtime.stream_writer(TakeBack())

@@ -10,7 +10,7 @@ from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolMessage
 
 from agent.context import LedgerEntry
-from agent.policies.base import Output, ToolCall, context_of
+from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from agent.policies.loop_detection import FINGERPRINT_KEY
 
 OUTCOME_UNKNOWN = (
@@ -26,15 +26,15 @@ class LedgerPolicy:
     def __init__(self, idempotent: Callable[[str, Mapping[str, Any]], bool]) -> None:
         self._idempotent = idempotent
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool at most once."""
         if self._idempotent(request.tool_call["name"], request.tool_call["args"]):
-            return await call(request)
-        ledger = context_of(request).ledger
+            return await handler(request)
+        ledger = turn_context_of(request).ledger
         key = _ledger_key(request)
         if replay := await ledger.begin(key):
             return _replayed_result(request, replay)
-        result = await call(request)
+        result = await handler(request)
         await ledger.end(key, _dump_result(result) if isinstance(result, ToolMessage) else "")
         return result
 

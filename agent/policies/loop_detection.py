@@ -11,17 +11,25 @@ import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AnyMessage, ToolMessage
 
-from agent.policies.base import ModelCall, Output, Request, Response, ToolCall, final_response, messages_since_human
+from agent.policies.base import (
+    ModelCallHandler,
+    ModelCallRequest,
+    ModelCallResponse,
+    ToolCallHandler,
+    ToolCallResult,
+    final_response,
+    messages_since_human,
+)
 
 FINGERPRINT_KEY = "fingerprint"
-MAX_FINGERPRINTS = 200  # lines of a file that count as one place
+READ_WINDOW_LINES = 200  # lines of a file that count as one place
 LOOP_WARNING = (
     "\n\n[This was call number {count} with the same arguments and the same result. Repeating it will not help: "
     "change the approach, or tell the person what is in the way.]"
 )
 
 
-class LoopDetection:
+class LoopDetectionPolicy:
     """Counts calls with equal tool, arguments and output since a person last spoke: a word to the model at `warn`, the
     end at `stop`. Reads of one file count as equal only within the same 200 lines."""
 
@@ -29,9 +37,9 @@ class LoopDetection:
         self._warn = warn
         self._stop = stop
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Mark the result with its fingerprint and, if it came too often, with a warning."""
-        result = await call(request)
+        result = await handler(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
         mark = call_fingerprint(request.tool_call["name"], request.tool_call["args"], result.content)
@@ -41,12 +49,12 @@ class LoopDetection:
             result.content += LOOP_WARNING.format(count=count)
         return result
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """End the turn instead of calling when a call came too often."""
         marks = _fingerprints(request.messages)
         mark, count = next(iter(marks.most_common(1)), ("", 0))
         if count < self._stop:
-            return await call(request)
+            return await handler(request)
         tool = next(m.name for m in request.messages if isinstance(m, ToolMessage) and _fingerprint_of(m) == mark)
         return final_response(
             f"I stopped because I was going in circles: I called `{tool}` {count} times in the same way and always got "
@@ -57,7 +65,7 @@ class LoopDetection:
 def call_fingerprint(name: str, args: Mapping[str, Any], output: str) -> str:
     """A short name for "this tool, so called, said this"."""
     if name == "read_file":
-        args = {key: value // MAX_FINGERPRINTS if isinstance(value, int) else value for key, value in args.items()}
+        args = {key: value // READ_WINDOW_LINES if isinstance(value, int) else value for key, value in args.items()}
     call = orjson.dumps([name, args], option=orjson.OPT_SORT_KEYS, default=str)
     return blake2b(call + b"\0" + output.encode("utf-8", "replace"), digest_size=12).hexdigest()
 

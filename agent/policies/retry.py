@@ -8,7 +8,7 @@ import random
 
 from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
-from agent.policies.base import ModelCall, Request, Response, TakeBack
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
 
 log = logging.getLogger(__name__)
 
@@ -25,26 +25,26 @@ class RetryPolicy:
         self._first = first
         self._longest = longest
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call until it works. Raises ModelFailure when it will not, Overflow when the request is too long."""
         tell = request.runtime.stream_writer
         for attempt in range(self._times + 1):
             try:
-                return await call(request)
+                return await handler(request)
             except Exception as error:
                 verdict = classify_error(error)
                 if verdict is None:
                     raise
                 log.warning("model call failed: %s, %s", type(error).__name__, verdict.what)
                 tell(TakeBack())
-                if verdict.act == "shorten":
+                if verdict.action == "shorten":
                     raise ContextOverflow from error
-                if verdict.act == "fail":
+                if verdict.action == "fail":
                     raise ModelFailure(verdict.what, verdict.what_to_do) from error
                 if attempt == self._times:
                     tries = f" I tried {attempt + 1} times." if attempt else ""
                     raise ModelFailure(f"{verdict.what}{tries}", verdict.what_to_do) from error
-                wait = self._wait_seconds(attempt, verdict.after)
+                wait = self._wait_seconds(attempt, verdict.retry_after_seconds)
             again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {self._times + 1})"
             tell(Notice("retry", f"{verdict.what.rstrip('.')}; {again}."))
             await asyncio.sleep(wait)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.policies.base import ModelCall, Request, Response
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.user_message import MessageFormatter
 
 
@@ -13,19 +13,19 @@ class SteeringPolicy:
     without a double.
     """
 
-    def __init__(self, humans: MessageFormatter) -> None:
-        self._humans = humans
+    def __init__(self, formatter: MessageFormatter) -> None:
+        self._formatter = formatter
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Add what is unread to the request, and to the state before the answer."""
-        desk = request.runtime.context
-        unread = await desk.steering.take_unread()
-        desk.heard += unread  # a call that fails brings nothing into the state: the repair does
+        context = request.runtime.context
+        unread = await context.steering.take_unread()
+        context.taken_steering += unread  # a call that fails brings nothing into the state: the repair does
         known = {message.id for message in request.messages}
-        new = [self._humans.message(item) for item in unread if item.message.key not in known]
+        new = [self._formatter.format_message(item) for item in unread if item.message.key not in known]
         if not new:
-            return await call(request)
-        response = await call(request.override(messages=[*request.messages, *new]))
+            return await handler(request)
+        response = await handler(request.override(messages=[*request.messages, *new]))
         landed = {message.id for message in response.result}  # a summary has rewritten the state with them in it
         response.result = [*(message for message in new if message.id not in landed), *response.result]
         return response

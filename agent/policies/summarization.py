@@ -28,8 +28,8 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
-from agent.models.single_call import ask
-from agent.policies.base import ModelCall, Request, Response
+from agent.models.single_call import ask_model
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.retry import ContextOverflow
 
 log = logging.getLogger(__name__)
@@ -50,52 +50,56 @@ IDENTIFIER_PATTERN = re.compile(
     r"|\b(?=[0-9a-f-]*\d)[0-9a-f]{8,}(?:-[0-9a-f]{4,})*\b|\b[A-Z][A-Z0-9]+-\d+\b"
 )
 MAX_IDENTIFIERS = 80
-LONGEST = 200  # characters of a word in which identifiers are looked for
+MAX_WORD_CHARS = 200  # characters of a word in which identifiers are looked for
 CHARS_PER_TOKEN = 4
-SUMMARY_MARK = "summary"
+SUMMARY_KEY = "summary"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextBounds:
     """When to condense (either is enough), and how many messages stay as they are."""
 
-    tokens: int = 48_000
-    messages: int = 160
-    keep: int = 40
+    max_tokens: int = 48_000
+    max_messages: int = 160
+    kept_messages: int = 40
 
 
-class Summarization:
+class SummarizationPolicy:
     """Condenses before the call when the conversation is over its bounds, and when the model says it is too long."""
 
     def __init__(self, model: BaseChatModel | None, bounds: ContextBounds) -> None:
         self._model = model
         self._bounds = bounds
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call with a conversation that fits. Raises ModelFailure when even a condensed one does not."""
         bounds = self._bounds
-        if len(request.messages) >= bounds.messages or estimated_tokens(request.messages) >= bounds.tokens:
-            cut = cut_index(request.messages, bounds.keep, bounds.tokens // 2)
+        if len(request.messages) >= bounds.max_messages or estimated_tokens(request.messages) >= bounds.max_tokens:
+            cut = cut_index(request.messages, bounds.kept_messages, bounds.max_tokens // 2)
             if cut and (condensed := await self._condense_messages(request, cut)):
                 request, before = request.override(messages=condensed), condensed
-                return _rewrite_state(await self._fit_request(request, call), before)
-        return await self._fit_request(request, call)
+                return _rewrite_state(await self._fit_request(request, handler), before)
+        return await self._fit_request(request, handler)
 
-    async def _fit_request(self, request: Request, call: ModelCall) -> Response:
+    async def _fit_request(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         try:
-            return await call(request)
+            return await handler(request)
         except ContextOverflow:
-            cut = cut_index(request.messages, self._bounds.keep, count_tokens_approximately(request.messages) // 4)
+            cut = cut_index(
+                request.messages, self._bounds.kept_messages, count_tokens_approximately(request.messages) // 4
+            )
             condensed = await self._condense_messages(request, cut, at_any_price=True) if cut else []
         too_long = ModelFailure("The conversation is too long for the model.", "Start a fresh one with /new.")
         if not condensed:
             raise too_long
         try:
-            return _rewrite_state(await call(request.override(messages=condensed)), condensed)
+            return _rewrite_state(await handler(request.override(messages=condensed)), condensed)
         except ContextOverflow:
             raise too_long from None
 
-    async def _condense_messages(self, request: Request, cut: int, *, at_any_price: bool = False) -> list[AnyMessage]:
+    async def _condense_messages(
+        self, request: ModelCallRequest, cut: int, *, at_any_price: bool = False
+    ) -> list[AnyMessage]:
         """The conversation with its first `cut` messages condensed; [] when the summary could not be had now."""
         old, kept = request.messages[:cut], request.messages[cut:]
         request.runtime.stream_writer(Notice("summary", "This is a long conversation; I am condensing its beginning."))
@@ -110,16 +114,16 @@ class Summarization:
             text = "(The beginning had to be left out, and a summary of it could not be made.)"
         if exact := _lost_identifiers(old, text):
             text += f"\n\nExact identifiers from before: {exact}"
-        note = HumanMessage(f"{SUMMARY_HEADER}\n{text}", id=str(uuid.uuid4()), additional_kwargs={SUMMARY_MARK: True})
+        note = HumanMessage(f"{SUMMARY_HEADER}\n{text}", id=str(uuid.uuid4()), additional_kwargs={SUMMARY_KEY: True})
         return [note, *_messages_of_turn(old), *kept]
 
-    async def _call_summary_model(self, request: Request, old: Sequence[AnyMessage]) -> str:
+    async def _call_summary_model(self, request: ModelCallRequest, old: Sequence[AnyMessage]) -> str:
         conversation = get_buffer_string(old, format="xml")
-        room = self._bounds.tokens * CHARS_PER_TOKEN
+        room = self._bounds.max_tokens * CHARS_PER_TOKEN
         if len(conversation) > room:
             conversation = f"{conversation[: room // 4]}\n[… left out …]\n{conversation[-room * 3 // 4 :]}"
         prompt = SUMMARY_PROMPT.format(conversation=conversation)
-        return await ask(self._model or request.model, prompt, request.runtime.context.meter)
+        return await ask_model(self._model or request.model, prompt, request.runtime.context.meter)
 
 
 def estimated_tokens(messages: Sequence[AnyMessage]) -> int:
@@ -142,7 +146,7 @@ def cut_index(messages: Sequence[AnyMessage], keep: int, tokens: int) -> int:
         index -= 1
     while index > 0 and isinstance(messages[index], ToolMessage):
         index -= 1
-    return index if any(not message.additional_kwargs.get(SUMMARY_MARK) for message in messages[:index]) else 0
+    return index if any(not message.additional_kwargs.get(SUMMARY_KEY) for message in messages[:index]) else 0
 
 
 def _messages_of_turn(old: Sequence[AnyMessage]) -> list[AnyMessage]:
@@ -151,18 +155,20 @@ def _messages_of_turn(old: Sequence[AnyMessage]) -> list[AnyMessage]:
     for index, message in enumerate(old):
         if isinstance(message, AIMessage) and not message.tool_calls:
             start = index + 1
-    return [m for m in old[start:] if isinstance(m, HumanMessage) and not m.additional_kwargs.get(SUMMARY_MARK)]
+    return [m for m in old[start:] if isinstance(m, HumanMessage) and not m.additional_kwargs.get(SUMMARY_KEY)]
 
 
 def _lost_identifiers(old: Iterable[BaseMessage], summary: str) -> str:
     """Identifiers of the old part that the summary lost, the latest first."""
-    words = [word for message in old for word in message.text.split() if len(word) <= LONGEST]  # the pattern looks back
+    words = [
+        word for message in old for word in message.text.split() if len(word) <= MAX_WORD_CHARS
+    ]  # the pattern looks back
     found = [name.rstrip(".,") for word in words for name in IDENTIFIER_PATTERN.findall(word)]
     lost = (name for name in dict.fromkeys(reversed(found)) if name not in summary)
     return ", ".join(islice(lost, MAX_IDENTIFIERS))
 
 
-def _rewrite_state(response: Response, before: Sequence[AnyMessage]) -> Response:
+def _rewrite_state(response: ModelCallResponse, before: Sequence[AnyMessage]) -> ModelCallResponse:
     """The answer with the conversation before it rewritten; unless a deeper call has rewritten it already."""
     if not isinstance(response.result[0], RemoveMessage):
         response.result = [RemoveMessage(id=REMOVE_ALL_MESSAGES), *before, *response.result]

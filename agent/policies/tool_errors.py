@@ -9,21 +9,21 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 from langgraph.errors import GraphBubbleUp
 
-from agent.policies.base import Output, ToolCall
+from agent.policies.base import ToolCallHandler, ToolCallResult
 from sandbox.base import SandboxError
 
 log = logging.getLogger(__name__)
 
 
-class ToolErrors:
+class ToolErrorPolicy:
     """Exceptions of a tool become its result. Sandbox and tool errors are written for the model and shown as they
     are; of anything else only the kind is told, the rest goes to the log."""
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool; an interrupt passes, it is no fault."""
         name = request.tool_call["name"]
         try:
-            return await call(request)
+            return await handler(request)
         except GraphBubbleUp:
             raise
         except (SandboxError, ToolException) as error:

@@ -8,7 +8,7 @@ import re
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
-from agent.policies.base import Output, ToolCall, context_of
+from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from sandbox.base import WORKSPACE, SandboxError
 
 log = logging.getLogger(__name__)
@@ -17,15 +17,15 @@ OUTPUT_FOLDER = f"{WORKSPACE}/.outputs"
 EXEMPT_TOOLS = frozenset({"read_file"})  # it bounds itself, and is how the file is read
 
 
-class Truncation:
+class TruncationPolicy:
     """Bounds every tool result to about `chars` characters."""
 
     def __init__(self, chars: int) -> None:
         self._chars = chars
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool and shorten what is too long."""
-        result = await call(request)
+        result = await handler(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
         if len(result.content) > self._chars and request.tool_call["name"] not in EXEMPT_TOOLS:
@@ -38,7 +38,7 @@ class Truncation:
         name = re.sub(r"[^\w-]", "_", f"{request.tool_call['name']}-{request.tool_call['id']}")[:80]
         path = f"{OUTPUT_FOLDER}/{name}.txt"
         try:
-            sandbox = await context_of(request).machine.get()
+            sandbox = await turn_context_of(request).sandbox.get()
             await sandbox.write(path, text.encode("utf-8", "replace"))
         except SandboxError as error:
             log.warning("a long tool output was not kept: %s", error)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from langchain_core.messages import AIMessage
 
 from agent.blocks import Usage
-from agent.policies.base import ModelCall, Request, Response, model_answer
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
 
 
-class UsageAccounting:
+class UsagePolicy:
     """Count the tokens of each answered call on the turn's meter; below `RetryPolicy`, so that each try counts."""
 
     def __init__(self, model: str) -> None:
         self._model = model
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Count the call."""
-        response = await call(request)
+        response = await handler(request)
         request.runtime.context.meter.add(message_usage(model_answer(response)), self._model)
         return response
 

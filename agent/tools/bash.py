@@ -51,7 +51,7 @@ async def bash(
     The working directory is kept between commands, variables are not. stdin is empty. Long output is cut in the middle.
     A process put into the background with & lives on between commands; give it a log file. Leave files for the
     person in /mnt/user-data/outputs."""
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:
         result = await sandbox.run(command, timeout=max(timeout, 0.1), on_output=live.add)

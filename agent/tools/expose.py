@@ -27,6 +27,6 @@ def make_expose_tool(show: Show) -> BaseTool:
         exactly as it is."""
         if not 0 < port < 65536:
             raise SandboxError(f"{port} is no port.")
-        return await show(await runtime.context.machine.get(), port)
+        return await show(await runtime.context.sandbox.get(), port)
 
     return expose

@@ -19,7 +19,7 @@ async def glob(
     """Find files by name; newest first, at most 200. * stays within a folder, ** crosses folders."""
     path = absolute_path(path)
     below = pattern.removeprefix(path.rstrip("/") + "/")
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     found = await sandbox.glob(below, path, limit=MAX_FILES + 1)
     if len(found) > MAX_FILES:
         found[MAX_FILES:] = [f"[more than {MAX_FILES} files]"]

@@ -19,7 +19,7 @@ async def grep(
 ) -> str:
     """Find lines that match a regular expression in text files; at most 100, as path:line:text."""
     path = absolute_path(path)
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     matches = await sandbox.grep(pattern, path, glob=glob, limit=MAX_LINES + 1)
     shown = [f"{match.path}:{match.line}:{match.text}" for match in matches[:MAX_LINES]]
     if len(matches) > MAX_LINES:

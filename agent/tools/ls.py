@@ -18,7 +18,7 @@ async def ls(
 ) -> str:
     """List what is in a folder, with sizes in bytes; at most 500 entries."""
     path = absolute_path(path)
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     entries = await sandbox.ls(path, depth=max(depth, 1), limit=MAX_ENTRIES + 1)
     notes = {"file": "{:,}", "folder": "folder"}
     shown = [

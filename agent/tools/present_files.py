@@ -24,7 +24,7 @@ async def present_files(
 ) -> tuple[str, dict[str, Any]]:
     """Send files to the person in this order, with captions, when you are done. Files you leave in
     /mnt/user-data/outputs are sent in any case; use this for order and captions."""
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     said: list[str] = []
     presented: list[dict[str, str]] = []  # goes with the result into the checkpoint: see `agent.event_mapper.presented`
     for file in files:

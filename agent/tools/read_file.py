@@ -27,7 +27,7 @@ async def read_file(
     end = first + max(lines, 1)
     taken: list[str] = []
     room, number = MAX_CHARS, 0
-    async with aclosing(_read_lines(await runtime.context.machine.get(), path)) as source:
+    async with aclosing(_read_lines(await runtime.context.sandbox.get(), path)) as source:
         async for line in source:
             number += 1
             if number < first:

@@ -26,7 +26,7 @@ async def str_replace(
     path = absolute_path(path)
     if not old:
         raise SandboxFileError("old is empty; use write_file for a new file")
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     lock = _locks.setdefault((id(sandbox), path), asyncio.Lock())
     async with lock:
         data = await sandbox.read(path, limit=MAX_FILE_BYTES)

@@ -16,6 +16,6 @@ async def write_file(
 ) -> str:
     """Write a text file, making its folders. An existing file is replaced, unless append is true."""
     path, data = absolute_path(path), content.encode("utf-8", "replace")
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     await sandbox.write(path, data, append=append)
     return f"{'Appended' if append else 'Wrote'} {len(data):,} bytes: {path}"

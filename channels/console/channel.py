@@ -119,7 +119,7 @@ class ConsoleChannel:
     def _make_message(self, text: str) -> Message:
         command = parse_command_text(text)
         kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
-        if len(self._asks) == 1 and command is None and (option := self._asks[0].choice(text)):
+        if len(self._asks) == 1 and command is None and (option := self._asks[0].match_option(text)):
             kind, target, text = Kind.CLICK, self._asks[0].id, option
         if command in (None, "new"):  # any words answer a question, a new conversation leaves it behind
             self._asks = ()

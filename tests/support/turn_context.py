@@ -142,7 +142,7 @@ class FolderMachine:
         return self.sandbox
 
 
-async def make_desk(
+async def make_turn_context(
     database: SqliteDatabase, folder: Path, conversation: str = "c", *steering: UserInput
 ) -> TurnContext:
     """Build a turn context from these."""

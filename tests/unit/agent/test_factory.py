@@ -76,9 +76,9 @@ def test_an_unusable_model_setting_is_reported_without_secrets(settings: ModelSe
 
 async def test_a_role_with_an_unknown_model_is_an_error(database: SqliteDatabase) -> None:
     for role, plan in (
-        ("lead", AgentSettings(lead="x")),
-        ("title", AgentSettings(title="x")),
-        ("summary", AgentSettings(summary="x")),
+        ("lead", AgentSettings(lead_model="x")),
+        ("title", AgentSettings(title_model="x")),
+        ("summary", AgentSettings(summary_model="x")),
     ):
         with pytest.raises(AgentConfigError, match=f"roles: {role}: there is no model 'x'; configured are demo"):
             await build_agent((), plan, database, commands=True)
@@ -112,12 +112,19 @@ async def test_the_prompt_comes_first_and_never_changes(make: Workshop, model: F
 async def test_roles_choose_who_leads_and_who_summarizes(make: Workshop, model: FakeModel) -> None:
     url = f"{model.base_url}/v1"
     entries = tuple(ModelSettings(name, model=f"{name}-model", base_url=url) for name in ("one", "two", "three"))
-    bench = await make(settings=entries, lead="two", summary="three", title="one", trigger_messages=4, keep_messages=2)
+    bench = await make(
+        settings=entries,
+        lead_model="two",
+        summary_model="three",
+        title_model="one",
+        trigger_messages=4,
+        keep_messages=2,
+    )
     used: list[tuple[str, bool]] = []
     model.script = lambda body: used.append((body["model"], bool(body.get("tools"))))
     for number in range(3):
         assert view(await bench.run(say("hi", f"m{number}"))).final().text
-    assert await bench.agent.title("What is the capital of France?", Meter()) == "A short title"
+    assert await bench.agent.make_title("What is the capital of France?", Meter()) == "A short title"
     assert set(used) == {("two-model", True), ("three-model", False), ("one-model", False)}
 
 

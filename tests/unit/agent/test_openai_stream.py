@@ -15,7 +15,7 @@ from aiohttp import web
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langchain_openai import ChatOpenAI
 
-from agent.models.openai_stream import MERGE_WINDOW_SECONDS, chat_openai
+from agent.models.openai_stream import MERGE_WINDOW_SECONDS, make_chat_openai
 from agent.models.settings import ModelSettings
 from agent.secret import Secret
 
@@ -82,7 +82,7 @@ async def serving(*pieces: Piece, **more: Any) -> AsyncIterator[Wire]:
 
 @asynccontextmanager
 async def model_at(wire: Wire, **more: Any) -> AsyncIterator[ChatOpenAI]:
-    model = chat_openai(ModelSettings("m", base_url=wire.url, **more), {})
+    model = make_chat_openai(ModelSettings("m", base_url=wire.url, **more), {})
     try:
         yield model
     finally:

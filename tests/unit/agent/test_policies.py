@@ -18,13 +18,13 @@ from langchain_core.messages import HumanMessage
 from agent.blocks import Block, Done, Failed, Notice, Text
 from agent.context import TurnContext, UserInput
 from agent.models.errors import classify_error
-from agent.models.openai_stream import chat_openai
+from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import ModelSettings
-from agent.policies.base import Policies
-from agent.policies.cleaning import Cleaning
+from agent.policies.base import PolicyMiddleware
+from agent.policies.cleaning import CleaningPolicy
 from agent.policies.loop_detection import call_fingerprint
 from agent.policies.retry import RetryPolicy
-from agent.policies.usage import UsageAccounting
+from agent.policies.usage import UsagePolicy
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
@@ -122,8 +122,8 @@ def test_retry_after_is_parsed_in_all_forms_and_limited() -> None:
     for headers, seconds in forms:
         verdict = classify_error(refusal(429, headers))
         assert verdict is not None
-        assert verdict.act == "retry"
-        assert verdict.after == (seconds if seconds is None else pytest.approx(seconds, abs=2))
+        assert verdict.action == "retry"
+        assert verdict.retry_after_seconds == (seconds if seconds is None else pytest.approx(seconds, abs=2))
     retry = RetryPolicy(4, first=1.0, longest=60.0)
     assert 7 <= retry._wait_seconds(0, 7.0) <= 7.2
     assert 60 <= retry._wait_seconds(0, 3600.0) <= 61
@@ -133,13 +133,13 @@ def test_retry_after_is_parsed_in_all_forms_and_limited() -> None:
 
 def test_exhausted_credit_and_long_conversations_are_not_treated_as_rate_limits() -> None:
     assert (verdict := classify_error(refusal(429, code="insufficient_quota"))) is not None
-    assert verdict.act == "fail"
+    assert verdict.action == "fail"
     for message in (
         "This model's maximum context length is 8192 tokens",
         "the request exceeds the available context size",
     ):
         assert (verdict := classify_error(refusal(400, message=message))) is not None
-        assert verdict.act == "shorten"
+        assert verdict.action == "shorten"
     assert classify_error(ValueError("a fault of ours")) is None
 
 
@@ -219,7 +219,7 @@ def test_a_fingerprint_covers_tool_arguments_and_output() -> None:
 
 
 async def test_a_turn_has_a_maximum_number_of_model_calls(make: Workshop, model: FakeModel) -> None:
-    bench = await make(calls=4)
+    bench = await make(max_model_calls=4)
     blocks = await bench.run(say(script(*[[call("look", text=f"{n}")] for n in range(20)])))
     assert view(blocks).final().text.startswith("I stopped after 4 steps")
     assert len(model.requests()) == 4
@@ -245,8 +245,8 @@ async def test_57_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
 async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
     """They are not in the stream, so the turn's meter counts them."""
     settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
-    policies = Policies(model=(UsageAccounting("inner"), Cleaning()), tool=())
-    chat = chat_openai(settings, {})
+    policies = PolicyMiddleware(model=(UsagePolicy("inner"), CleaningPolicy()), tool=())
+    chat = make_chat_openai(settings, {})
     inner = create_agent(chat, [], middleware=[policies], context_schema=TurnContext)
 
     @tool

@@ -40,11 +40,11 @@ def end(blocks: list[Block]) -> str:
 async def cancelled(bench: Bench, model: FakeModel, text: str, ready: Any) -> list[Block]:
     """Run a turn, stop it when `ready(blocks)`, and return the blocks so far."""
     shown: list[Block] = []
-    turn = Turn("c", (say(text),), window=0.0)
-    desk = await bench.desk()
+    turn = Turn("c", (say(text),), merge_window_seconds=0.0)
+    context = await bench.context()
 
     async def work() -> None:
-        async for block in bench.agent.run(turn, desk):
+        async for block in bench.agent.run(turn, context):
             shown.append(block)
 
     task = asyncio.create_task(work(), name="turn")
@@ -190,7 +190,9 @@ async def test_the_same_message_resumes_an_interrupted_turn(bench: Bench, model:
 
 
 async def test_closing_the_iterator_stops_the_work(bench: Bench, model: FakeModel) -> None:
-    blocks = bench.agent.run(Turn("c", (say('::{"tokens": 500, "tok_ms": 10}'),), window=0.0), await bench.desk())
+    blocks = bench.agent.run(
+        Turn("c", (say('::{"tokens": 500, "tok_ms": 10}'),), merge_window_seconds=0.0), await bench.context()
+    )
     async for block in blocks:
         if isinstance(block, Text):
             break

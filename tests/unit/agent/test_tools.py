@@ -19,7 +19,7 @@ from langgraph.types import Command
 
 from agent.blocks import File
 from agent.context import TurnContext
-from agent.event_mapper import presented
+from agent.event_mapper import presented_files
 from agent.tools import IDEMPOTENT_TOOLS, SANDBOX_TOOLS, is_idempotent, make_tools
 from sandbox.base import OUTPUTS, WORKSPACE
 from sandbox.bubblewrap.provider import BubblewrapProvider
@@ -38,7 +38,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 class Rig:
     """A graph with only the tools, and their context."""
 
-    desk: TurnContext
+    context: TurnContext
     machine: LazySandbox
     provider: BubblewrapProvider | FilesOnlyProvider
     folder: Path
@@ -53,7 +53,9 @@ class Rig:
     async def ask(self, work: Any) -> dict[str, Any]:
         """Run the graph; record the custom events and return the last values."""
         values: dict[str, Any] = {}
-        async for mode, item in self.graph.astream(work, CONFIG, context=self.desk, stream_mode=["custom", "values"]):
+        async for mode, item in self.graph.astream(
+            work, CONFIG, context=self.context, stream_mode=["custom", "values"]
+        ):
             assert isinstance(item, dict)
             if mode == "custom":
                 self.events.append(item)
@@ -260,7 +262,7 @@ async def test_files_work_without_commands(files_only: Rig) -> None:
     await files_only.call("str_replace", path=f"{OUTPUTS}/a.csv", old="b", new="c")
     assert await files_only.call("read_file", path=f"{OUTPUTS}/a.csv") == "a,c\n"
     results = await files_only.all(("present_files", {"files": [{"path": f"{OUTPUTS}/a.csv"}]}))
-    assert [*presented(results)] == [File(f"{OUTPUTS}/a.csv")]
+    assert [*presented_files(results)] == [File(f"{OUTPUTS}/a.csv")]
 
 
 async def test_invalid_arguments_are_reported_to_the_model(at: Rig) -> None:
@@ -279,7 +281,7 @@ async def test_40_present_files_accepts_files_in_outputs_and_names_the_rest(at: 
     files = [{"path": p if p.startswith("/") else f"{OUTPUTS}/{p}", "caption": f"see {p}"} for p in paths]
     [result] = await at.all(("present_files", {"files": files}))
     told = str(result.content).splitlines()
-    assert [*presented([result])] == [
+    assert [*presented_files([result])] == [
         File(f"{OUTPUTS}/b.png", "see b.png"),
         File(f"{OUTPUTS}/b.png", f"see {OUTPUTS}/b.png"),
     ]

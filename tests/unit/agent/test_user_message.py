@@ -16,16 +16,20 @@ HEADER = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d \S+ · [^\[\]\n]+\]")
 
 
 def test_the_header_has_time_and_author() -> None:
-    message = MessageFormatter("Europe/Berlin").message(say("hello", "k1"))
+    message = MessageFormatter("Europe/Berlin").format_message(say("hello", "k1"))
     assert message.text == "[Sun 2026-11-22 14:05 Europe/Berlin · Jane]\nhello"
     assert message.id == "k1"
-    assert MessageFormatter("Asia/Tokyo").message(say("hello")).text.startswith("[Sun 2026-11-22 22:05 Asia/Tokyo · ")
-    assert HEADER.match(MessageFormatter("").message(say("hello")).text)
+    assert (
+        MessageFormatter("Asia/Tokyo")
+        .format_message(say("hello"))
+        .text.startswith("[Sun 2026-11-22 22:05 Asia/Tokyo · ")
+    )
+    assert HEADER.match(MessageFormatter("").format_message(say("hello")).text)
 
 
 @given(st.text())
 def test_a_name_cannot_break_out_of_the_header(name: str) -> None:
-    header = MessageFormatter("Europe/Berlin").header(say("x", name=name).message)
+    header = MessageFormatter("Europe/Berlin").format_header(say("x", name=name).message)
     assert HEADER.fullmatch(header)
     assert len(header) < 120
 

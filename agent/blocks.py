@@ -1,4 +1,4 @@
-"""Outbound types: a turn yields `Block`s, `View` folds them, `Final` stays in the chat."""
+"""Outbound types: a turn yields `Block`s, a `View` collects them, and a `Final` stays in the chat."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from agent.stored_json import build_dataclass, raise_damaged
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Assistant text. `part` names the model message it belongs to; `replace` sets that part's text to `delta`
-    (an empty replacement takes back what a broken stream had shown)."""
+    """Text of the model message `part`. `replace` sets its text to `delta`, or retracts it if `delta` is empty."""
 
     delta: str
     part: str = ""
@@ -22,7 +21,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A tool call (later a sub-agent, a skill) as a person sees it; the same id again updates it."""
+    """A tool call as shown to people; a later block with the same id updates it."""
 
     id: str
     title: str
@@ -38,14 +37,14 @@ class PlanItem:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The whole plan; a later one replaces it."""
+    """The whole plan; a later block replaces it."""
 
     items: tuple[PlanItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to the person. `id` is what a click or an answer carries back."""
+    """A question to the person. A click or an answer refers to its `id`."""
 
     id: str
     question: str
@@ -53,28 +52,28 @@ class Ask:
     free_text: bool = True
 
     def match_option(self, text: str) -> str | None:
-        """The option that `text` means: its words, or its number."""
-        said = text.strip().casefold()
+        """Return the option with this text or number."""
+        wanted = text.strip().casefold()
         numbered = {str(number): option for number, option in enumerate(self.options, 1)}
-        return next((option for option in self.options if option.casefold() == said), numbered.get(said))
+        return next((option for option in self.options if option.casefold() == wanted), numbered.get(wanted))
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """A tool call that waits for a person: `action` in a few words, `detail` the exact call."""
+    """A tool call that needs approval: `action` in a few words, `detail` the exact call."""
 
     id: str
     action: str
     detail: str = ""
 
     def to_question(self) -> Ask:
-        """The question that is put to the person."""
+        """Return the question for the person."""
         return Ask(self.id, f"{self.action}\n\n{self.detail}".strip(), ("Approve", "Deny"), free_text=False)
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file the agent wants to hand over: `path` as the agent sees it (below /mnt/user-data/outputs)."""
+    """A file to send: `path` is the agent's path, below /mnt/user-data/outputs."""
 
     path: str
     caption: str = ""
@@ -82,7 +81,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a person should know while they wait: a retry, a fallback, a queue, a limit."""
+    """Information for a waiting person: a retry, a fallback, a queue, a limit."""
 
     kind: str
     text: str
@@ -90,7 +89,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The turn (or a part of it) failed: what happened and what the person can do about it."""
+    """The turn failed: what happened, and what the person can do."""
 
     what: str
     what_to_do: str = ""
@@ -101,7 +100,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one turn, all model calls added."""
+    """The tokens of all model calls of a turn."""
 
     input: int = 0
     output: int = 0
@@ -111,7 +110,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The end of a turn. `waiting`: an Ask or Approve is open; `stopped`: somebody pressed stop."""
+    """The end of a turn. `waiting`: an Ask or Approve is open; `stopped`: a person stopped it."""
 
     state: Literal["done", "waiting", "stopped", "failed"] = "done"
     usage: Usage = field(default_factory=Usage)
@@ -122,11 +121,9 @@ Block = Text | Step | Plan | Ask | Approve | File | Notice | Failed | Done
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """What stays in the chat when a turn is over: Markdown `text` (with the question, when there is only one), and the
-    open questions.
+    """The final reply of a turn: Markdown `text`, which includes a single question, and the open questions.
 
-    `mention` is the platform user id of a person whom this message shall reach: shown as a native mention before the
-    text (or nothing, where a direct message reaches them anyway).
+    `mention` is the platform's id of a user to notify by a native mention before the text; direct chats ignore it.
     """
 
     text: str
@@ -134,42 +131,42 @@ class Final:
     mention: str = ""
 
     def messages(self) -> list[tuple[str, Ask | None]]:
-        """Markdown and question of each message. Several questions have one each: each keeps its own buttons."""
+        """Return Markdown and question of each message; several questions get a message with buttons each."""
         if len(self.asks) <= 1:
             return [(self.text, self.asks[0] if self.asks else None)]
         return [(self.text, None), *((f"**{n}.** {ask.question}", ask) for n, ask in enumerate(self.asks, 1))]
 
     def dump(self) -> bytes:
-        """JSON for the outbox."""
+        """Return JSON for the outbox."""
         return orjson.dumps(self)
 
     @classmethod
     def load(cls, data: bytes | str) -> Final:
-        """The inverse of `dump`, also of a newer version's. Raises Damaged."""
+        """Load what `dump` returned, even in a newer version. Raises Damaged."""
         with raise_damaged():
             raw: dict[str, Any] = orjson.loads(data)
             return build_dataclass(cls, raw, asks=tuple(build_dataclass(Ask, ask) for ask in raw.get("asks", ())))
 
 
 SEVERAL_QUESTIONS_TEXT = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
-NO_ANSWER_TEXT = "I have nothing to add: the model gave no answer. Ask again, or put it differently."
+NO_ANSWER_TEXT = "The model gave no answer. Ask again, or rephrase your request."
 
 
 @dataclass(slots=True)
 class View:
-    """The fold of a reply's blocks: what it shows at this moment."""
+    """The current state of a reply, built from its blocks."""
 
-    texts: dict[str, str] = field(default_factory=dict)  # part → text, in order of appearance
+    texts: dict[str, str] = field(default_factory=dict)  # by part, in order of appearance
     steps: dict[str, Step] = field(default_factory=dict)
     plan: Plan | None = None
-    notice: Notice | None = None  # only the latest is shown, and only until work goes on
+    notice: Notice | None = None  # the latest; removed when the work continues
     asks: list[Ask | Approve] = field(default_factory=list)
     files: list[File] = field(default_factory=list)
     failed: Failed | None = None
     done: Done | None = None
 
     def add(self, block: Block) -> None:
-        """Take one block into account."""
+        """Apply one block."""
         match block:
             case Text():
                 before = "" if block.replace else self.texts.get(block.part, "")
@@ -184,7 +181,7 @@ class View:
             case Ask() | Approve():
                 self.asks.append(block)
             case File():
-                if block not in self.files:  # a call may be told of again after a crash
+                if block not in self.files:  # a resumed turn repeats its files
                     self.files.append(block)
             case Notice():
                 self.notice = block
@@ -195,16 +192,16 @@ class View:
 
     @property
     def text(self) -> str:
-        """The latest text with something in it: while a turn runs, and as the answer when it is over."""
+        """The latest text that is not blank."""
         return next((t for t in reversed(self.texts.values()) if t.strip()), "")
 
     @property
     def empty(self) -> bool:
-        """Nothing in it that a person could see."""
+        """True if the reply shows nothing."""
         return not (self.text or self.steps or self.plan or self.notice or self.asks or self.failed)
 
     def final(self) -> Final:
-        """What stays: the answer, or the question, or why there is none. Steps and plans are folded away."""
+        """Return the final reply: answer, questions and failure, without steps and plan."""
         asks = tuple(block.to_question() if isinstance(block, Approve) else block for block in self.asks)
         parts = [
             self.text.strip(),

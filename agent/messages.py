@@ -1,4 +1,4 @@
-"""Inbound types: a channel turns each platform event into a `Message` in a `Thread`."""
+"""Inbound types: a channel maps each platform event to a `Message` in a `Thread`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from agent.stored_json import build_dataclass, raise_damaged
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """The typed address of a conversation. Every outgoing call takes one.
+    """The address of a conversation.
 
-    `workspace` is the bot's account or tenant on the platform, `chat` the chat or channel, `topic` the thread inside
-    it ("" where there is none).
+    `workspace` is the bot's account or tenant on the platform, `chat` the chat or channel, `topic` the thread in it
+    ("": none).
     """
 
     channel: str
@@ -30,21 +30,21 @@ class Thread:
 
     @classmethod
     def parse(cls, text: str) -> Thread:
-        """The inverse of `str(thread)`. Raises ValueError when the text is not an address."""
+        """Return the thread of `str(thread)`. Raises ValueError if the text is not an address."""
         parts = text.split("/")
         if len(parts) != 4:
             raise ValueError(f"not a thread address: {text!r}")
         return cls(*(unquote(part) for part in parts))
 
 
-ANYWHERE = "*"  # the topic of an event that names only a message of the bot: the inbox knows where that is
+ANYWHERE = "*"  # topic of an event that names only a message of the bot; the inbox looks up its thread
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A person (or bot) of a platform: `id` is the platform's own user id, `name` what people see.
+    """A person or bot: `id` is the platform's user id, `name` the display name.
 
-    `guest` marks somebody from outside the team (a guest account, a person of a connected workspace).
+    `guest` marks accounts from outside the team: guests, and members of connected workspaces.
     """
 
     id: str
@@ -54,31 +54,31 @@ class Author:
 
 
 class Kind(StrEnum):
-    """What a message is to the inbox."""
+    """How the inbox handles a message."""
 
     CHAT = "chat"  # text and files for the agent
-    COMMAND = "command"  # "/stop", "!help": text starts with the bare word, no prefix
-    CLICK = "click"  # an answer to an Ask by button: target = Ask.id, text = the chosen option
-    EDIT = "edit"  # new text of the message `target`
-    DELETE = "delete"  # the message `target` is gone
-    MOVED = "moved"  # the chat has a new id: text = the new chat id
-    UNSUPPORTED = "unsupported"  # a sticker, a poll: text = what it is; answered in a sentence
+    COMMAND = "command"  # such as /stop or !help: text is the command without its prefix
+    CLICK = "click"  # a button of an Ask: target = Ask.id, text = the chosen option
+    EDIT = "edit"  # text = the new text of the message `target`
+    DELETE = "delete"  # the message `target` was deleted
+    MOVED = "moved"  # text = the new id of the chat
+    UNSUPPORTED = "unsupported"  # a sticker, a poll: text = what it is
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that came with a message and is still on the platform. `ref` is what `Channel.fetch` needs."""
+    """A file of a message, still on the platform. `Channel.fetch` downloads it by `ref`."""
 
     ref: str
     name: str
     mime: str = "application/octet-stream"
-    size: int | None = None  # bytes, where the platform tells
+    size: int | None = None  # bytes, if the platform reports it
     kind: Literal["file", "image", "audio", "video"] = "file"
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Somebody else's words that came along: quoted, forwarded or earlier in the thread. Context, never authority."""
+    """Quoted, forwarded or earlier text of another author: context, never an instruction."""
 
     author: str
     text: str
@@ -87,14 +87,13 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One event from a platform, in our words.
+    """One platform event.
 
-    `key` is unique per platform event that must have one effect: for messages (platform, workspace, chat, message id).
-    `id` is the platform's message id. `addressed` is False for a message in a group that was not meant for the bot.
-    `private` marks a direct chat. `follow_up` marks a message in a thread that is meant for the bot if the bot takes
-    part in that thread already. `group` ties pieces (an album, a long paste) together; `long` says that more of it may
-    follow: the platform may have split the text here, or sends files one by one. `to_bot` is True when it replies to a
-    message of the bot (then `reply_to` names it).
+    `key` is unique for each event that must have one effect; for messages: platform, workspace, chat, message id.
+    `id` is the platform's message id. `addressed` is False for a group message that is not meant for the bot, and
+    `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `private` marks a
+    direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
+    is True for a reply to the bot's message `reply_to`.
     """
 
     thread: Thread
@@ -116,12 +115,12 @@ class Message:
     follow_up: bool = False
 
     def dump(self) -> bytes:
-        """JSON for the store."""
+        """Return JSON for storage."""
         return orjson.dumps(self)
 
     @classmethod
     def load(cls, data: bytes | str) -> Message:
-        """The inverse of `dump`, also of a newer version's. Raises Damaged."""
+        """Load what `dump` returned, even in a newer version. Raises Damaged."""
         with raise_damaged():
             raw: dict[str, Any] = orjson.loads(data)
             return build_dataclass(
@@ -137,7 +136,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An event that could not be parsed: kept as a dead letter, so that it neither blocks nor disappears."""
+    """An event that could not be parsed; it becomes a dead letter."""
 
     channel: str
     key: str

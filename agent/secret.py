@@ -1,10 +1,10 @@
-"""Secret text that never shows itself by accident."""
+"""Secrets that do not appear in logs and errors."""
 
 from __future__ import annotations
 
 
 class Secret:
-    """A token or key that hides itself in repr, logs and errors; `reveal()` is the only way to its text."""
+    """A token or key whose `str` and `repr` are masked; only `reveal` returns the text."""
 
     __slots__ = ("_text",)
 

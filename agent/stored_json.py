@@ -1,4 +1,4 @@
-"""Read dataclasses back from stored JSON, also what a newer version wrote; tell what is damaged by one error."""
+"""Load dataclasses from stored JSON, even if a newer version wrote it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Damaged(ValueError):
 
 @contextmanager
 def raise_damaged() -> Iterator[None]:
-    """Raise whatever is wrong with stored JSON as Damaged."""
+    """Raise every error in stored JSON as Damaged."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -24,7 +24,7 @@ def raise_damaged() -> Iterator[None]:
 
 
 def build_dataclass(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
-    """Build a dataclass from JSON. Lists become tuples; fields that only a newer version knows are ignored."""
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # only dataclasses are given
+    """Build a dataclass from JSON. Lists become tuples; unknown fields of a newer version are ignored."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # `kind` is always a dataclass
     known = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in names}
     return kind(**known | more)

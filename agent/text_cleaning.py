@@ -1,7 +1,7 @@
-"""Clean text and arguments of model answers once, where they come in.
+"""Clean the text and tool arguments of model answers once, on receipt.
 
-JSON may spell what no UTF-8 text can hold (half a surrogate pair: `"\\ud83d"`) and integers that neither the checkpoint
-nor SQL takes. Tool arguments are JSON inside JSON, so every parser in between lets them pass.
+JSON can contain lone surrogates (`"\\ud83d"`), which UTF-8 cannot encode, and integers that neither the checkpoint nor
+SQL accepts. Tool arguments are JSON within JSON, so the parsers in between do not notice them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ CLEANED_FIELDS = ("content", "tool_calls", "invalid_tool_calls", "additional_kwa
 
 
 def clean_message(message: AIMessage) -> AIMessage:
-    """The message itself, with everything the model wrote in it cleaned."""
+    """Clean all model output in the message, in place, and return it."""
     for name in CLEANED_FIELDS:
         setattr(message, name, clean_json(getattr(message, name)))
     return message
 
 
 def clean_json(value: T) -> T:
-    """The same JSON value with whole characters; integers over 64 bits become text, which tools read as a number."""
+    """Return the JSON value without lone surrogates; integers over 64 bits become text, which tools parse."""
     cleaned: Any = value
     match cleaned:
         case str():
@@ -34,11 +34,11 @@ def clean_json(value: T) -> T:
             cleaned = [clean_json(item) for item in cleaned]
         case int() if not -(1 << 63) <= cleaned < 1 << 63:
             cleaned = str(cleaned)
-    return cleaned  # type: ignore[no-any-return]  # of the same type, but for those integers
+    return cleaned  # type: ignore[no-any-return]  # the same type, except for those integers
 
 
 def _join_surrogates(text: str) -> str:
-    """Halves that belong together become one character, a single half becomes U+FFFD."""
+    """Join surrogate pairs; replace lone surrogates by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -48,7 +48,7 @@ from sandbox.select import select_provider
 from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
-    from agent.factory import Show
+    from agent.context import MakePreviewLink
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
@@ -166,13 +166,13 @@ class App:
                 reap = partial(_reap_sandboxes, provider, config.sandbox.idle_minutes * 60)
                 group.create_task(run_forever("reaper", reap), name="reaper")
 
-    async def _start_preview(self, stack: AsyncExitStack) -> Show | None:
+    async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
         """Serve links to what runs in sandboxes, if the operator wants that."""
         if not self._config.sandbox.preview.enabled:
             return None
         return (await stack.enter_async_context(PreviewServer(self._config.sandbox.preview))).make_link
 
-    async def _build_agent(self, checkpoints: Database, *, commands: bool, show: Show | None) -> Agent:
+    async def _build_agent(self, checkpoints: Database, *, commands: bool, show: MakePreviewLink | None) -> Agent:
         from agent.factory import AgentSettings, build_agent
 
         config = self._config

@@ -1,8 +1,7 @@
-"""aiohttp below the OpenAI SDK: a cheap call, and streams that are read in batches.
+"""An httpx2 transport over aiohttp for the OpenAI SDK, which reads streams in batches.
 
-Every piece of an answer that wakes the process costs ten layers of reading, and fifty pieces a second come. So whoever
-reads a stream may say how long to look away between two looks (`ReadPace`); what arrives meanwhile waits in aiohttp's
-buffer, and the end of the stream is heard at once, because aiohttp tells.
+Each chunk that wakes the process passes ten layers, and a stream sends fifty chunks a second. So a reader may set a
+pause between two reads (`ReadPace`): data waits in aiohttp's buffer, but the end of the stream ends the pause at once.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ import httpx2
 
 @dataclass(slots=True)
 class ReadPace:
-    """How long to look away from a stream, in seconds; 0 reads every piece as it comes. May change while it runs."""
+    """The pause between two reads of a stream; 0 reads each chunk as it arrives. May change while it runs."""
 
     seconds: float = 0.0
 
 
 READ_PACE: ContextVar[ReadPace | None] = ContextVar("pace", default=None)
-"""The pace of the response to the request that this context makes."""
+"""The pace for the response to the request that runs in this context."""
 
 
 class AiohttpTransport(httpx2.AsyncBaseTransport):
-    """`httpx2` over one aiohttp session without a limit of connections. Made on the first call, in its loop."""
+    """One aiohttp session without a connection limit, opened by the first request on its event loop."""
 
     def __init__(self, *, proxy: str = "", verify: ssl.SSLContext | None = None, trust_env: bool = True) -> None:
         self._proxy = proxy or None
@@ -39,8 +38,8 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises httpx2.TransportError and its kin."""
-        session = self._session = self._session or self._open()
+        """Send the request. Raises httpx2.TransportError."""
+        session = self._session = self._session or self._open_session()
         timeout = request.extensions.get("timeout", {})
         with _map_transport_error(request):
             response = await session.request(
@@ -58,7 +57,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             response.status, headers=response.raw_headers, stream=ResponseBody(response, request), request=request
         )
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._verify or True)
         return aiohttp.ClientSession(connector=connector, trust_env=self._trust_env, auto_decompress=False)
 
@@ -68,7 +67,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
 
 class ResponseBody(httpx2.AsyncByteStream):
-    """The bytes of a response as they come, or in batches at the reader's pace."""
+    """The bytes of a response, as they arrive or in batches at the reader's pace."""
 
     def __init__(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> None:
         self._response = response

@@ -1,8 +1,8 @@
-"""Return a model's reasoning to its own server with the tool call it led to.
+"""Send a model's reasoning back to its server together with the tool call it led to.
 
-DeepSeek, Kimi, GLM, MiniMax and others answer 400 when it is missing, also in later turns; ChatOpenAI drops it both
-ways. It is kept in its message, and so in the checkpoint, under the model and server that it is meant for: nobody else
-gets it. Without a tool call it is not wanted.
+DeepSeek, Kimi, GLM, MiniMax and others answer 400 if it is missing, even in later turns, but ChatOpenAI drops it. It is
+stored in the message, and so in the checkpoint, keyed by model and server: no other server receives it. Servers do not
+want the reasoning of messages without tool calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REASONING_KEY = "thoughts"
 
 
 class ThinkingOpenAI(ChatOpenAI):
-    """ChatOpenAI that keeps reasoning and gives it back."""
+    """ChatOpenAI that stores reasoning and sends it back."""
 
     def _convert_chunk_to_generation_chunk(
         self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: dict[str, Any] | None
@@ -43,10 +43,9 @@ class ThinkingOpenAI(ChatOpenAI):
         return result
 
     def _keep_reasoning(self, message: Any, said: Mapping[str, Any]) -> None:
-        if thoughts := {name: text for name in REASONING_FIELDS if (text := said.get(name))}:
-            message.additional_kwargs[REASONING_KEY] = {
-                self._reasoning_owner: thoughts
-            }  # texts are joined when chunks are merged
+        if reasoning := {name: text for name in REASONING_FIELDS if (text := said.get(name))}:
+            # Merging chunks joins these texts.
+            message.additional_kwargs[REASONING_KEY] = {self._reasoning_owner: reasoning}
 
     @property
     def _reasoning_owner(self) -> str:

@@ -87,7 +87,7 @@ async def test_a_role_with_an_unknown_model_is_an_error(database: SqliteDatabase
 def test_the_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
     assert read_prompt().startswith("You are Fawn")
     assert read_prompt("", "  Always whisper. ").endswith(
-        "secrets you come across, and do not try to leave the sandbox.\n\nAlways whisper."
+        "secrets that you come across, and do not try to leave the sandbox.\n\nAlways whisper."
     )
     (tmp_path / "own.md").write_text("You are Bär.\n", encoding="utf-8")
     assert read_prompt(str(tmp_path / "own.md"), "And polite.") == "You are Bär.\n\nAnd polite."

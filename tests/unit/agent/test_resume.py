@@ -74,7 +74,7 @@ async def test_a_fresh_turn_does_not_read_the_state(bench: Bench) -> None:
     assert [m.type for m in await bench.state()] == ["human", "ai"] * 3
 
 
-async def test_35_a_question_waits_and_its_answer_resumes_the_turn(
+async def test_a_question_waits_and_its_answer_resumes_the_turn(
     bench: Bench, model: FakeModel, make: Workshop
 ) -> None:
     blocks = await bench.run(say(ASKING))
@@ -135,7 +135,7 @@ async def test_an_answer_without_an_open_question_is_a_message(bench: Bench, mod
     assert model.requests()[-1].messages[-1]["content"] == "no"
 
 
-async def test_48_stopped_during_a_tool_call(bench: Bench, model: FakeModel) -> None:
+async def test_stopped_during_a_tool_call(bench: Bench, model: FakeModel) -> None:
     text = script([call("look", text="a"), call("slow", seconds=60)], tokens=3)
     shown = await cancelled(bench, model, text, lambda blocks: ("look: a", "done") in steps(blocks))
     await bench.agent.repair("c", "")
@@ -149,7 +149,7 @@ async def test_48_stopped_during_a_tool_call(bench: Bench, model: FakeModel) -> 
     assert tools == ["seen a", "This call was interrupted; its outcome is unknown."]
 
 
-async def test_48_stopped_during_an_answer(bench: Bench, model: FakeModel) -> None:
+async def test_stopped_during_an_answer(bench: Bench, model: FakeModel) -> None:
     shown = await cancelled(
         bench, model, '::{"tokens": 500, "tok_ms": 10}', lambda blocks: sum(isinstance(b, Text) for b in blocks) > 5
     )

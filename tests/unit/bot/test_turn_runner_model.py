@@ -155,7 +155,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
         await harness.say(script(both, text="all done"), "k1")
         assert await harness.states() == ["waiting"]
         assert effects.read_text() == "it\n"
-        held = dict(harness.agent._checkpoints._held)
+        held = dict(harness.agent._checkpoints._unsaved)
     async with enter(late) as harness:
         await harness.say("this one", "k2")
         assert await harness.states() == ["waiting", "done"]

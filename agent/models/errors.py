@@ -40,6 +40,9 @@ class ErrorVerdict:
 TRY_LATER = "Try again in a few minutes, or choose another model with /model."
 TELL_OPERATOR = "Please tell the operator, or try another model with /model."
 TOO_LONG = ("The conversation is too long for the model.", "Start a new one with /new.")
+CONNECT_ERRORS = (httpx2.ConnectError, aiohttp.ClientConnectorError)
+TIMEOUT_ERRORS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
+NETWORK_ERRORS = (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError, *TIMEOUT_ERRORS)
 BUSY_STATUSES = (408, 409, 425, 429)
 # Servers other than OpenAI's report an overlong conversation only in their message (vLLM, llama.cpp, Ollama, proxies).
 TOO_LONG_PHRASES = (
@@ -60,14 +63,8 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
     status = _http_status(error)
     if status is not None:
         return _classify_status(error, status)
-    if isinstance(error, (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)):
-        return ErrorVerdict("retry", "The model did not answer in time.", TRY_LATER)
-    if isinstance(error, (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError)):
-        refused = any(
-            isinstance(cause, (httpx2.ConnectError, aiohttp.ClientConnectorError)) for cause in _causes(error)
-        )
-        what = "The model's server cannot be reached." if refused else "The connection to the model broke."
-        return ErrorVerdict("retry", what, TRY_LATER)
+    if isinstance(error, NETWORK_ERRORS):
+        return ErrorVerdict("retry", _describe_network_error(error), TRY_LATER)
     if isinstance(error, openai.APIError):  # an error event in the stream, without an HTTP status
         return ErrorVerdict("retry", "The model reported an error in the middle of its answer.", TRY_LATER)
     if isinstance(error, ModelError):
@@ -75,6 +72,15 @@ def classify_error(error: Exception) -> ErrorVerdict | None:
             return ErrorVerdict("retry", "The model reported an error.", TRY_LATER)
         return ErrorVerdict("fail", "The model reported an error.", TELL_OPERATOR)
     return None
+
+
+def _describe_network_error(error: Exception) -> str:
+    causes = tuple(_causes(error))  # the openai SDK wraps every error of the transport
+    if any(isinstance(cause, CONNECT_ERRORS) for cause in causes):
+        return "The model's server cannot be reached."
+    if any(isinstance(cause, TIMEOUT_ERRORS) for cause in causes):
+        return "The model did not answer in time."
+    return "The connection to the model broke."
 
 
 def _classify_status(error: Exception, status: int) -> ErrorVerdict:

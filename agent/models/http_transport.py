@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -38,24 +38,22 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request. Raises httpx2.TransportError."""
+        """Send the request. Raises aiohttp.ClientError; `agent.models.errors` classifies it."""
         session = self._session = self._session or self._open_session()
         timeout = request.extensions.get("timeout", {})
-        with _map_transport_error(request):
-            response = await session.request(
-                request.method,
-                str(request.url),
-                headers=list(request.headers.items()),
-                data=await request.aread() or None,
-                allow_redirects=False,
-                proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(
-                    connect=timeout.get("pool"), sock_connect=timeout.get("connect"), sock_read=timeout.get("read")
-                ),
-            )
-        return httpx2.Response(
-            response.status, headers=response.raw_headers, stream=ResponseBody(response, request), request=request
+        response = await session.request(
+            request.method,
+            str(request.url),
+            headers=list(request.headers.items()),
+            data=await request.aread() or None,
+            allow_redirects=False,
+            proxy=self._proxy,
+            timeout=aiohttp.ClientTimeout(
+                connect=timeout.get("pool"), sock_connect=timeout.get("connect"), sock_read=timeout.get("read")
+            ),
         )
+        stream = ResponseBody(response)
+        return httpx2.Response(response.status, headers=response.raw_headers, stream=stream, request=request)
 
     def _open_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._verify or True)
@@ -69,41 +67,23 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 class ResponseBody(httpx2.AsyncByteStream):
     """The bytes of a response, as they arrive or in batches at the reader's pace."""
 
-    def __init__(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> None:
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self._request = request
         self._pace = READ_PACE.get() or ReadPace()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._response.content
         ended = asyncio.Event()
         content.on_eof(ended.set)
-        with _map_transport_error(self._request):
-            while data := await content.readany():
-                yield data
-                if self._pace.seconds and not ended.is_set():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self._pace.seconds):
-                            await ended.wait()
+        while data := await content.readany():
+            yield data
+            if self._pace.seconds and not ended.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._pace.seconds):
+                        await ended.wait()
 
     async def aclose(self) -> None:
         if self._response.content.is_eof():
             self._response.release()
         else:
             self._response.close()
-
-
-@contextmanager
-def _map_transport_error(request: httpx2.Request) -> Iterator[None]:
-    try:
-        yield
-    except aiohttp.ConnectionTimeoutError as error:
-        raise httpx2.ConnectTimeout(str(error), request=request) from error
-    except (aiohttp.ServerTimeoutError, TimeoutError) as error:
-        raise httpx2.ReadTimeout(str(error), request=request) from error
-    except aiohttp.ClientConnectorError as error:
-        raise httpx2.ConnectError(str(error), request=request) from error
-    except aiohttp.InvalidURL as error:
-        raise httpx2.UnsupportedProtocol(str(error), request=request) from error
-    except (aiohttp.ClientError, ConnectionError) as error:
-        raise httpx2.ReadError(str(error), request=request) from error

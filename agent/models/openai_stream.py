@@ -107,7 +107,7 @@ class StreamingCompletions:
 class DeltaStream:
     """One streamed answer: an async context manager and iterator of merged chunk dicts.
 
-    Raises openai.APIError or httpx2.HTTPError, as the SDK does. Leaving the context closes the connection at once.
+    Raises openai.APIError, or aiohttp.ClientError. Leaving the context closes the connection at once.
     """
 
     def __init__(

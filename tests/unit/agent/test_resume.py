@@ -74,9 +74,7 @@ async def test_a_fresh_turn_does_not_read_the_state(bench: Bench) -> None:
     assert [m.type for m in await bench.state()] == ["human", "ai"] * 3
 
 
-async def test_a_question_waits_and_its_answer_resumes_the_turn(
-    bench: Bench, model: FakeModel, make: Workshop
-) -> None:
+async def test_a_question_waits_and_its_answer_resumes_the_turn(bench: Bench, model: FakeModel, make: Workshop) -> None:
     blocks = await bench.run(say(ASKING))
     [ask] = asks(blocks)
     assert (ask.question, ask.options, end(blocks)) == ("Which?", ("x", "y"), "waiting")

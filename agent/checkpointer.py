@@ -1,8 +1,8 @@
-"""LangGraph checkpoints in our own two tables: only the latest of each namespace is kept.
+"""A LangGraph checkpointer that stores only the latest checkpoint of each namespace.
 
-Stock savers keep every superstep of every turn: 4.5 GB after 1,000 turns of one thread. Nothing here travels back in
-time, so `put` replaces the older checkpoint and its pending writes in one transaction. Storage is the size of the
-state, and there is no pruning pass. The SQL is plain enough for SQLite and PostgreSQL (`BYTEA` is a BLOB to SQLite).
+Stock savers store every superstep of every turn: 4.5 GB after 1,000 turns of one thread. Fawn does not travel back in
+time, so `aput` replaces the older checkpoint and its pending writes in one transaction: storage is the size of the
+state, and nothing needs pruning. The SQL suits SQLite and PostgreSQL (`BYTEA` is a BLOB to SQLite).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ UPSERT_CHECKPOINT_SQL = """INSERT INTO checkpoints (thread, ns, id, kind, state,
     ON CONFLICT (thread, ns) DO UPDATE SET id = excluded.id, kind = excluded.kind, state = excluded.state,
     meta_kind = excluded.meta_kind, meta = excluded.meta"""
 DELETE_WRITES_SQL = "DELETE FROM checkpoint_writes WHERE thread = :thread AND ns = :ns AND id <> :id"
-# A task's own namespace carries its id after a colon. When the root moves on, every task below it has ended.
+# The namespace of a task ends in a colon and the task's id. When the root gets a new checkpoint, its tasks have ended.
 DELETE_NESTED_SQL = (
     "DELETE FROM checkpoints WHERE thread = :thread AND ns LIKE '%:%'",
     "DELETE FROM checkpoint_writes WHERE thread = :thread AND ns LIKE '%:%'",
@@ -62,68 +62,60 @@ DELETE_THREAD_SQL = (
 )
 
 Row = Mapping[str, Any]
-Work = Callable[[Execute], None]
-
-
-def _nothing(execute: Execute) -> None:
-    """Nothing is held."""
+DatabaseWork = Callable[[Execute], None]
 
 
 @dataclass(frozen=True, slots=True)
-class PendingWrites:
-    """What of a thread waits in memory: a checkpoint (what writes it, and its source), and writes by checkpoint id."""
+class UnsavedState:
+    """What a thread has not written yet: an early checkpoint with its source, and task writes by checkpoint id."""
 
-    checkpoint: Work = _nothing
+    checkpoint: DatabaseWork | None = None
     source: str = ""
-    writes: tuple[tuple[str, Work], ...] = ()
+    writes: tuple[tuple[str, DatabaseWork], ...] = ()
 
-    def release(self, execute: Execute) -> None:
-        """Write it."""
-        self.checkpoint(execute)
+    def save(self, execute: Execute) -> None:
+        """Write everything in this transaction."""
+        if self.checkpoint:
+            self.checkpoint(execute)
         for _, write in self.writes:
             write(execute)
 
 
 class LatestCheckpointer(BaseCheckpointSaver[int]):
-    """A checkpoint saver over `Database`: the latest checkpoint per (thread, namespace) and its pending writes.
+    """Stores the latest checkpoint of each thread and namespace, with its pending writes.
 
-    An older checkpoint that is asked for by id is simply not there, and a tuple names no parent.
+    An older checkpoint is not found by its id, and a tuple does not name its parent.
     """
 
     def __init__(self, database: TransactionRunner) -> None:
         super().__init__()
         self._database = database
-        self._held: dict[str, PendingWrites] = {}  # thread → its first checkpoints of a turn, not written yet
+        self._unsaved: dict[str, UnsavedState] = {}  # by thread
 
     async def create_tables(self) -> None:
-        """Make the tables if they are missing."""
-
-        def work(execute: Execute) -> None:
-            for table in CREATE_TABLES_SQL:
-                execute(table, {})
-
-        await self._database.run(work)
+        """Create the tables if they do not exist."""
+        await self._run_statements(CREATE_TABLES_SQL, {})
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint of this thread and namespace with its pending writes in the order they are applied."""
-        at = _checkpoint_key(config)
+        """Return the latest checkpoint of this thread and namespace, with its pending writes in order."""
+        key = _checkpoint_key(config)
         wanted = get_checkpoint_id(config)
-        held = self._take_held(at)
+        if not key["ns"]:
+            await self.flush(key["thread"])
 
         def work(execute: Execute) -> tuple[Row, Sequence[Row]] | None:
-            held(execute)
-            rows = execute(SELECT_CHECKPOINT_SQL, at)
+            rows = execute(SELECT_CHECKPOINT_SQL, key)
             if not rows or (wanted and rows[0]["id"] != wanted):
                 return None
-            return rows[0], execute(SELECT_WRITES_SQL, {**at, "id": rows[0]["id"]})
+            return rows[0], execute(SELECT_WRITES_SQL, {**key, "id": rows[0]["id"]})
 
         found = await self._database.run(work)
-        return found and self._checkpoint_tuple(at, *found)
+        return found and self._checkpoint_tuple(key, *found)
 
-    def _checkpoint_tuple(self, at: Mapping[str, str], row: Row, writes: Sequence[Row]) -> CheckpointTuple:
+    def _checkpoint_tuple(self, key: Mapping[str, str], row: Row, writes: Sequence[Row]) -> CheckpointTuple:
         load = self.serde.loads_typed
         return CheckpointTuple(
-            config={"configurable": {"thread_id": at["thread"], "checkpoint_ns": at["ns"], "checkpoint_id": row["id"]}},
+            config=_checkpoint_config(key, row["id"]),
             checkpoint=load((row["kind"], bytes(row["state"]))),
             metadata=load((row["meta_kind"], bytes(row["meta"]))),
             pending_writes=[(w["task"], w["channel"], load((w["kind"], bytes(w["value"])))) for w in writes],
@@ -136,100 +128,91 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Replace what this namespace held, with its writes, and drop what ended below it."""
-        at = _checkpoint_key(config)
+        """Replace the checkpoint of this namespace and its writes; delete the namespaces of ended tasks."""
+        key = _checkpoint_key(config)
         kind, state = self.serde.dumps_typed(checkpoint)
         meta_kind, meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
-        row = {**at, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
+        row = {**key, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
 
         def work(execute: Execute) -> None:
             execute(UPSERT_CHECKPOINT_SQL, row)
-            execute(DELETE_WRITES_SQL, {**at, "id": checkpoint["id"]})
-            if not at["ns"]:
+            execute(DELETE_WRITES_SQL, {**key, "id": checkpoint["id"]})
+            if not key["ns"]:
                 for statement in DELETE_NESTED_SQL:
-                    execute(statement, {"thread": at["thread"]})
+                    execute(statement, {"thread": key["thread"]})
 
-        if not self._hold_checkpoint(at, checkpoint["id"], work, str(metadata.get("source"))):
+        if key["ns"] or not self._defer(key["thread"], checkpoint["id"], work, str(metadata.get("source"))):
             await self._database.run(work)
-        return _checkpoint_config(at, checkpoint["id"])
+        return _checkpoint_config(key, checkpoint["id"])
 
-    def _hold_checkpoint(self, at: Mapping[str, str], id: str, work: Work, source: str) -> bool:
-        """Whether this checkpoint may wait in memory. What waited before it is replaced by it, except writes of its own
-        tasks. A turn's input, and the step that only takes it in, are not worth a trip to the disk: until the model has
-        answered, the inbox still has the message."""
-        before = self._held.pop(at["thread"], None) if not at["ns"] else None
-        early = not at["ns"] and (source == "input" or (before is not None and before.source == "input"))
-        own = tuple([write for write in before.writes if write[0] == id]) if before else ()
+    def _defer(self, thread: str, id: str, work: DatabaseWork, source: str) -> bool:
+        """Return whether a root checkpoint may stay in memory for now.
+
+        It replaces the unsaved state before it, except the writes of its own tasks. The checkpoints of a turn's input
+        are not worth a commit: until the model has answered, the inbox still has the message.
+        """
+        before = self._unsaved.pop(thread, UnsavedState())
+        early = "input" in (source, before.source)
+        own = tuple([write for write in before.writes if write[0] == id])
         if early or own:
-            self._held[at["thread"]] = PendingWrites(work if early else _nothing, source if early else "", own)
+            self._unsaved[thread] = UnsavedState(work if early else None, source if early else "", own)
         return early
-
-    def _take_held(self, at: Mapping[str, str]) -> Work:
-        """Writes what is held of this thread, first thing in the transaction that needs it."""
-        held = None if at["ns"] else self._held.pop(at["thread"], None)
-        return held.release if held else _nothing
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Keep what a task wrote until its superstep is over. Ordinary writes are kept as they came first; special
-        ones (errors, interrupts, resumes) have a fixed place each and the last one counts."""
-        at = {
-            **_checkpoint_key(config),
-            "id": config["configurable"]["checkpoint_id"],
-            "task": task_id,
-            "path": task_path,
-        }
+        """Store what a task wrote until its superstep ends.
+
+        Of ordinary writes the first counts; special ones (errors, interrupts, resumes) have a fixed index each, and the
+        last counts.
+        """
+        key = _checkpoint_key(config)
+        id = config["configurable"]["checkpoint_id"]
         rows: list[tuple[str, dict[str, Any]]] = []
         for number, (channel, value) in enumerate(writes):
             index = WRITES_IDX_MAP.get(channel, number)
             kind, data = self.serde.dumps_typed(value)
-            rows.append(
-                (
-                    INSERT_WRITE_SQL + (ON_CONFLICT_KEEP if index >= 0 else ON_CONFLICT_REPLACE),
-                    {**at, "idx": index, "channel": channel, "kind": kind, "value": data},
-                )
-            )
+            row = {"id": id, "task": task_id, "path": task_path, "idx": index, "channel": channel}
+            statement = INSERT_WRITE_SQL + (ON_CONFLICT_KEEP if index >= 0 else ON_CONFLICT_REPLACE)
+            rows.append((statement, {**key, **row, "kind": kind, "value": data}))
 
         def work(execute: Execute) -> None:
             for statement, row in rows:
                 execute(statement, row)
 
-        if at["ns"] or any(channel in WRITES_IDX_MAP for channel, _ in writes):
-            await self._database.run(_run_both(self._take_held(at), work))
+        special = any(channel in WRITES_IDX_MAP for channel, _ in writes)
+        if special and not key["ns"]:
+            await self.flush(key["thread"])
+        if special or key["ns"]:
+            await self._database.run(work)
             return
-        # What a task wrote is in the checkpoint that follows at once, and effects are in the ledger: it need not be
-        # on the disk by itself. It is written with an interrupt or an error of a sibling, or when somebody looks.
-        held = self._held.get(at["thread"], PendingWrites())
-        self._held[at["thread"]] = replace(held, writes=(*held.writes, (at["id"], work)))
+        # The next checkpoint contains ordinary writes, and the ledger records effects: they need no commit of their
+        # own. They are written before an interrupt, an error or a read.
+        unsaved = self._unsaved.get(key["thread"], UnsavedState())
+        self._unsaved[key["thread"]] = replace(unsaved, writes=(*unsaved.writes, (id, work)))
 
     async def flush(self, thread_id: str) -> None:
-        """Write what is held of a thread. After it nothing of the thread waits in memory."""
-        if held := self._held.get(thread_id):
-            await self._database.run(held.release)
-            self._held.pop(thread_id, None)  # only now: what could not be written is not lost
+        """Write the unsaved state of a thread. What another task adds meanwhile stays unsaved."""
+        if unsaved := self._unsaved.get(thread_id):
+            await self._database.run(unsaved.save)
+            if self._unsaved.get(thread_id) is unsaved:  # not before the commit, so that a failure loses nothing
+                del self._unsaved[thread_id]
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """Forget everything of a thread."""
-        self._held.pop(thread_id, None)
+        """Delete all checkpoints and writes of a thread."""
+        self._unsaved.pop(thread_id, None)
+        await self._run_statements(DELETE_THREAD_SQL, {"thread": thread_id})
 
+    async def _run_statements(self, statements: Sequence[str], values: Mapping[str, str]) -> None:
         def work(execute: Execute) -> None:
-            for statement in DELETE_THREAD_SQL:
-                execute(statement, {"thread": thread_id})
+            for statement in statements:
+                execute(statement, values)
 
         await self._database.run(work)
 
 
-def _run_both(first: Work, second: Work) -> Work:
-    def work(execute: Execute) -> None:
-        first(execute)
-        second(execute)
-
-    return work
-
-
-def _checkpoint_config(at: Mapping[str, str], id: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": at["thread"], "checkpoint_ns": at["ns"], "checkpoint_id": id}}
+def _checkpoint_config(key: Mapping[str, str], id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": key["thread"], "checkpoint_ns": key["ns"], "checkpoint_id": id}}
 
 
 def _checkpoint_key(config: RunnableConfig) -> dict[str, str]:

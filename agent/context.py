@@ -1,44 +1,49 @@
 """Inputs of a turn and the services it depends on.
 
-`Turn` is the work. `TurnContext` is everything around it that outlives the turn: the sandbox, the tool ledger, the
-steering queue. The bot implements them over the store; tests use small real ones.
+`Turn` is the input. `TurnContext` holds the services: sandbox, tool ledger and steering queue. The bot implements them
+over its storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from agent.conversation import Message, Usage
+from agent.blocks import Usage
+from agent.messages import Message
 from sandbox.base import SandboxHandle
 
 T = TypeVar("T")
 
 Execute = Callable[[str, Mapping[str, Any]], Sequence[Any]]
-"""Run one SQL statement with named parameters inside a transaction and give its rows (index by column name)."""
+"""Run one SQL statement with named parameters in a transaction and return its rows, indexed by column name."""
+
+
+MakePreviewLink = Callable[[object, int], Awaitable[str]]
+"""Make a link to a port of a sandbox. Raises SandboxError."""
 
 
 class TransactionRunner(Protocol):
-    """Where checkpoints live: a whole transaction in one hop, concurrent ones share one fsync."""
+    """The database of the checkpoints."""
 
     async def run(self, work: Callable[[Execute], T]) -> T:
-        """Run `work` in a transaction and commit. Whatever it raises rolls it back and is raised here."""
+        """Run `work` in a transaction and commit. If it raises, roll back and raise the same error."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadedFile:
-    """A file that came with a message: where it is for the agent, or why it is not there."""
+    """A file of a message: its path for the agent, or why it was refused."""
 
     name: str
-    path: str = ""  # virtual, "" when refused
-    size: int = 0
+    path: str = ""  # in the sandbox, "" if refused
+    size: int = 0  # bytes
     refused: str = ""  # e.g. "exceeds the 20 MB download limit"
 
 
 @dataclass(frozen=True, slots=True)
 class UserInput:
-    """One message for the agent with the files it brought."""
+    """One message for the agent, with its files."""
 
     message: Message
     uploads: tuple[UploadedFile, ...] = ()
@@ -46,7 +51,7 @@ class UserInput:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person said to an open question. `id` is the interrupt's id, `key` that of the message that says it."""
+    """A person's answer to an open question: `id` is the interrupt's id, `key` the key of the message."""
 
     id: str
     text: str
@@ -57,9 +62,8 @@ class Answer:
 class Turn:
     """One turn of one conversation.
 
-    `conversation` is the checkpoint thread. `fresh` promises that nothing unfinished can be in the checkpoint (the
-    last turn ended cleanly and this is the first attempt), which saves a look at it. `answers` resume interrupts, as
-    many as were answered.
+    `conversation` is the checkpoint thread. `fresh` means that the checkpoint needs no check for unfinished work: the
+    last turn ended cleanly, and this is the first attempt. `answers` resume interrupts.
     """
 
     conversation: str
@@ -67,21 +71,21 @@ class Turn:
     model: str = ""  # "" = the configured lead model
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
-    window: float = 0.2  # seconds over which deltas may be merged
+    merge_window_seconds: float = 0.2  # how long text deltas are merged
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What the ledger knows of a tool call that was started before: its `result`, or None when it never ended."""
+    """A tool call that was started before: its `result`, or None if it did not end."""
 
     result: str | None
 
 
 class ToolLedger(Protocol):
-    """Effects happen once: keyed by conversation and tool call id, committed before and after the call."""
+    """Records tool calls of a conversation, so that effects happen once. Each method commits."""
 
     async def begin(self, call: str) -> LedgerEntry | None:
-        """None: go ahead (and it is recorded as started). Else what is known of the earlier try."""
+        """Record the call as started and return None, or return the entry of an earlier attempt."""
 
     async def end(self, call: str, result: str) -> None:
         """Record the result."""
@@ -89,45 +93,45 @@ class ToolLedger(Protocol):
 
 @dataclass(slots=True)
 class Meter:
-    """What the model calls of a turn cost, counted as each one ends. `model` is the one that answered last."""
+    """Usage of a turn, counted after each model call. `model` is the one that answered last."""
 
     total: Usage = field(default_factory=Usage)
     model: str = ""
-    _untaken: Usage = field(default_factory=Usage, init=False)
+    _unrecorded: Usage = field(default_factory=Usage, init=False)
 
     def add(self, usage: Usage, model: str = "") -> None:
-        """Count a call. Calls that the person did not choose the model of (summaries, titles) name none."""
-        self.total = _sum(self.total, usage)
-        self._untaken = _sum(self._untaken, usage)
+        """Count a call. Summaries and titles do not name their model, because the person did not choose it."""
+        self.total = _add_usages(self.total, usage)
+        self._unrecorded = _add_usages(self._unrecorded, usage)
         self.model = model or self.model
 
-    def take(self) -> Usage:
-        """What was counted since this was last asked: whoever asks records it."""
-        taken, self._untaken = self._untaken, Usage()
+    def take_unrecorded(self) -> Usage:
+        """Return the usage counted since the last call; the caller records it."""
+        taken, self._unrecorded = self._unrecorded, Usage()
         return taken
 
     def put_back(self, usage: Usage) -> None:
-        """What was taken could not be recorded."""
-        self._untaken = _sum(self._untaken, usage)
+        """Return usage that could not be recorded."""
+        self._unrecorded = _add_usages(self._unrecorded, usage)
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
+def _add_usages(one: Usage, other: Usage) -> Usage:
     return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
 class SteeringQueue(Protocol):
-    """What people wrote into the conversation since the turn began."""
+    """Messages that people send while a turn runs."""
 
     async def take_unread(self) -> tuple[UserInput, ...]:
-        """New messages, each given only once per turn. Cheap when there are none."""
+        """Return new messages, each once per turn. Cheap if there are none."""
 
 
 @dataclass(slots=True)
 class TurnContext:
-    """The surroundings of one turn; handed to LangGraph as its runtime context."""
+    """The services of one turn, passed to LangGraph as its runtime context."""
 
-    machine: SandboxHandle
+    sandbox: SandboxHandle
     ledger: ToolLedger
     steering: SteeringQueue
-    heard: list[UserInput] = field(default_factory=list)  # what steering took into this turn
+    taken_steering: list[UserInput] = field(default_factory=list)  # messages that joined this turn
     meter: Meter = field(default_factory=Meter)

@@ -1,5 +1,4 @@
-"""Map LangGraph events to blocks. Only assistant text and declared blocks leave.
-summary, or a word of the system."""
+"""Map LangGraph events to blocks. Tool results, summaries and system text never reach the chat."""
 
 from __future__ import annotations
 
@@ -9,23 +8,23 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
+from agent.blocks import Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
-from agent.conversation import Ask, Block, File, Notice, Step, Text
 from agent.policies.base import TakeBack
-from agent.text_cleaning import clean
+from agent.text_cleaning import clean_json
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 TITLE_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
 MAX_TITLE_CHARS = 80
-HIDDEN_TOOLS = frozenset({"ask_clarification"})  # the question itself is shown
+HIDDEN_TOOLS = frozenset({"ask_clarification"})  # not shown as steps
 
 
 class EventMapper:
-    """What one turn has shown so far, and what its next event adds."""
+    """Maps the events of one turn; keeps what the turn has shown."""
 
-    def __init__(self, desk: TurnContext, needs_sandbox: frozenset[str]) -> None:
+    def __init__(self, context: TurnContext, needs_sandbox: frozenset[str]) -> None:
         self.asks: list[Ask] = []
-        self._desk = desk
+        self._context = context
         self._needs_sandbox = needs_sandbox
         self._texts: dict[str, str] = {}
         self._part = ""
@@ -33,10 +32,10 @@ class EventMapper:
         self._lines: dict[str, int] = {}
 
     def map_event(self, mode: str, event: Any) -> Iterator[Block]:
-        """The blocks of one event of `astream(stream_mode=["messages", "updates", "custom"])`."""
+        """Yield the blocks of one event of `astream(stream_mode=["messages", "updates", "custom"])`."""
         if mode == "messages":
-            message, meta = event
-            if isinstance(message, AIMessageChunk) and meta.get("langgraph_node") == "model":
+            message, metadata = event
+            if isinstance(message, AIMessageChunk) and metadata.get("langgraph_node") == "model":
                 yield from self._map_chunk(message)
         elif mode == "updates":
             yield from self._map_update(event)
@@ -54,8 +53,8 @@ class EventMapper:
     def _map_chunk(self, chunk: AIMessageChunk) -> Iterator[Block]:
         for call in chunk.tool_call_chunks:
             if call["name"] in self._needs_sandbox:
-                self._desk.machine.warm()  # the name comes first; the machine starts while the arguments stream
-        if text := clean(str(chunk.text)):
+                self._context.sandbox.warm()  # starts while the arguments stream: the name comes first
+        if text := clean_json(str(chunk.text)):
             self._part = chunk.id or ""
             self._texts[self._part] = self._texts.get(self._part, "") + text
             yield Text(text, self._part)
@@ -63,11 +62,11 @@ class EventMapper:
     def _map_update(self, event: Mapping[str, Any]) -> Iterator[Block]:
         for node, update in event.items():
             if node == "__interrupt__":
-                yield from self.open_questions(update)
+                yield from self.map_interrupts(update)
                 continue
             messages = [m for part in _update_parts(update) for m in part.get("messages") or ()]
             if node == "model" and messages and isinstance(messages[-1], AIMessage):
-                yield from self._map_message(messages[-1])  # a rewritten conversation may stand before it
+                yield from self._map_message(messages[-1])  # others are the rewritten conversation
             if node == "tools":
                 yield from self._map_tool_results(messages)
 
@@ -79,17 +78,17 @@ class EventMapper:
         yield from self.begin_calls(message.tool_calls)
 
     def _map_tool_results(self, messages: Sequence[Any]) -> Iterator[Block]:
-        yield from presented(messages)
+        yield from presented_files(messages)
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in HIDDEN_TOOLS:
                 known = self._steps.get(message.tool_call_id)
                 name = known.title if known else str(message.name)
                 yield Step(message.tool_call_id, name, "failed" if message.status == "error" else "done")
 
-    def open_questions(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
-        """The questions that are open."""
+    def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
+        """Yield a question for each interrupt."""
         for interrupt in interrupts:
-            ask = question(interrupt)
+            ask = interrupt_question(interrupt)
             self.asks.append(ask)
             yield ask
 
@@ -104,35 +103,35 @@ class EventMapper:
                 yield from self._map_output(call, text)
 
     def _map_output(self, call: str, text: str) -> Iterator[Step]:
-        """That a running tool prints something, not what: tool results never reach a chat, where others read along."""
+        """Show how many lines a running tool has printed, but not the lines: other people read the chat."""
         step = self._steps.get(call)
         if step:
             lines = self._lines[call] = self._lines.get(call, 0) + text.count("\n")
             yield Step(call, step.title, "running", f"{lines} line{'' if lines == 1 else 's'} of output so far")
 
 
-def presented(messages: Iterable[Any]) -> Iterator[File]:
-    """The files that tools handed over, in order."""
+def presented_files(messages: Iterable[Any]) -> Iterator[File]:
+    """Yield the files that tools presented, in order."""
     for message in messages:
         if isinstance(message, ToolMessage) and isinstance(message.artifact, dict):
             yield from (File(file["path"], file["caption"]) for file in message.artifact.get("presented", ()))
 
 
-def question(interrupt: Interrupt) -> Ask:
-    """What an interrupt asks the person."""
+def interrupt_question(interrupt: Interrupt) -> Ask:
+    """Return the question of an interrupt."""
     value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
     options = tuple(map(str, value.get("options") or ()))
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
 
 
 def step_title(name: str, args: Mapping[str, Any]) -> str:
-    """One short line: "bash: pip list"."""
-    told = next((args[key] for key in TITLE_ARGUMENTS if args.get(key)), None)
-    if told is None:
-        told = next((value for value in args.values() if isinstance(value, str) and value.strip()), "")
-    if isinstance(told, Sequence) and not isinstance(told, str):
-        told = ", ".join(str(item.get("path", item) if isinstance(item, dict) else item) for item in told)
-    line = " ".join(str(told).split())
+    """Return one short line, such as "bash: pip list"."""
+    value = next((args[key] for key in TITLE_ARGUMENTS if args.get(key)), None)
+    if value is None:
+        value = next((text for text in args.values() if isinstance(text, str) and text.strip()), "")
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = ", ".join(str(item.get("path", item) if isinstance(item, dict) else item) for item in value)
+    line = " ".join(str(value).split())
     for root in PATH_PREFIXES:
         line = line.replace(root, "")
     line = line if len(line) <= MAX_TITLE_CHARS else f"{line[: MAX_TITLE_CHARS - 1]}…"

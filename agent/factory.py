@@ -1,6 +1,6 @@
-"""Settings become an agent: models, prompt, tools and policies, joined once.
+"""Build the agent from its settings: models, prompt, tools and policies.
 
-Importing this module loads the agent stack, which takes more than a second: do it in a thread, once the ports are open.
+Importing this module loads the agent stack, which takes more than a second: import it in a thread.
 """
 
 from __future__ import annotations
@@ -21,33 +21,32 @@ from langchain_openai import ChatOpenAI
 from langsmith import set_runtime_overrides
 
 from agent.checkpointer import LatestCheckpointer
-from agent.context import TransactionRunner, TurnContext
+from agent.context import MakePreviewLink, TransactionRunner, TurnContext
 from agent.models.loader import load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
-from agent.policies.base import Policies
-from agent.policies.call_limit import CallLimit
-from agent.policies.cleaning import Cleaning
-from agent.policies.empty_response import EmptyResponse
+from agent.policies.accounting import AccountingPolicy
+from agent.policies.base import PolicyMiddleware
+from agent.policies.call_limit import CallLimitPolicy
+from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.ledger import LedgerPolicy
-from agent.policies.loop_detection import LoopDetection
+from agent.policies.loop_detection import LoopDetectionPolicy
 from agent.policies.retry import RetryPolicy
 from agent.policies.steering import SteeringPolicy
-from agent.policies.summarization import ContextBounds, Summarization
-from agent.policies.tool_errors import ToolErrors
-from agent.policies.truncation import Truncation
-from agent.policies.usage import UsageAccounting
+from agent.policies.summarization import SummarizationPolicy
+from agent.policies.tool_errors import ToolErrorPolicy
+from agent.policies.truncation import TruncationPolicy
 from agent.resume import Graph, State
 from agent.title import TitleMaker
+from agent.tools import SANDBOX_TOOLS, is_idempotent, make_tools
 from agent.turn import Agent
 from agent.user_message import MessageFormatter
 
-Show = Callable[[object, int], Awaitable[str]]  # a sandbox and a port of it become a link
-MAX_MODEL_CALLS = 500  # model calls in one turn
+MAX_MODEL_CALLS = 500  # in one turn
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The agent's tools, which of them need the sandbox, and which calls may be repeated without harm."""
+    """The agent's tools, those that need the sandbox, and the calls that may run again after a crash."""
 
     tools: Sequence[BaseTool]
     needs_sandbox: frozenset[str] = frozenset()
@@ -56,132 +55,124 @@ class Toolbox:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the operator may set about the agent, apart from the models. "" means the default: the first model leads
-    and summarizes its own conversations, titles are the first words."""
+    """The operator's settings, except the models. By default ("") the first model leads, conversations are summarized
+    by their own model, and a title is the first words of a conversation."""
 
-    lead: str = ""
-    title: str = ""
-    summary: str = ""
+    lead_model: str = ""
+    title_model: str = ""
+    summary_model: str = ""
     prompt_file: str = ""
     prompt_extend: str = ""
-    zone: str = ""
+    time_zone: str = ""
     trigger_tokens: int = 48_000
     trigger_messages: int = 160
     keep_messages: int = 40
     output_chars: int = 12_000
-    calls: int = MAX_MODEL_CALLS
-    retry_seconds: float = 1.0  # the first wait after a model error; it doubles
+    max_model_calls: int = MAX_MODEL_CALLS
+    retry_seconds: float = 1.0  # the first backoff after a model error
 
 
 async def build_agent(
     models: Sequence[ModelSettings],
-    plan: AgentSettings,
+    settings: AgentSettings,
     database: TransactionRunner,
     toolbox: Toolbox | None = None,
     *,
     commands: bool,
-    show: Show | None = None,
+    show: MakePreviewLink | None = None,
 ) -> Agent:
-    """The agent for these settings; without a model the built-in demo answers. `commands` says whether the sandbox
-    runs any, `show` makes links to servers in it. Raises AgentFault with what is wrong in the configuration."""
-    checkpoints = LatestCheckpointer(database)
-    await checkpoints.create_tables()
+    """Build the agent; without a model, the built-in demo answers. Raises AgentConfigError.
+
+    `commands`: the sandbox can run commands. `show` makes preview links to servers in the sandbox.
+    """
+    checkpointer = LatestCheckpointer(database)
+    await checkpointer.create_tables()
     entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name="Built-in demo"),)
-    return await asyncio.to_thread(_build_graphs, entries, plan, checkpoints, toolbox or _make_toolbox(commands, show))
+    toolbox = toolbox or Toolbox(make_tools(commands, show), SANDBOX_TOOLS, is_idempotent)
+    return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, toolbox)
 
 
 async def _run_inline(_: object, context: Context, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return context.run(function, *args, **kwargs)
 
 
-def _build_graphs(
-    entries: Sequence[ModelSettings], plan: AgentSettings, checkpoints: LatestCheckpointer, toolbox: Toolbox
+def _assemble_agent(
+    entries: Sequence[ModelSettings], settings: AgentSettings, checkpointer: LatestCheckpointer, toolbox: Toolbox
 ) -> Agent:
-    # LangSmith's bookkeeping around every middleware takes two thread hops and a task per call, also when it is off.
+    # LangSmith takes two thread hops and a task per middleware call for its bookkeeping, even when it is off.
     set_runtime_overrides(aio_to_thread=_run_inline)
-    chat = {settings.name: load_model(settings) for settings in entries}
-    lead = plan.lead or entries[0].name
-    for role, name in (("lead", lead), ("title", plan.title), ("summary", plan.summary)):
-        if name and name not in chat:
-            raise AgentConfigError(f"roles: {role}: there is no model {name!r}; configured are {', '.join(chat)}")
-    prompt = read_prompt(plan.prompt_file, plan.prompt_extend)
-    humans = MessageFormatter(plan.zone)
-    summary = chat.get(plan.summary)
-    graphs = {
-        settings.name: _build_graph(chat[settings.name], settings, plan, prompt, toolbox, humans, summary, checkpoints)
-        for settings in entries
-    }
+    models = {entry.name: load_model(entry) for entry in entries}
+    lead = settings.lead_model or entries[0].name
+    for role, name in (("lead", lead), ("title", settings.title_model), ("summary", settings.summary_model)):
+        if name and name not in models:
+            raise AgentConfigError(f"roles: {role}: there is no model {name!r}; configured are {', '.join(models)}")
+    prompt = read_prompt(settings.prompt_file, settings.prompt_extend)
+    formatter = MessageFormatter(settings.time_zone)
+    summary_model = models.get(settings.summary_model)
+
+    def build_graph(entry: ModelSettings) -> Graph:
+        model = models[entry.name]
+        return create_agent(
+            model,
+            list(toolbox.tools),
+            system_prompt=prompt,
+            middleware=[_make_policies(model, entry, settings, toolbox, formatter, summary_model)],
+            state_schema=State,
+            context_schema=TurnContext,
+            checkpointer=checkpointer,
+        )
+
     return Agent(
-        graphs,
+        {entry.name: build_graph(entry) for entry in entries},
         lead,
-        checkpoints,
-        humans,
+        checkpointer,
+        formatter,
         toolbox.needs_sandbox,
-        TitleMaker(chat.get(plan.title)),
-        [close for model in chat.values() if (close := _close_model(model))],
+        TitleMaker(models.get(settings.title_model)),
+        [close for model in models.values() if (close := _close_function(model))],
     )
 
 
-def _build_graph(
+def _make_policies(
     model: BaseChatModel,
-    settings: ModelSettings,
-    plan: AgentSettings,
-    prompt: str,
+    entry: ModelSettings,
+    settings: AgentSettings,
     toolbox: Toolbox,
-    humans: MessageFormatter,
-    summary: BaseChatModel | None,
-    checkpoints: LatestCheckpointer,
-) -> Graph:
-    loops = LoopDetection()
-    bounds = ContextBounds(plan.trigger_tokens, plan.trigger_messages, plan.keep_messages)
-    policies = Policies(  # the first is outermost
+    formatter: MessageFormatter,
+    summary_model: BaseChatModel | None,
+) -> PolicyMiddleware:
+    limits = (settings.trigger_tokens, settings.trigger_messages, settings.keep_messages)
+    loop_detection = LoopDetectionPolicy()
+    return PolicyMiddleware(  # the first is outermost
         model=(
-            SteeringPolicy(humans),  # what is new is seen by all below, and added to the state once
-            loops,
-            CallLimit(plan.calls),
-            Summarization(summary, bounds),  # shortens before the call, and again when Retry reports an overflow
-            EmptyResponse(),  # repeats a call that worked but said nothing
-            RetryPolicy(settings.retries, first=plan.retry_seconds),
-            UsageAccounting(settings.name),  # every try counts
-            Cleaning(),  # innermost: all others see a clean answer
+            SteeringPolicy(formatter),  # all others see the new messages, which join the state once
+            loop_detection,
+            CallLimitPolicy(settings.max_model_calls),
+            SummarizationPolicy(summary_model, *limits),  # before the call, and after RetryPolicy reports an overflow
+            EmptyResponsePolicy(),  # retries a call that succeeded without content
+            RetryPolicy(entry.retries, first_seconds=settings.retry_seconds),
+            AccountingPolicy(entry.name),  # counts every attempt
         ),
         tool=(
-            LedgerPolicy(toolbox.idempotent),  # keeps what the model got
-            Truncation(plan.output_chars),
-            loops,  # compares whole outputs
-            ToolErrors(),
+            LedgerPolicy(toolbox.idempotent),  # stores what the model received
+            TruncationPolicy(settings.output_chars),
+            loop_detection,  # compares whole outputs
+            ToolErrorPolicy(),
         ),
         schemas=[convert_to_openai_tool(tool) for tool in toolbox.tools] if isinstance(model, ChatOpenAI) else (),
     )
-    return create_agent(
-        model,
-        list(toolbox.tools),
-        system_prompt=prompt,
-        middleware=[policies],
-        state_schema=State,
-        context_schema=TurnContext,
-        checkpointer=checkpoints,
-    )
 
 
-def _make_toolbox(commands: bool, show: Show | None) -> Toolbox:
-    from agent.tools import SANDBOX_TOOLS, is_idempotent, make_tools
-
-    return Toolbox(make_tools(commands, show), frozenset(SANDBOX_TOOLS), is_idempotent)
-
-
-def _close_model(model: BaseChatModel) -> Callable[[], Awaitable[None]] | None:
+def _close_function(model: BaseChatModel) -> Callable[[], Awaitable[None]] | None:
     return getattr(getattr(model, "root_async_client", None), "close", None)
 
 
 def read_prompt(file: str = "", extend: str = "") -> str:
-    """The system prompt: `file` in place of agent/prompt.md, `extend` after it. Raises AgentFault if it is missing."""
-    if file:
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise AgentConfigError(f"prompt: file: {file!r} cannot be read: {reason}") from error
-    else:
-        text = (resources.files("agent") / "prompt.md").read_text(encoding="utf-8")
+    """Return `file` or else agent/prompt.md, followed by `extend`. Raises AgentConfigError if it cannot be read."""
+    source = Path(file) if file else resources.files("agent") / "prompt.md"
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise AgentConfigError(f"prompt: file: {file!r} cannot be read: {reason}") from error
     return "\n\n".join(part for part in (text.strip(), extend.strip()) if part)

@@ -1,14 +1,14 @@
-"""Repair the state an interrupted turn left, so that the model's server accepts it.
+"""Repair the state of an interrupted turn.
 
-Tool calls without results are answered 400 by every provider. Results that finished beside the interrupted one are
-kept, the others are said to be unknown, what people wrote into the turn stays, and so does what the model had said so
-far, marked as cut off.
+Every provider answers 400 to tool calls without results. Finished results are kept and missing ones are added as
+unknown. Steering messages and the model's partial text are kept too, the text marked as cut off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -18,37 +18,32 @@ if TYPE_CHECKING:
     from agent.resume import Graph
 
 CUT_NOTE = "[interrupted here]"
-CUT_MARK = "cut"
+CUT_KEY = "cut"
 UNANSWERED_RESULT = "The person did not answer this question; they wrote something else or stopped the work."
 UNKNOWN_RESULT = "This call was interrupted; its outcome is unknown."
 
 
 async def repair_state(
-    graph: Graph, config: RunnableConfig, partial: str = "", heard: Sequence[HumanMessage] = ()
+    graph: Graph, config: RunnableConfig, partial_text: str = "", steering: Sequence[HumanMessage] = ()
 ) -> None:
-    """End the interrupted turn in the state of `config`'s thread; `heard` are messages that may not have got into it.
-    Does nothing when none is under way."""
+    """End the interrupted turn of `config`'s thread, if there is one. `steering` are messages the state may lack."""
     state = await graph.aget_state(config)
     if not state.tasks:
         return
     results = _missing_results(state)
     if results:
         await graph.aupdate_state(config, {"messages": results}, as_node="tools")
-    said = AIMessage(f"{partial.rstrip()}\n\n{CUT_NOTE}".lstrip(), additional_kwargs={CUT_MARK: True})
+    answer = AIMessage(f"{partial_text.rstrip()}\n\n{CUT_NOTE}".lstrip(), additional_kwargs={CUT_KEY: True})
     known = {message.id for message in state.values.get("messages", [])}
-    missing = [message for message in heard if message.id not in known]
-    await graph.aupdate_state(config, {"messages": [*missing, said]}, as_node="model")
+    missing = [message for message in steering if message.id not in known]
+    await graph.aupdate_state(config, {"messages": [*missing, answer]}, as_node="model")
 
 
 def _missing_results(state: StateSnapshot) -> list[ToolMessage]:
-    """One result for each call of the last answer: the kept ones, and a word for the others."""
+    """Return one result for each tool call of the last answer: the real one, or an explanation."""
     messages: list[AnyMessage] = state.values.get("messages", [])
-    kept = {message.tool_call_id: message for message in messages if isinstance(message, ToolMessage)}
-    for task in state.tasks:
-        result: Any = task.result
-        for message in result.get("messages", []) if isinstance(result, dict) else []:
-            if isinstance(message, ToolMessage):
-                kept[message.tool_call_id] = message
+    finished = [task.result.get("messages", []) for task in state.tasks if isinstance(task.result, dict)]
+    kept = {message.tool_call_id: message for message in chain(messages, *finished) if isinstance(message, ToolMessage)}
     last = next((message for message in reversed(messages) if isinstance(message, AIMessage)), None)
     if last is None or not last.tool_calls or not any(task.name == "tools" for task in state.tasks):
         return []

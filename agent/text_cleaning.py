@@ -1,7 +1,7 @@
-"""Clean text and arguments of model answers once, where they come in.
+"""Clean the text and tool arguments of model answers once, on receipt.
 
-JSON may spell what no UTF-8 text can hold (half a surrogate pair: `"\\ud83d"`) and integers that neither the checkpoint
-nor SQL takes. Tool arguments are JSON inside JSON, so every parser in between lets them pass.
+JSON can contain lone surrogates (`"\\ud83d"`), which UTF-8 cannot encode, and integers that neither the checkpoint nor
+SQL accepts. Tool arguments are JSON within JSON, so the parsers in between do not notice them.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from langchain_core.messages import AIMessage
 
 T = TypeVar("T")
 
-FIELDS = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
+CLEANED_FIELDS = ("content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
 
 
 def clean_message(message: AIMessage) -> AIMessage:
-    """The message itself, with everything the model wrote in it cleaned."""
-    for name in FIELDS:
-        setattr(message, name, clean(getattr(message, name)))
+    """Clean all model output in the message, in place, and return it."""
+    for name in CLEANED_FIELDS:
+        setattr(message, name, clean_json(getattr(message, name)))
     return message
 
 
-def clean(value: T) -> T:
-    """The same JSON value with whole characters; integers over 64 bits become text, which tools read as a number."""
+def clean_json(value: T) -> T:
+    """Return the JSON value without lone surrogates; integers over 64 bits become text, which tools parse."""
     cleaned: Any = value
     match cleaned:
         case str():
-            cleaned = _whole(cleaned)
+            cleaned = _join_surrogates(cleaned)
         case dict():
-            cleaned = {clean(key): clean(item) for key, item in cleaned.items()}
+            cleaned = {clean_json(key): clean_json(item) for key, item in cleaned.items()}
         case list():
-            cleaned = [clean(item) for item in cleaned]
+            cleaned = [clean_json(item) for item in cleaned]
         case int() if not -(1 << 63) <= cleaned < 1 << 63:
             cleaned = str(cleaned)
-    return cleaned  # type: ignore[no-any-return]  # of the same type, but for those integers
+    return cleaned  # type: ignore[no-any-return]  # the same type, except for those integers
 
 
-def _whole(text: str) -> str:
-    """Halves that belong together become one character, a single half becomes U+FFFD."""
+def _join_surrogates(text: str) -> str:
+    """Join surrogate pairs; replace lone surrogates by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.conversation import Message
+from agent.messages import Message
 from bot.config.schema import AccessConfig
 from bot.storage.database import Execute, Row
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.conversation import Kind
+from agent.messages import Kind
 from bot import commands, inbox
 from bot.access import AccessPolicy
 from bot.admin import operations
@@ -48,7 +48,7 @@ from sandbox.select import select_provider
 from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:
-    from agent.factory import Show
+    from agent.context import MakePreviewLink
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
@@ -166,23 +166,23 @@ class App:
                 reap = partial(_reap_sandboxes, provider, config.sandbox.idle_minutes * 60)
                 group.create_task(run_forever("reaper", reap), name="reaper")
 
-    async def _start_preview(self, stack: AsyncExitStack) -> Show | None:
+    async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
         """Serve links to what runs in sandboxes, if the operator wants that."""
         if not self._config.sandbox.preview.enabled:
             return None
         return (await stack.enter_async_context(PreviewServer(self._config.sandbox.preview))).make_link
 
-    async def _build_agent(self, checkpoints: Database, *, commands: bool, show: Show | None) -> Agent:
+    async def _build_agent(self, checkpoints: Database, *, commands: bool, show: MakePreviewLink | None) -> Agent:
         from agent.factory import AgentSettings, build_agent
 
         config = self._config
         plan = AgentSettings(
-            lead=config.roles.lead,
-            title=config.roles.title,
-            summary=config.roles.summary,
+            lead_model=config.roles.lead,
+            title_model=config.roles.title,
+            summary_model=config.roles.summary,
             prompt_file=config.prompt.file,
             prompt_extend=config.prompt.extend,
-            zone=config.time_zone,
+            time_zone=config.time_zone,
             trigger_tokens=config.context.trigger_tokens,
             trigger_messages=config.context.trigger_messages,
             keep_messages=config.context.keep_messages,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from agent.conversation import File
+from agent.blocks import File
 from bot.storage.database import Execute, Row
 from channels.base import OutgoingFile
 from sandbox import base

@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 import orjson
 
 from agent.context import UploadedFile, UserInput
-from agent.conversation import Attachment, Message
+from agent.messages import Attachment, Message
 from bot.config.schema import ServiceLimits
 from bot.storage import conversations
 from bot.storage.database import Database, Execute

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from agent.conversation import Message, Thread
-from agent.stored import Damaged
+from agent.messages import Message, Thread
+from agent.stored_json import Damaged
 from bot import access
 from bot.access import AccessPolicy
 from bot.background import run_forever

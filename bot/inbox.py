@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agent.conversation import ANYWHERE, Kind, Message, Thread, Unreadable
+from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from bot.access import AccessPolicy
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits

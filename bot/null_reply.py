@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.conversation import Block, Final
+from agent.blocks import Block, Final
 from channels.base import TryLater
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import orjson
 
-from agent.conversation import Final, Thread
+from agent.blocks import Final
+from agent.messages import Thread
 from bot.background import run_forever
 from bot.config.schema import ServiceLimits
 from bot.storage import conversations, sent_messages

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from agent.blocks import Ask
 from agent.context import Answer
-from agent.conversation import Ask, Kind, Message
+from agent.messages import Kind, Message
 
 REFUSED = (
     "This question can only be answered with one of: {options}. Press a button, or send me one of these words."
@@ -71,4 +72,4 @@ def _numbered(asks: Sequence[Ask], text: str) -> list[tuple[Ask, str]]:
 
 def _given(ask: Ask, text: str) -> str | None:
     """What `text` says to a question; None when that question does not take it."""
-    return text if ask.free_text or not ask.options else ask.choice(text)
+    return text if ask.free_text or not ask.options else ask.match_option(text)

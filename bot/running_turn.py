@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agent.blocks import Step
 from agent.context import LedgerEntry, Meter, T, UserInput
-from agent.conversation import Message, Step
+from agent.messages import Message
 from bot import inbox
 from bot.attachments import Attachments
 from bot.config.schema import ServiceLimits
@@ -64,7 +65,7 @@ class Account:
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """`Database.run`, and the usage since the last commit in the same transaction."""
-        usage = self.meter.take()
+        usage = self.meter.take_unrecorded()
 
         def both(execute: Execute) -> T:
             runs.add_usage(execute, self._run, usage, self.meter.model)

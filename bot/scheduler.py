@@ -10,7 +10,8 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from agent.conversation import Kind, Message, Notice, Thread
+from agent.blocks import Notice
+from agent.messages import Kind, Message, Thread
 from bot import inbox
 from bot.background import run_forever
 from bot.config.schema import ServiceLimits

@@ -39,10 +39,10 @@ class Titles:
 
     async def _make(self, job: ClaimedRun, text: str) -> None:
         meter = Meter()
-        title = await self._agent.title(text, meter)
+        title = await self._agent.make_title(text, meter)
 
         def record(execute: Execute) -> None:
-            runs.add_usage(execute, job.run, meter.take())
+            runs.add_usage(execute, job.run, meter.take_unrecorded())
             execute(
                 "UPDATE conversations SET title=:title WHERE key=:key AND title=''",
                 {"title": title, "key": job.conversation},

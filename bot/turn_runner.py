@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.blocks import Done, Failed, Final, View
 from agent.context import Turn, TurnContext, UserInput
-from agent.conversation import Done, Failed, Final, View
 from bot import access, artifacts
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
@@ -160,19 +160,19 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.machine = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        desk = TurnContext(work.machine, ledger, work.mail, meter=work.account.meter)
+        context = TurnContext(work.machine, ledger, work.mail, meter=work.account.meter)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work.uploads),
             model=job.model,
             answers=job.answers,
             fresh=job.fresh,
-            window=channel.window if channel else 0.2,
+            merge_window_seconds=channel.window if channel else 0.2,
         )
         work.title = self.titles.begin(job)
         work.begun = True
         async with asyncio.timeout(self._limits.turn_seconds):
-            async for block in self._agent.run(turn, desk):
+            async for block in self._agent.run(turn, context):
                 work.view.add(block)
                 if not isinstance(block, Done):  # the end is shown by the outbox, from what was committed
                     live.reply.show(block)
@@ -251,7 +251,7 @@ class TurnRunner:
         return RunResult(RunEnding("failed", clean=False), view.final())
 
     async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
-        work.account.meter.take()  # not even what it used: the log has that
+        work.account.meter.take_unrecorded()  # not even what it used: the log has that
         return RunResult(RunEnding("failed", clean=False), View(failed=FAULT).final())
 
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:

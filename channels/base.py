@@ -24,7 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from agent.conversation import Attachment, Block, Final, Message, Thread, Unreadable
+from agent.blocks import Block, Final
+from agent.messages import Attachment, Message, Thread, Unreadable
 
 
 class ChannelError(Exception):

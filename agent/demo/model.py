@@ -1,7 +1,7 @@
-"""The built-in demo: a real streaming chat model that needs no account and plays honest, labelled scenarios.
+"""The built-in demo: a streaming chat model that plays labelled scenes, offline and without an account.
 
-It answers when no model is configured, so that a newcomer sees streaming, steps, a file coming back, a question and
-/stop in the first minute, offline. It chooses by simple words in the person's message and thinks nothing.
+It answers if no model is configured, and shows a newcomer streaming, steps, a file, a question and /stop. Keywords in
+the person's message select the scene.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORD_SECONDS = 0.025
 
 
 class DemoModel(BaseChatModel):
-    """A chat model without a model. `word_seconds` is the pace of its speech."""
+    """A chat model that plays scenes; it streams one word per `word_seconds`."""
 
     word_seconds: float = WORD_SECONDS
 
@@ -44,7 +44,7 @@ class DemoModel(BaseChatModel):
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: Any = None, **kwargs: Any
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """It only needs their names."""
+        """Bind the names of the tools."""
         names = [
             convert_to_openai_tool(tool)["function"]["name"] for tool in tools if isinstance(tool, (BaseTool, dict))
         ]
@@ -79,17 +79,17 @@ class DemoModel(BaseChatModel):
 
 
 def next_line(messages: Sequence[BaseMessage], tools: Sequence[str]) -> DemoLine:
-    """What the demo says or does next, from the conversation alone."""
-    if not tools:  # a summary or a title is wanted
+    """Return the next line, given the conversation."""
+    if not tools:  # a request for a summary or a title
         return DemoLine("The built-in demo does not summarize; this was a conversation with it.")
     begin = 0
     for index, message in enumerate(messages):
         if isinstance(message, AIMessage) and not message.tool_calls:
             begin = index + 1
     turn = messages[begin:]
-    spoken = next((index for index, message in enumerate(turn) if isinstance(message, AIMessage)), len(turn))
-    asked = "\n".join(_words_of(message) for message in turn[:spoken] if isinstance(message, HumanMessage))
-    meanwhile = tuple(_words_of(message) for message in turn[spoken:] if isinstance(message, HumanMessage))
+    first = next((index for index, message in enumerate(turn) if isinstance(message, AIMessage)), len(turn))
+    asked = "\n".join(_text_without_header(message) for message in turn[:first] if isinstance(message, HumanMessage))
+    meanwhile = tuple(_text_without_header(message) for message in turn[first:] if isinstance(message, HumanMessage))
     results = tuple(message for message in turn if isinstance(message, ToolMessage))
     scene = DemoScene(asked, meanwhile, results, frozenset(tools))
     line = _choose_scene(scene.words)(scene)
@@ -103,11 +103,11 @@ def _choose_scene(words: str) -> Callable[[DemoScene], DemoLine]:
 
 
 def _acknowledge_steering(meanwhile: Sequence[str]) -> str:
-    return "\n\nWhile I worked you also wrote: " + "; ".join(f"“{words}”" for words in meanwhile) + ". I heard it."
+    return "\n\nWhile I worked, you also wrote: " + "; ".join(f"“{text}”" for text in meanwhile) + ". I have seen it."
 
 
-def _words_of(message: HumanMessage) -> str:
-    """What the person wrote, without the line that says who and when."""
+def _text_without_header(message: HumanMessage) -> str:
+    """Return the person's text without its header line."""
     return re.sub(r"^\[[^\]\n]*\]\n?", "", message.text).strip()
 
 
@@ -118,7 +118,7 @@ def _call_id() -> str:
 def _stream_chunks(line: DemoLine) -> list[AIMessageChunk]:
     chunks = [AIMessageChunk(content=word) for word in re.findall(r"\S+\s*|\s+", line.text)]
     if line.tool:
-        args = line.dump()
+        args = line.dump_args()
         first = tool_call_chunk(name=line.tool, args="", id=_call_id(), index=0)
         rest = tool_call_chunk(name=None, args=args, id=None, index=0)
         chunks += [

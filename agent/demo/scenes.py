@@ -1,4 +1,4 @@
-"""The demo's scenes: each gives the next line from what happened in the turn so far."""
+"""The demo's scenes: each returns the next line, given the turn so far."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import orjson
 from langchain_core.messages import ToolMessage
 
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
-NO_BASH = (
-    "Commands cannot be run on this machine, because the sandbox needs bubblewrap and it is missing "
+NO_BASH_TEXT = (
+    "I cannot run commands here, because bubblewrap is not installed "
     "(on Debian and Ubuntu: `sudo apt install bubblewrap`)."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DemoScene:
-    """The turn so far: what was asked, what was written later, the tools' results in order, the names of all tools."""
+    """The turn so far: request, steering messages, tool results in order, and the names of the bound tools."""
 
     words: str
     meanwhile: tuple[str, ...]
@@ -28,55 +28,55 @@ class DemoScene:
 
 @dataclass(frozen=True, slots=True)
 class DemoLine:
-    """What is said next, and the tool that is called after it ("" = the turn is over)."""
+    """The next text, and the tool to call after it ("": none, the turn ends)."""
 
     text: str
     tool: str = ""
     args: Mapping[str, Any] = field(default_factory=dict)
 
-    def dump(self) -> str:
-        """The arguments as JSON."""
+    def dump_args(self) -> str:
+        """Return the arguments as JSON."""
         return orjson.dumps(self.args).decode()
 
 
 def explain_scene(scene: DemoScene) -> DemoLine:
-    """Who is speaking, what to type, and how to get a real model."""
+    """Introduce the demo and explain how to configure a real model."""
     return DemoLine(
         "Hello! I am Fawn's **built-in demo**: no language model is configured, so I play fixed scenes. Everything "
         "around me is real: this chat, the streaming, the sandbox, the files.\n\n"
         "Type one of these words:\n"
-        "- `plot`: I write and run a small program, and its picture and table come back as files\n"
-        "- `ask`: I ask you something and wait for your answer\n"
-        "- `fail`: something goes wrong and I recover\n"
-        "- `slow`: I work for a minute; write something meanwhile, or try `/stop`\n\n"
-        "To talk to a real model, set `OPENAI_API_KEY` (and `OPENAI_BASE_URL`, `OPENAI_MODEL` for any compatible "
-        "server, Ollama or vLLM too) in the environment or in `.env`, or put a model into `config.yaml`, and start "
-        "me again."
+        "- `plot`: I write and run a small program, and send you its chart and table as files\n"
+        "- `ask`: I ask you a question and wait for your answer\n"
+        "- `fail`: a step fails, and I recover\n"
+        "- `slow`: I work for a minute; write to me meanwhile, or try `/stop`\n\n"
+        "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
+        "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. Then "
+        "restart me."
     )
 
 
 def plot_scene(scene: DemoScene) -> DemoLine:
-    """Write a program, run it, describe what it left."""
+    """Write a program, run it, and describe its output files."""
     done = len(scene.results)
     if "bash" not in scene.tools:
         if done == 0:
             table = "day,visits\n" + "".join(f"{day},{(day * 37) % 23 + 4}\n" for day in range(1, 15))
             args = {"path": f"{OUTPUTS}/visits.csv", "content": table}
-            return DemoLine("(Demo) I can only write files here, so I write the table.", "write_file", args)
-        return DemoLine(f"The table with made-up numbers is in `visits.csv`. There is no picture: {NO_BASH}")
+            return DemoLine("(Demo) I can only write files here, so I write a table.", "write_file", args)
+        return DemoLine(f"The table with made-up numbers is in `visits.csv`. There is no chart: {NO_BASH_TEXT}")
     if done == 0:
-        args = {"path": f"{WORKSPACE}/demo_plot.py", "content": PROGRAM}
+        args = {"path": f"{WORKSPACE}/demo_plot.py", "content": PLOT_PROGRAM}
         return DemoLine("(Demo) I write a small Python program that draws a chart.", "write_file", args)
     if done == 1:
         return DemoLine("Now I run it in the sandbox.", "bash", {"command": f"python3 {WORKSPACE}/demo_plot.py"})
     if "wrote visits.png" not in str(scene.results[-1].content):
         return DemoLine(
-            "The program did not run as it should in this sandbox, so there is no chart. That is not part of "
-            "the demo: `fawn check` says what the sandbox is missing."
+            "The program failed in this sandbox, so there is no chart. This failure is not part of the demo: run "
+            "`fawn check` to see what the sandbox lacks."
         )
     return DemoLine(
         "Done. The chart is in `visits.png`, its numbers in `visits.csv`; both come with this message. The numbers "
-        "are made up, but the program really ran, in a sandbox of this conversation alone."
+        "are made up, but the program really ran, in a sandbox that belongs to this conversation."
     )
 
 
@@ -88,13 +88,13 @@ def ask_scene(scene: DemoScene) -> DemoLine:
         return DemoLine("", "ask_clarification", args)
     answer = str(scene.results[-1].content).strip()
     return DemoLine(
-        f"You answered “{answer}”, and I went on from where I had asked; that works after a restart, too. "
-        "Type `plot` and I make a picture and a table."
+        f"You answered “{answer}”, and I continued from my question. This works even after a restart. "
+        "Type `plot` to get a chart and a table."
     )
 
 
 def fail_scene(scene: DemoScene) -> DemoLine:
-    """Run into an error, see it, recover."""
+    """Fail, read the error, and recover."""
     path = f"{WORKSPACE}/demo_notes.txt"
     match len(scene.results):
         case 0:
@@ -102,25 +102,25 @@ def fail_scene(scene: DemoScene) -> DemoLine:
             return DemoLine("(Demo) I read a file that does not exist, to show what happens.", "read_file", missing)
         case 1:
             args = {"path": path, "content": "Written after the first try failed.\n"}
-            return DemoLine("As expected, that failed. I saw the error, and write the file first.", "write_file", args)
+            return DemoLine("As expected, that failed. I saw the error, so I write the file first.", "write_file", args)
         case 2:
-            return DemoLine("And now I read it.", "read_file", {"path": path})
+            return DemoLine("Now I read it.", "read_file", {"path": path})
         case _:
-            return DemoLine("That worked. A failing step is shown as failed, I get its error, and the work goes on.")
+            return DemoLine("That worked. A failed step is marked, I get its error, and I continue.")
 
 
 def slow_scene(scene: DemoScene) -> DemoLine:
-    """Keep busy for a minute."""
+    """Work for a minute."""
     if "bash" not in scene.tools:
-        return DemoLine(f"I would run a command for a minute now. {NO_BASH}")
+        return DemoLine(f"I would now run a command for a minute. {NO_BASH_TEXT}")
     if not scene.results:
         command = 'for second in $(seq 60); do echo "second $second of 60"; sleep 1; done'
         text = "(Demo) I start a command that takes a minute. Write something meanwhile, or stop me with `/stop`."
         return DemoLine(text, "bash", {"command": command})
-    return DemoLine("The minute is over, the command ran to its end.")
+    return DemoLine("The minute is over, and the command has finished.")
 
 
-PROGRAM = '''\
+PLOT_PROGRAM = '''\
 """Draws a bar chart as a PNG and writes its numbers as CSV, with the standard library alone."""
 import struct
 import zlib

@@ -1,1 +1,1 @@
-"""Chat models: their settings, how they are loaded and called, and what their errors mean."""
+"""Chat models: settings, loading, streaming and errors."""

@@ -1,8 +1,6 @@
 """Classify model errors and describe them for people.
 
-Failure
-└── ModelFailure     the model could not answer, after everything that could be tried
-Verdict              what one error of a model call means: try again, shorten the conversation, or give up
+Every network error of a model call is mapped here, once: the SDKs' errors, and those of httpx2 and aiohttp.
 """
 
 from __future__ import annotations
@@ -11,18 +9,18 @@ import email.utils
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import aiohttp
 import httpx2
 import openai
 from langchain_core.exceptions import ContextOverflowError, ModelError
 
-from agent.conversation import Failed
+from agent.blocks import Failed
 
 
 class ModelFailure(Exception):
-    """The model could not answer. `failed` is what the person is told."""
+    """The model could not answer, after all retries. `failed` is the message for the person."""
 
     def __init__(self, what: str, what_to_do: str) -> None:
         super().__init__(what)
@@ -31,18 +29,22 @@ class ModelFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ErrorVerdict:
-    """What an error means. `after` is the server's own wish in seconds, None where it has none."""
+    """What to do about an error of a model call: retry, shorten the conversation, or fail."""
 
-    act: Literal["retry", "shorten", "fail"]
+    action: Literal["retry", "shorten", "fail"]
     what: str
     what_to_do: str = ""
-    after: float | None = None
+    retry_after_seconds: float | None = None  # None: the server asked for no delay
 
 
 TRY_LATER = "Try again in a few minutes, or choose another model with /model."
-TELL_OPERATOR = "Please tell the operator; another model may work (/model)."
+TELL_OPERATOR = "Please tell the operator, or try another model with /model."
+TOO_LONG = ("The conversation is too long for the model.", "Start a new one with /new.")
+CONNECT_ERRORS = (httpx2.ConnectError, aiohttp.ClientConnectorError)
+TIMEOUT_ERRORS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
+NETWORK_ERRORS = (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError, *TIMEOUT_ERRORS)
 BUSY_STATUSES = (408, 409, 425, 429)
-# Servers that are not OpenAI tell an overlong conversation only in words (vLLM, llama.cpp, Ollama, proxies).
+# Servers other than OpenAI's report an overlong conversation only in their message (vLLM, llama.cpp, Ollama, proxies).
 TOO_LONG_PHRASES = (
     "context length",
     "context window",
@@ -55,45 +57,49 @@ NO_CREDIT_CODES = ("insufficient_quota", "billing_hard_limit_reached", "credit_b
 
 
 def classify_error(error: Exception) -> ErrorVerdict | None:
-    """What an error of a model call means; None when it is not a model's error at all (a fault of ours)."""
+    """Return the verdict on an error of a model call, or None if the error does not come from a model."""
     if isinstance(error, ContextOverflowError) or _is_too_long(error):
-        return ErrorVerdict("shorten", "The conversation is too long for the model.", "Start a fresh one with /new.")
+        return ErrorVerdict("shorten", *TOO_LONG)
     status = _http_status(error)
     if status is not None:
         return _classify_status(error, status)
-    if isinstance(error, (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)):
-        return ErrorVerdict("retry", _transport_error(error) or "The model did not answer in time.", TRY_LATER)
-    if isinstance(error, (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError)):
-        return ErrorVerdict("retry", _transport_error(error) or "The connection to the model broke.", TRY_LATER)
-    if isinstance(error, openai.APIError):  # told inside the stream, where there is no status
+    if isinstance(error, NETWORK_ERRORS):
+        return ErrorVerdict("retry", _describe_network_error(error), TRY_LATER)
+    if isinstance(error, openai.APIError):  # an error event in the stream, without an HTTP status
         return ErrorVerdict("retry", "The model reported an error in the middle of its answer.", TRY_LATER)
     if isinstance(error, ModelError):
-        act: Literal["retry", "fail"] = "retry" if error.is_retryable else "fail"
-        return ErrorVerdict(act, "The model reported an error.", TRY_LATER if error.is_retryable else TELL_OPERATOR)
+        if error.is_retryable:
+            return ErrorVerdict("retry", "The model reported an error.", TRY_LATER)
+        return ErrorVerdict("fail", "The model reported an error.", TELL_OPERATOR)
     return None
 
 
+def _describe_network_error(error: Exception) -> str:
+    causes = tuple(_causes(error))  # the openai SDK wraps every error of the transport
+    if any(isinstance(cause, CONNECT_ERRORS) for cause in causes):
+        return "The model's server cannot be reached."
+    if any(isinstance(cause, TIMEOUT_ERRORS) for cause in causes):
+        return "The model did not answer in time."
+    return "The connection to the model broke."
+
+
 def _classify_status(error: Exception, status: int) -> ErrorVerdict:
-    if _error_code(error) in NO_CREDIT_CODES:
+    if getattr(error, "code", None) in NO_CREDIT_CODES:
         return ErrorVerdict("fail", "The credit at the model's provider is used up.", TELL_OPERATOR)
-    if status in BUSY_STATUSES:
-        return ErrorVerdict("retry", f"The model is busy ({status}).", TRY_LATER, _retry_after_seconds(error))
-    if status >= 500:
-        return ErrorVerdict(
-            "retry", f"The model's server has a problem ({status}).", TRY_LATER, _retry_after_seconds(error)
-        )
+    if status in BUSY_STATUSES or status >= 500:
+        what = f"The model's server has a problem ({status})." if status >= 500 else f"The model is busy ({status})."
+        return ErrorVerdict("retry", what, TRY_LATER, _retry_after_seconds(error))
     if status in (401, 403):
         return ErrorVerdict("fail", f"The model's server does not accept our key ({status}).", TELL_OPERATOR)
     if status == 404:
         return ErrorVerdict("fail", "The model's server does not know this model (404).", TELL_OPERATOR)
-    return ErrorVerdict(
-        "fail", f"The model's server refused the request ({status}).", f"{TELL_OPERATOR} Or start over with /new."
-    )
+    what_to_do = f"{TELL_OPERATOR} You can also start over with /new."
+    return ErrorVerdict("fail", f"The model's server refused the request ({status}).", what_to_do)
 
 
 def _http_status(error: Exception) -> int | None:
-    """The HTTP status of an error of any SDK; inside a stream some servers put it into the error's code."""
-    for value in (getattr(error, "status_code", None), _error_code(error)):
+    """Return the HTTP status of any SDK's error. In a stream, some servers put it into the error's `code`."""
+    for value in (getattr(error, "status_code", None), getattr(error, "code", None)):
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         if isinstance(value, str) and value.isdigit() and len(value) == 3:
@@ -101,31 +107,17 @@ def _http_status(error: Exception) -> int | None:
     return None
 
 
-def _transport_error(error: Exception) -> str:
-    """What really happened below: the aiohttp transport calls a refused connection a connect time-out."""
-    for cause in _error_causes(error):
-        if isinstance(cause, aiohttp.ClientConnectorError):
-            return "The model's server cannot be reached."
-        if isinstance(cause, aiohttp.ClientConnectionError) and not isinstance(cause, aiohttp.ServerTimeoutError):
-            return "The connection to the model broke."
-    return ""
-
-
-def _error_code(error: Exception) -> Any:
-    return getattr(error, "code", None)
-
-
 def _is_too_long(error: Exception) -> bool:
     if not isinstance(error, openai.APIError) and not hasattr(error, "status_code"):
         return False
     if _http_status(error) == 413:
         return True
-    text = f"{_error_code(error)} {error}".lower()
-    return _http_status(error) in (400, 422, None) and any(words in text for words in TOO_LONG_PHRASES)
+    text = f"{getattr(error, 'code', None)} {error}".lower()
+    return _http_status(error) in (400, 422, None) and any(phrase in text for phrase in TOO_LONG_PHRASES)
 
 
 def _retry_after_seconds(error: Exception) -> float | None:
-    """Seconds the server asks us to wait: `retry-after-ms`, or `Retry-After` as a number or a date (RFC 9110)."""
+    """Return the requested delay: `retry-after-ms`, or `Retry-After` as a number or a date (RFC 9110)."""
     headers = getattr(getattr(error, "response", None), "headers", None)
     if headers is None:
         return None
@@ -141,8 +133,7 @@ def _retry_after_seconds(error: Exception) -> float | None:
         return None
 
 
-def _error_causes(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,16 +1,15 @@
-"""aiohttp below the OpenAI SDK: a cheap call, and streams that are read in batches.
+"""An httpx2 transport over aiohttp for the OpenAI SDK, which reads streams in batches.
 
-Every piece of an answer that wakes the process costs ten layers of reading, and fifty pieces a second come. So whoever
-reads a stream may say how long to look away between two looks (`ReadPace`); what arrives meanwhile waits in aiohttp's
-buffer, and the end of the stream is heard at once, because aiohttp tells.
+Each chunk that wakes the process passes ten layers, and a stream sends fifty chunks a second. So a reader may set a
+pause between two reads (`ReadPace`): data waits in aiohttp's buffer, but the end of the stream ends the pause at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -20,17 +19,17 @@ import httpx2
 
 @dataclass(slots=True)
 class ReadPace:
-    """How long to look away from a stream, in seconds; 0 reads every piece as it comes. May change while it runs."""
+    """The pause between two reads of a stream; 0 reads each chunk as it arrives. May change while it runs."""
 
     seconds: float = 0.0
 
 
 READ_PACE: ContextVar[ReadPace | None] = ContextVar("pace", default=None)
-"""The pace of the response to the request that this context makes."""
+"""The pace for the response to the request that runs in this context."""
 
 
 class AiohttpTransport(httpx2.AsyncBaseTransport):
-    """`httpx2` over one aiohttp session without a limit of connections. Made on the first call, in its loop."""
+    """One aiohttp session without a connection limit, opened by the first request on its event loop."""
 
     def __init__(self, *, proxy: str = "", verify: ssl.SSLContext | None = None, trust_env: bool = True) -> None:
         self._proxy = proxy or None
@@ -39,26 +38,24 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises httpx2.TransportError and its kin."""
-        session = self._session = self._session or self._open()
+        """Send the request. Raises aiohttp.ClientError; `agent.models.errors` classifies it."""
+        session = self._session = self._session or self._open_session()
         timeout = request.extensions.get("timeout", {})
-        with _map_transport_error(request):
-            response = await session.request(
-                request.method,
-                str(request.url),
-                headers=list(request.headers.items()),
-                data=await request.aread() or None,
-                allow_redirects=False,
-                proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(
-                    connect=timeout.get("pool"), sock_connect=timeout.get("connect"), sock_read=timeout.get("read")
-                ),
-            )
-        return httpx2.Response(
-            response.status, headers=response.raw_headers, stream=ResponseBody(response, request), request=request
+        response = await session.request(
+            request.method,
+            str(request.url),
+            headers=list(request.headers.items()),
+            data=await request.aread() or None,
+            allow_redirects=False,
+            proxy=self._proxy,
+            timeout=aiohttp.ClientTimeout(
+                connect=timeout.get("pool"), sock_connect=timeout.get("connect"), sock_read=timeout.get("read")
+            ),
         )
+        stream = ResponseBody(response)
+        return httpx2.Response(response.status, headers=response.raw_headers, stream=stream, request=request)
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._verify or True)
         return aiohttp.ClientSession(connector=connector, trust_env=self._trust_env, auto_decompress=False)
 
@@ -68,43 +65,25 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
 
 class ResponseBody(httpx2.AsyncByteStream):
-    """The bytes of a response as they come, or in batches at the reader's pace."""
+    """The bytes of a response, as they arrive or in batches at the reader's pace."""
 
-    def __init__(self, response: aiohttp.ClientResponse, request: httpx2.Request) -> None:
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self._request = request
         self._pace = READ_PACE.get() or ReadPace()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         content = self._response.content
         ended = asyncio.Event()
         content.on_eof(ended.set)
-        with _map_transport_error(self._request):
-            while data := await content.readany():
-                yield data
-                if self._pace.seconds and not ended.is_set():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(self._pace.seconds):
-                            await ended.wait()
+        while data := await content.readany():
+            yield data
+            if self._pace.seconds and not ended.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._pace.seconds):
+                        await ended.wait()
 
     async def aclose(self) -> None:
         if self._response.content.is_eof():
             self._response.release()
         else:
             self._response.close()
-
-
-@contextmanager
-def _map_transport_error(request: httpx2.Request) -> Iterator[None]:
-    try:
-        yield
-    except aiohttp.ConnectionTimeoutError as error:
-        raise httpx2.ConnectTimeout(str(error), request=request) from error
-    except (aiohttp.ServerTimeoutError, TimeoutError) as error:
-        raise httpx2.ReadTimeout(str(error), request=request) from error
-    except aiohttp.ClientConnectorError as error:
-        raise httpx2.ConnectError(str(error), request=request) from error
-    except aiohttp.InvalidURL as error:
-        raise httpx2.UnsupportedProtocol(str(error), request=request) from error
-    except (aiohttp.ClientError, ConnectionError) as error:
-        raise httpx2.ReadError(str(error), request=request) from error

@@ -1,4 +1,4 @@
-"""A model from its class path: `use: package.module:Class` in the configuration becomes a chat model."""
+"""Load a chat model by its class path: `use: package.module:Class` in the configuration."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 
-from agent.models.openai_stream import chat_openai
+from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import AgentConfigError, ModelSettings
 
-OPENAI = "langchain_openai:ChatOpenAI"
-# Our words, and what model classes call them: the first one a class knows is used.
+CHAT_OPENAI_CLASS_PATH = "langchain_openai:ChatOpenAI"
+# Our argument names, and those of model classes: the first one that a class has is used.
 ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "model": ("model", "model_name", "model_id"),
     "base_url": ("base_url", "api_base", "endpoint", "server_url"),
@@ -21,18 +21,18 @@ ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "max_retries": ("max_retries",),
     "stream_usage": ("stream_usage",),
 }
-OPTIONAL_ARGUMENTS = ("timeout", "max_retries", "stream_usage")  # ours, not the operator's: a class may lack them
+OPTIONAL_ARGUMENTS = ("timeout", "max_retries", "stream_usage")  # not set by the operator: a class may lack them
 
 
 def load_model(settings: ModelSettings) -> BaseChatModel:
-    """The chat model of one entry. ChatOpenAI silently gets the cheap stream. Raises AgentFault."""
+    """Return the chat model of one entry; ChatOpenAI gets the fast stream. Raises AgentConfigError."""
     cls = _import_class(settings)
     arguments = _class_arguments(settings, cls)
     try:
-        if settings.use == OPENAI:
-            return chat_openai(settings, dict(settings.options))
+        if settings.use == CHAT_OPENAI_CLASS_PATH:
+            return make_chat_openai(settings, dict(settings.options))
         model: BaseChatModel = cls(**arguments)
-    except Exception as error:  # noqa: BLE001  # any class of anybody's: whatever it raises is a refusal
+    except Exception as error:  # noqa: BLE001  # a third-party class may raise anything
         raise AgentConfigError(
             f"models: {settings.name}: {settings.use} refused its settings: {_refusal_reason(error)}"
         ) from None
@@ -55,25 +55,25 @@ def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
 
 
 def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[str, Any]:
-    """Our settings under the names the class knows. A setting that it does not know is a fault, not ignored."""
+    """Map the settings to the argument names of the class. Raises AgentConfigError for an unknown setting."""
     known = _field_names(cls)
     given: dict[str, Any] = {
         "model": settings.model,
         "base_url": settings.base_url,
         "api_key": settings.api_key.reveal() if settings.api_key else "",
         "timeout": settings.read_seconds,
-        "max_retries": 0,  # one policy retries; a second one below would multiply
+        "max_retries": 0,  # RetryPolicy retries; retries in the class would multiply with it
         "stream_usage": True,
     }
     arguments: dict[str, Any] = {}
-    for word, value in given.items():
+    for argument, value in given.items():
         if value == "":
             continue
-        name = next((name for name in ARGUMENT_NAMES[word] if name in known), "")
+        name = next((name for name in ARGUMENT_NAMES[argument] if name in known), "")
         if name:
             arguments[name] = value
-        elif word not in OPTIONAL_ARGUMENTS:
-            raise AgentConfigError(f"models: {settings.name}: {settings.use} has no setting {word!r}")
+        elif argument not in OPTIONAL_ARGUMENTS:
+            raise AgentConfigError(f"models: {settings.name}: {settings.use} has no setting {argument!r}")
     for name in settings.options:
         if name not in known:
             raise AgentConfigError(
@@ -84,7 +84,7 @@ def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[
 
 
 def _field_names(cls: type[BaseChatModel]) -> set[str]:
-    """Every name by which a field of the class may be given."""
+    """Return every name and alias that the class accepts for its fields."""
     names: set[str] = set()
     for name, info in cls.model_fields.items():
         names |= {name, info.alias or name}
@@ -94,8 +94,8 @@ def _field_names(cls: type[BaseChatModel]) -> set[str]:
 
 
 def _refusal_reason(error: Exception) -> str:
-    """Why a class refused, without the values it was given: they may be secrets."""
+    """Describe the error without the given values: they may be secrets."""
     details = getattr(error, "errors", None)
-    if not callable(details):  # not pydantic's: its text might repeat a value
+    if not callable(details):  # not from pydantic: its text might repeat a value
         return type(error).__name__
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in details(include_input=False))

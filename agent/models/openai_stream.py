@@ -1,10 +1,9 @@
-"""The cheap stream: ChatOpenAI whose server-sent events are parsed with orjson and whose deltas are merged.
+"""ChatOpenAI with a fast stream: events are parsed with orjson, and deltas are merged.
 
-The SDK builds a pydantic object per token, which takes three to five times the CPU and, while data keeps coming,
-starves the event loop for seconds. Here langchain-openai keeps the payload, the authentication and the mapping of
-errors; only the reading of the stream is ours, plugged in through the public field `async_client` (its `_astream` takes
-plain dicts). The first delta goes out at once. Later ones are merged over `MERGE_WINDOW_SECONDS` and flushed by a
-timer, so that a held delta never waits for the next bytes.
+The SDK builds a pydantic object per token, which takes three to five times the CPU and can starve the event loop for
+seconds. langchain-openai still makes the payload, authenticates and maps errors; only the stream is read here, plugged
+in through the public field `async_client` (its `_astream` accepts plain dicts). The first delta is passed on at once;
+later ones are merged over `MERGE_WINDOW_SECONDS` and flushed by a timer, so that none waits for the next bytes.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ import orjson
 from langchain_openai import ChatOpenAI
 
 from agent.models.http_transport import READ_PACE, AiohttpTransport, ReadPace
-from agent.models.reasoning import TEXTS, ThinkingOpenAI
+from agent.models.reasoning import REASONING_FIELDS, ThinkingOpenAI
 from agent.models.settings import ModelSettings
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
-"""Seconds over which text deltas of a stream that starts now are merged; set by the turn."""
+"""How long the text deltas of a new stream are merged; set by the turn."""
 
 OPENAI_URL = "https://api.openai.com/v1"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 Chunk = dict[str, Any]
-MERGED = frozenset({"content", *TEXTS})  # deltas that are texts
+MERGEABLE_FIELDS = frozenset({"content", *REASONING_FIELDS})
 
 
-def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpenAI:
-    """A ChatOpenAI for `settings` over aiohttp with the cheap stream. It never retries: one policy does.
+def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpenAI:
+    """Make a ChatOpenAI with the fast stream, which neither retries nor reads the environment.
 
-    Nothing is read from the environment by the SDK: a missing URL means OpenAI's own, a missing key an open server.
+    A missing URL means OpenAI's API, a missing key a server without authentication.
     """
     base_url = settings.base_url or OPENAI_URL
     http = httpx2.AsyncClient(
         transport=AiohttpTransport(
             proxy=settings.proxy,
             verify=ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None,
-            trust_env=urlsplit(base_url).hostname not in LOOPBACK,  # a model on this machine is not behind a proxy
+            trust_env=urlsplit(base_url).hostname not in LOOPBACK_HOSTS,  # no proxy for a local model
         ),
         timeout=httpx2.Timeout(settings.read_seconds, connect=settings.connect_seconds, pool=settings.connect_seconds),
     )
@@ -57,8 +56,8 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
         "base_url": base_url,
         "api_key": settings.api_key.reveal() if settings.api_key else "none",
         "use_responses_api": False,
-        "stream_usage": True,  # with a base_url of one's own it is off, and then nothing is accounted
-        "stream_chunk_timeout": None,  # the stream below watches the silence itself, without a task per chunk
+        "stream_usage": True,  # off by default with a custom base_url, and then no tokens are counted
+        "stream_chunk_timeout": None,  # DeltaStream has its own timeout, without a task per chunk
         **options,
         "max_retries": 0,
         "http_async_client": http,
@@ -69,18 +68,17 @@ def chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> ChatOpen
 
 
 class StreamingCompletions:
-    """The SDK's completions resource, except that a streamed `create` gives a `DeltaStream`."""
+    """The SDK's completions resource, except that a streamed `create` returns a `DeltaStream`."""
 
-    def __init__(self, client: openai.AsyncOpenAI, silence: float) -> None:
+    def __init__(self, client: openai.AsyncOpenAI, silence_seconds: float) -> None:
         self._client = client
-        self._silence = silence
+        self._silence_seconds = silence_seconds
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client.chat.completions, name)
 
     async def create(self, **payload: Any) -> Any:
-        """As the SDK's. It is posted as it is: the SDK's own `create` walks through the whole conversation once more,
-        which takes longer than all the rest of the request."""
+        """Do what the SDK's `create` does, without its slow transformation of the whole conversation."""
         if not payload.get("stream"):
             return await self._client.chat.completions.create(**payload)
         extra = {"headers": "extra_headers", "params": "extra_query", "extra_json": "extra_body", "timeout": "timeout"}
@@ -90,10 +88,10 @@ class StreamingCompletions:
         try:
             stream = await self._post(body, options)
         except openai.BadRequestError as error:
-            if not _thoughtless(error, body["messages"]):
+            if not _add_missing_reasoning(error, body["messages"]):
                 raise
             stream = await self._post(body, options)
-        return DeltaStream(stream, MERGE_WINDOW_SECONDS.get(), self._silence, pace)
+        return DeltaStream(stream, MERGE_WINDOW_SECONDS.get(), self._silence_seconds, pace)
 
     async def _post(self, body: dict[str, Any], options: dict[str, Any]) -> openai.AsyncStream[object]:
         return await self._client.post(
@@ -107,21 +105,23 @@ class StreamingCompletions:
 
 
 class DeltaStream:
-    """One streamed answer: an async context manager and iterator of chunk dicts, merged in time.
+    """One streamed answer: an async context manager and iterator of merged chunk dicts.
 
-    Raises openai.APIError and its kin, as the SDK would. Leaving it closes the connection at once.
+    Raises openai.APIError, or aiohttp.ClientError. Leaving the context closes the connection at once.
     """
 
-    def __init__(self, stream: openai.AsyncStream[object], window: float, silence: float, pace: ReadPace) -> None:
+    def __init__(
+        self, stream: openai.AsyncStream[object], window_seconds: float, silence_seconds: float, pace: ReadPace
+    ) -> None:
         self._stream = stream
         self._request = stream.response.request
-        self._window = window
-        self._silence = silence
+        self._window_seconds = window_seconds
+        self._silence_seconds = silence_seconds
         self._pace = pace
         self._ready: deque[Chunk] = deque()
-        self._held: Chunk | None = None
-        self._kind = ""  # which text is held
-        self._shown = 0.0  # when the last text went out
+        self._held_chunk: Chunk | None = None
+        self._held_field = ""  # the text field of the held chunk
+        self._last_flush = 0.0  # loop time
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -137,7 +137,7 @@ class DeltaStream:
             self._reader.cancel()
             await asyncio.wait([self._reader])
             if not self._reader.cancelled():
-                self._reader.exception()  # told to the iterator already, if it went that far
+                self._reader.exception()  # retrieved, because the iterator may not have raised it
         finally:
             await self._stream.close()
 
@@ -154,49 +154,44 @@ class DeltaStream:
                 raise StopAsyncIteration
             self._wake.clear()
             try:
-                async with asyncio.timeout(self._silence):  # comments that keep the socket alive are silence, too
+                async with asyncio.timeout(self._silence_seconds):  # keep-alive comments do not count as data
                     await self._wake.wait()
             except TimeoutError as error:
                 raise openai.APITimeoutError(request=self._request) from error
         return self._ready.popleft()
 
     async def _read_events(self) -> None:
-        finished = said = False
-        try:
-            async for chunk in _parse_events(self._stream.response.aiter_bytes(), self._request):
-                if chunk is None:
-                    finished = finished or said  # some servers name no reason; without a word it is no answer
-                    continue
-                for choice in chunk.get("choices") or ():
-                    delta = choice.get("delta") or {}
-                    said = said or bool(delta.get("content") or delta.get("tool_calls"))
-                    finished = finished or bool(choice.get("finish_reason"))
-                self._merge_chunk(chunk)
-        except httpx2.TimeoutException as error:
-            raise openai.APITimeoutError(request=self._request) from error
-        except httpx2.HTTPError as error:
-            raise openai.APIConnectionError(request=self._request) from error
+        finished = has_content = False
+        async for chunk in _parse_events(self._stream.response.aiter_bytes(), self._request):
+            if chunk is None:
+                finished = finished or has_content  # some servers omit the finish reason
+                continue
+            for choice in chunk.get("choices") or ():
+                delta = choice.get("delta") or {}
+                has_content = has_content or bool(delta.get("content") or delta.get("tool_calls"))
+                finished = finished or bool(choice.get("finish_reason"))
+            self._merge_chunk(chunk)
         if not finished:
             raise openai.APIConnectionError(message="The stream ended in the middle.", request=self._request)
 
     def _merge_chunk(self, chunk: Chunk) -> None:
-        kind, text = _plain_text(chunk)
-        if kind != self._kind:  # a tool call, an end, usage passes on, after the text before it
+        field, text = _plain_text(chunk)
+        if field != self._held_field:  # another field, a tool call, the end or usage comes after the held text
             self._flush_merged()
-            self._kind = kind
+            self._held_field = field
         if not text:
             self._ready.append(chunk)
             self._wake.set()
             return
-        if self._held is None:
-            self._held = chunk
+        if self._held_chunk is None:
+            self._held_chunk = chunk
         else:
-            self._held["choices"][0]["delta"][kind] += text
+            self._held_chunk["choices"][0]["delta"][field] += text
         loop = asyncio.get_running_loop()
-        if self._pace.seconds:  # looked at a window apart already: what came with one look goes on together
+        if self._pace.seconds:  # reads are a window apart already: flush everything that one read returned
             self._timer = self._timer or loop.call_later(0, self._flush_merged)
             return
-        due = self._shown + self._window
+        due = self._last_flush + self._window_seconds
         if loop.time() >= due:
             self._flush_merged()
         elif self._timer is None:
@@ -206,23 +201,23 @@ class DeltaStream:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._held is not None:
-            self._ready.append(self._held)
-            self._held = None
-            self._pace.seconds = self._window  # something is shown: from now on a look every window is enough
-            self._shown = asyncio.get_running_loop().time()
+        if self._held_chunk is not None:
+            self._ready.append(self._held_chunk)
+            self._held_chunk = None
+            self._pace.seconds = self._window_seconds  # after the first text, one read per window is enough
+            self._last_flush = asyncio.get_running_loop().time()
             self._wake.set()
 
 
 def _dump_body(body: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(body)
-    except TypeError:  # half a surrogate pair that some model wrote into its arguments: json escapes it
+    except TypeError:  # a lone surrogate in a tool argument, which json escapes
         return json.dumps(body).encode()
 
 
-def _thoughtless(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
-    """Whether a server that thinks refuses tool calls without thoughts: another model's, which this mends."""
+def _add_missing_reasoning(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
+    """If the server demands reasoning, add an empty one to tool calls without; return whether any lacked it."""
     if "reasoning_content" not in str(error):
         return False
     missing = [m for m in messages if m.get("tool_calls") and "reasoning_content" not in m]
@@ -232,37 +227,36 @@ def _thoughtless(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
 
 
 def _plain_text(chunk: Chunk) -> tuple[str, str]:
-    """Kind and text of a chunk that carries nothing but one text, else "": only such chunks may be merged."""
+    """Return field and text of a chunk that contains only one text, else two "". Only such chunks may be merged."""
     choices: list[Chunk] = chunk.get("choices") or []
     if len(choices) != 1 or chunk.get("usage"):
         return "", ""
     choice = choices[0]
     delta = {name: value for name, value in (choice.get("delta") or {}).items() if value}
     texts = delta.keys() - {"role"}
-    if choice.get("finish_reason") or choice.get("logprobs") or len(texts) != 1 or not texts & MERGED:
+    if choice.get("finish_reason") or choice.get("logprobs") or len(texts) != 1 or not texts & MERGEABLE_FIELDS:
         return "", ""
-    kind = texts.pop()
-    return kind, str(delta[kind])
+    field = texts.pop()
+    return field, str(delta[field])
 
 
 async def _parse_events(parts: AsyncIterator[bytes], request: httpx2.Request) -> AsyncIterator[Chunk | None]:
-    """The JSON of each `data:` line, None for the server's word that this was all. Lines, and the characters in them,
-    may be cut anywhere between two parts."""
-    rest: list[bytes] = []  # of a line that is not at its end, joined once
+    """Yield the JSON of each `data:` line, and None for `[DONE]`. A part may end anywhere, even within a character."""
+    rest: list[bytes] = []  # parts of an incomplete line, joined once
     async for part in parts:
         first, *lines = part.split(b"\n")
         rest.append(first)
         if lines:
             lines, rest = [b"".join(rest), *lines[:-1]], lines[-1:]
             for line in lines:
-                if data := _data(line):
+                if data := _event_data(line):
                     yield _parse_event(data, request)
-        await asyncio.sleep(0)  # while data is always there nothing else would let the loop go
-    if data := _data(b"".join(rest)):
+        await asyncio.sleep(0)  # lets other tasks run while data is always available
+    if data := _event_data(b"".join(rest)):
         yield _parse_event(data, request)
 
 
-def _data(line: bytes) -> bytes:
+def _event_data(line: bytes) -> bytes:
     return line[5:].strip() if line.startswith(b"data:") else b""
 
 
@@ -270,7 +264,7 @@ def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
     if data == b"[DONE]":
         return None
     try:
-        chunk = _load(data)
+        chunk = _parse_json(data)
     except ValueError as error:
         raise openai.APIConnectionError(message="The stream is not JSON.", request=request) from error
     if failure := chunk.get("error"):
@@ -278,21 +272,21 @@ def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
         raise openai.APIError(str(message), request=request, body=failure)
     for choice in chunk.get("choices") or ():
         if isinstance(delta := choice.get("delta"), dict):
-            delta.pop("id", None)  # the id of a message must be ours: some servers use one for all
+            delta.pop("id", None)  # some servers use one id for all messages; langchain then makes a unique one
             for index, call in enumerate(delta.get("tool_calls") or ()):
                 _complete_tool_call(call, index)
     return chunk  # type: ignore[no-any-return]  # orjson.loads gives Any; the server's protocol says a JSON object
 
 
-def _load(data: bytes) -> Any:
+def _parse_json(data: bytes) -> Any:
     try:
         return orjson.loads(data)
-    except orjson.JSONDecodeError:  # half a surrogate pair, which is JSON all the same
+    except orjson.JSONDecodeError:  # a lone surrogate, which is valid JSON
         return json.loads(data)
 
 
 def _complete_tool_call(call: Chunk, index: int) -> None:
-    """Some compatible servers leave out the index or the id of a tool call; without them it would be lost."""
+    """Add the index and id that some servers omit; langchain would drop the call without them."""
     call.setdefault("index", index)
     if (call.get("function") or {}).get("name") and not call.get("id"):
         call["id"] = f"call_{uuid.uuid4().hex[:24]}"

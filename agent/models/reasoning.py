@@ -1,8 +1,8 @@
-"""Return a model's reasoning to its own server with the tool call it led to.
+"""Send a model's reasoning back to its server together with the tool call it led to.
 
-DeepSeek, Kimi, GLM, MiniMax and others answer 400 when it is missing, also in later turns; ChatOpenAI drops it both
-ways. It is kept in its message, and so in the checkpoint, under the model and server that it is meant for: nobody else
-gets it. Without a tool call it is not wanted.
+DeepSeek, Kimi, GLM, MiniMax and others answer 400 if it is missing, even in later turns, but ChatOpenAI drops it. It is
+stored in the message, and so in the checkpoint, keyed by model and server: no other server receives it. Servers do not
+want the reasoning of messages without tool calls.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_openai import ChatOpenAI
 
-TEXTS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, MiniMax, Qwen; Groq and vLLM
-KEPT = "thoughts"
+REASONING_FIELDS = ("reasoning_content", "reasoning")  # DeepSeek, Kimi, GLM, MiniMax, Qwen; Groq and vLLM
+REASONING_KEY = "thoughts"
 
 
 class ThinkingOpenAI(ChatOpenAI):
-    """ChatOpenAI that keeps reasoning and gives it back."""
+    """ChatOpenAI that stores reasoning and sends it back."""
 
     def _convert_chunk_to_generation_chunk(
         self, chunk: dict[str, Any], default_chunk_class: type, base_generation_info: dict[str, Any] | None
@@ -30,7 +30,7 @@ class ThinkingOpenAI(ChatOpenAI):
         made = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
         if made:
             for choice in chunk.get("choices") or ():
-                self._keep(made.message, choice.get("delta") or {})
+                self._keep_reasoning(made.message, choice.get("delta") or {})
         return made
 
     def _create_chat_result(
@@ -39,15 +39,16 @@ class ThinkingOpenAI(ChatOpenAI):
         result = super()._create_chat_result(response, generation_info)
         whole = response if isinstance(response, dict) else response.model_dump(warnings=False)
         for made, choice in zip(result.generations, whole["choices"], strict=True):
-            self._keep(made.message, choice["message"])
+            self._keep_reasoning(made.message, choice["message"])
         return result
 
-    def _keep(self, message: Any, said: Mapping[str, Any]) -> None:
-        if thoughts := {name: text for name in TEXTS if (text := said.get(name))}:
-            message.additional_kwargs[KEPT] = {self._place: thoughts}  # texts are joined when chunks are merged
+    def _keep_reasoning(self, message: Any, said: Mapping[str, Any]) -> None:
+        if reasoning := {name: text for name in REASONING_FIELDS if (text := said.get(name))}:
+            # Merging chunks joins these texts.
+            message.additional_kwargs[REASONING_KEY] = {self._reasoning_owner: reasoning}
 
     @property
-    def _place(self) -> str:
+    def _reasoning_owner(self) -> str:
         return f"{self.model_name} at {urlsplit(self.openai_api_base or '').hostname}"
 
     def _get_request_payload(
@@ -58,5 +59,5 @@ class ThinkingOpenAI(ChatOpenAI):
         sent = [message for message in payload.get("messages", ()) if message["role"] == "assistant"]
         for message, out in zip(said, sent, strict=True):
             if message.tool_calls:
-                out.update(message.additional_kwargs.get(KEPT, {}).get(self._place, {}))
+                out.update(message.additional_kwargs.get(REASONING_KEY, {}).get(self._reasoning_owner, {}))
         return payload

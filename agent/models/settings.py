@@ -1,4 +1,4 @@
-"""Model settings. Imports nothing heavy: the ports open before the agent stack loads."""
+"""Model settings. Imports nothing heavy, because the service starts before the agent stack is loaded."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.conversation import Secret
+from agent.secret import Secret
 
 DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """One entry of `models:`. `use` is "package.module:Class"; `options` are further arguments of that class."""
+    """One entry of `models:`. `use` is "package.module:Class"; `options` are more arguments for that class."""
 
     name: str
     use: str = "langchain_openai:ChatOpenAI"
@@ -24,15 +24,15 @@ class ModelSettings:
     proxy: str = ""
     ca_file: str = ""
     connect_seconds: float = 10.0
-    read_seconds: float = 120.0  # the longest silence inside an answer
+    read_seconds: float = 120.0  # the longest gap within an answer
     retries: int = 4
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
-        """What people see in /models."""
+        """The name that people see in /models."""
         return self.display_name or self.name
 
 
 class AgentConfigError(Exception):
-    """The configuration of the agent cannot work: the text names the entry and what is wrong with it."""
+    """The agent's configuration is invalid; the text names the entry and the error."""

@@ -1,5 +1,5 @@
-"""Policies: small functions around the model call and the tool call, one file each.
+"""Policies wrap the model call or the tool call, one file each.
 
-They wrap; none is a graph node, because every node costs a superstep and a checkpoint. `agent/factory.py` states their
-order, `base.py` folds them.
+None is a graph node, because every node costs a superstep and a checkpoint. `agent/factory.py` sets their order and
+`base.py` folds them into one middleware.
 """

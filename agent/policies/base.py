@@ -1,7 +1,6 @@
-"""The policy protocols, and the fold that makes many of them one middleware.
+"""The policy protocols, and the middleware that folds all policies into one.
 
-A policy tells the person something by writing to the run's stream: a `Notice`, or `TakeBack` when what was shown of the
-answer at hand no longer holds.
+A policy notifies the person by writing to the run's stream: a `Notice`, or `TakeBack` to retract streamed text.
 """
 
 from __future__ import annotations
@@ -19,81 +18,77 @@ from langgraph.types import Command
 
 from agent.context import TurnContext
 
-Request = ModelRequest[TurnContext]
-Response = ModelResponse[Any]
-Output = ToolMessage | Command[Any]
-ModelCall = Callable[[Request], Awaitable[Response]]
-ToolCall = Callable[[ToolCallRequest], Awaitable[Output]]
+ModelCallRequest = ModelRequest[TurnContext]
+ModelCallResponse = ModelResponse[Any]
+ToolCallResult = ToolMessage | Command[Any]
+ModelCallHandler = Callable[[ModelCallRequest], Awaitable[ModelCallResponse]]
+ToolCallHandler = Callable[[ToolCallRequest], Awaitable[ToolCallResult]]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeBack:
-    """The text shown of the model call at hand is void: it broke, or was empty, and is made again."""
+    """Retract the streamed text of the current model call: it failed or was empty, and is retried."""
 
 
 class ModelPolicy(Protocol):
-    """Something to do around every model call."""
+    """A wrapper around every model call."""
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
-        """Call `call` with this request or another one, as often as it needs, and answer."""
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        """Return a response; await `handler` with this or another request, any number of times."""
 
 
 class ToolPolicy(Protocol):
-    """Something to do around every tool call."""
+    """A wrapper around every tool call."""
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
-        """Call `call`, or answer in its place."""
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Return the result of `handler`, or another one in its place."""
 
 
-class Policies(AgentMiddleware[AgentState[Any], TurnContext, Any]):
-    """All policies as one middleware; the first of each kind is outermost."""
+class PolicyMiddleware(AgentMiddleware[AgentState[Any], TurnContext, Any]):
+    """All policies as one middleware; the first of each kind is outermost.
+
+    `schemas` are the tools' JSON schemas, converted once instead of on every call.
+    """
 
     def __init__(
-        self,
-        model: Sequence[ModelPolicy],
-        tool: Sequence[ToolPolicy],
-        schemas: Sequence[dict[str, Any]] = (),
+        self, model: Sequence[ModelPolicy], tool: Sequence[ToolPolicy], schemas: Sequence[dict[str, Any]] = ()
     ) -> None:
         super().__init__()
-        self._schemas: list[BaseTool | dict[str, Any]] = list(
-            schemas
-        )  # the tools as the model's server reads them, converted once and not per call
-        self._model = tuple(reversed(model))
-        self._tool = tuple(reversed(tool))
+        self._schemas: list[BaseTool | dict[str, Any]] = list(schemas)
+        self._model_policies = tuple(reversed(model))
+        self._tool_policies = tuple(reversed(tool))
 
-    async def awrap_model_call(self, request: Request, handler: ModelCall) -> Response:
-        """Around the model call."""
-        call = handler
-        for policy in self._model:
-            call = partial(policy.model, call=call)
-        return await call(request.override(tools=self._schemas) if self._schemas else request)
+    async def awrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        """Run the model call inside all model policies."""
+        for policy in self._model_policies:
+            handler = partial(policy.wrap_model_call, handler=handler)
+        return await handler(request.override(tools=self._schemas) if self._schemas else request)
 
-    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCall) -> Output:
-        """Around the tool call."""
-        call = handler
-        for policy in self._tool:
-            call = partial(policy.tool, call=call)
-        return await call(request)
+    async def awrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Run the tool call inside all tool policies."""
+        for policy in self._tool_policies:
+            handler = partial(policy.wrap_tool_call, handler=handler)
+        return await handler(request)
 
 
-def context_of(request: ToolCallRequest) -> TurnContext:
-    """The desk of the turn a tool call belongs to."""
+def turn_context_of(request: ToolCallRequest) -> TurnContext:
+    """Return the context of the turn that a tool call belongs to."""
     return cast(TurnContext, request.runtime.context)
 
 
 def messages_since_human(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
-    """What came after the last words of a person."""
+    """Return the messages after the last one of a person."""
     for index in range(len(messages) - 1, -1, -1):
         if isinstance(messages[index], HumanMessage):
             return messages[index + 1 :]
     return messages
 
 
-def model_answer(response: Response) -> AIMessage:
-    """The model's message in a response."""
+def model_answer(response: ModelCallResponse) -> AIMessage:
+    """Return the model's message in a response."""
     return next(message for message in reversed(response.result) if isinstance(message, AIMessage))
 
 
-def final_response(text: str) -> Response:
-    """A final answer of our own, in the model's place."""
+def final_response(text: str) -> ModelCallResponse:
+    """Make a final answer without calling the model."""
     return ModelResponse(result=[AIMessage(text)])

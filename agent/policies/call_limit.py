@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage
 
-from agent.policies.base import ModelCall, Request, Response, final_response, messages_since_human, model_answer
+from agent.policies.base import (
+    ModelCallHandler,
+    ModelCallRequest,
+    ModelCallResponse,
+    final_response,
+    messages_since_human,
+    model_answer,
+)
 
 COUNT_KEY = "turn_call"
 
 
-class CallLimit:
-    """Counts the model calls since a person last spoke, in the messages themselves: the count survives a crash and
-    the summarization of the messages it counted."""
+class CallLimitPolicy:
+    """Count the model calls since a person's last message, inside the messages: the count survives a crash, and the
+    summarization of the counted messages."""
 
-    def __init__(self, calls: int) -> None:
-        self._calls = calls
+    def __init__(self, max_calls: int) -> None:
+        self._max_calls = max_calls
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
-        """Count, or end the turn with a sentence."""
-        spoken = [message for message in messages_since_human(request.messages) if isinstance(message, AIMessage)]
-        number = int(spoken[-1].response_metadata.get(COUNT_KEY, 0)) if spoken else 0
-        if number >= self._calls:
-            return final_response(f"I stopped after {number} steps without getting to the end. Tell me how to go on.")
-        response = await call(request)
-        model_answer(response).response_metadata[COUNT_KEY] = number + 1
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        """Count the call, or end the turn with an explanation."""
+        answers = [message for message in messages_since_human(request.messages) if isinstance(message, AIMessage)]
+        count = int(answers[-1].response_metadata.get(COUNT_KEY, 0)) if answers else 0
+        if count >= self._max_calls:
+            return final_response(f"I stopped after {count} steps without finishing. Tell me how to continue.")
+        response = await handler(request)
+        model_answer(response).response_metadata[COUNT_KEY] = count + 1
         return response

@@ -1,27 +1,27 @@
-"""Retry an empty response once; never pass it on as silence."""
+"""Retry an empty response once, then fail with an explanation."""
 
 from __future__ import annotations
 
 from langchain_core.messages import AIMessage, HumanMessage
 
 from agent.models.errors import ModelFailure
-from agent.policies.base import ModelCall, Request, Response, TakeBack, model_answer
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack, model_answer
 
 ASK_AGAIN = HumanMessage(
     "(Your last message was empty or could not be read. Answer the person, or call a tool properly.)"
 )
 
 
-class EmptyResponse:
-    """One more try for an answer without text and without a tool call, then a clear sentence."""
+class EmptyResponsePolicy:
+    """Retry an answer that has neither text nor a tool call."""
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call once or twice. Raises ModelFailure when both answers are empty."""
-        response = await call(request)
+        response = await handler(request)
         if not _is_empty(model_answer(response)):
             return response
         request.runtime.stream_writer(TakeBack())
-        response = await call(request.override(messages=[*request.messages, ASK_AGAIN]))
+        response = await handler(request.override(messages=[*request.messages, ASK_AGAIN]))
         if not _is_empty(message := model_answer(response)):
             return response
         request.runtime.stream_writer(TakeBack())
@@ -35,9 +35,9 @@ def _is_empty(message: AIMessage) -> bool:
 def _why_empty(message: AIMessage) -> tuple[str, str]:
     reason = message.response_metadata.get("finish_reason")
     if reason == "length":
-        return "The model reached its output limit before it said anything.", "Ask for less at once."
+        return "The model reached its output limit before it answered.", "Ask for less at once."
     if reason == "content_filter":
-        return "The model's provider filtered the answer.", "Put it differently."
+        return "The model's provider filtered the answer.", "Rephrase your request."
     if message.invalid_tool_calls:
-        return "The model called a tool in a form that cannot be read, twice.", "Ask again, or choose another /model."
-    return "The model gave an empty answer, twice.", "Ask again, or put it differently."
+        return "The model made a malformed tool call twice.", "Ask again, or choose another model with /model."
+    return "The model gave an empty answer twice.", "Ask again, or rephrase your request."

@@ -1,4 +1,4 @@
-"""Run effects once: replay finished calls, report interrupted ones as unknown."""
+"""Run effects once: replay finished calls and report interrupted ones as unknown."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolMessage
 
 from agent.context import LedgerEntry
-from agent.policies.base import Output, ToolCall, context_of
+from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from agent.policies.loop_detection import FINGERPRINT_KEY
 
 OUTCOME_UNKNOWN = (
-    "The service stopped while this call was running, so its outcome is unknown: it may have had its whole effect, a "
-    "part of it, or none. Verify what happened before you repeat it."
+    "The service stopped while this call was running, so its outcome is unknown: it may have taken full effect, "
+    "partial effect, or none. Verify what happened before you repeat it."
 )
 
 
 class LedgerPolicy:
-    """Records each call of a tool that is not idempotent before and after it runs; outermost of the tool policies, so
-    that what is replayed is what the model would have got."""
+    """Record each call of a tool that is not idempotent before and after it runs. Outermost of the tool policies, so
+    that a replay returns what the model would have received."""
 
     def __init__(self, idempotent: Callable[[str, Mapping[str, Any]], bool]) -> None:
         self._idempotent = idempotent
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool at most once."""
         if self._idempotent(request.tool_call["name"], request.tool_call["args"]):
-            return await call(request)
-        ledger = context_of(request).ledger
+            return await handler(request)
+        ledger = turn_context_of(request).ledger
         key = _ledger_key(request)
-        if replay := await ledger.begin(key):
-            return _replayed_result(request, replay)
-        result = await call(request)
+        if entry := await ledger.begin(key):
+            return _replayed_result(request, entry)
+        result = await handler(request)
         await ledger.end(key, _dump_result(result) if isinstance(result, ToolMessage) else "")
         return result
 
 
 def _ledger_key(request: ToolCallRequest) -> str:
-    """The call's id within the message it came in: some servers begin to count their call ids anew every time."""
+    """Return message id and call id: some servers restart their call ids with every message."""
     call = request.tool_call["id"]
     for message in reversed(request.state["messages"]):
         if isinstance(message, AIMessage):
@@ -53,15 +53,14 @@ def _dump_result(result: ToolMessage) -> str:
     return orjson.dumps({"content": result.content, "status": result.status, "mark": mark}).decode()
 
 
-def _replayed_result(request: ToolCallRequest, replay: LedgerEntry) -> ToolMessage:
+def _replayed_result(request: ToolCallRequest, entry: LedgerEntry) -> ToolMessage:
     call = request.tool_call
-    if not replay.result:
-        return ToolMessage(OUTCOME_UNKNOWN, tool_call_id=call["id"], name=call["name"], status="error")
-    kept = orjson.loads(replay.result)
+    stored = orjson.loads(entry.result) if entry.result else {"content": OUTCOME_UNKNOWN, "status": "error", "mark": ""}
+    fingerprint = {FINGERPRINT_KEY: stored["mark"]} if stored["mark"] else {}
     return ToolMessage(
-        kept["content"],
+        stored["content"],
         tool_call_id=call["id"],
         name=call["name"],
-        status=kept["status"],
-        additional_kwargs={FINGERPRINT_KEY: kept["mark"]} if kept["mark"] else {},
+        status=stored["status"],
+        additional_kwargs=fingerprint,
     )

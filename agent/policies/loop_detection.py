@@ -11,53 +11,61 @@ import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AnyMessage, ToolMessage
 
-from agent.policies.base import ModelCall, Output, Request, Response, ToolCall, final_response, messages_since_human
+from agent.policies.base import (
+    ModelCallHandler,
+    ModelCallRequest,
+    ModelCallResponse,
+    ToolCallHandler,
+    ToolCallResult,
+    final_response,
+    messages_since_human,
+)
 
 FINGERPRINT_KEY = "fingerprint"
-MAX_FINGERPRINTS = 200  # lines of a file that count as one place
+READ_WINDOW_LINES = 200  # reads that start within the same window count as equal
 LOOP_WARNING = (
     "\n\n[This was call number {count} with the same arguments and the same result. Repeating it will not help: "
-    "change the approach, or tell the person what is in the way.]"
+    "change your approach, or tell the person what blocks you.]"
 )
 
 
-class LoopDetection:
-    """Counts calls with equal tool, arguments and output since a person last spoke: a word to the model at `warn`, the
-    end at `stop`. Reads of one file count as equal only within the same 200 lines."""
+class LoopDetectionPolicy:
+    """Count calls with equal tool, arguments and output since a person's last message. Warn the model at `warn_count`
+    and end the turn at `stop_count`."""
 
-    def __init__(self, warn: int = 3, stop: int = 5) -> None:
-        self._warn = warn
-        self._stop = stop
+    def __init__(self, warn_count: int = 3, stop_count: int = 5) -> None:
+        self._warn_count = warn_count
+        self._stop_count = stop_count
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
-        """Mark the result with its fingerprint and, if it came too often, with a warning."""
-        result = await call(request)
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Add the fingerprint to the result and, if it is repeated too often, a warning."""
+        result = await handler(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
         mark = call_fingerprint(request.tool_call["name"], request.tool_call["args"], result.content)
         count = 1 + _fingerprints(request.state["messages"])[mark]
         result.additional_kwargs[FINGERPRINT_KEY] = mark
-        if count >= self._warn:
+        if count >= self._warn_count:
             result.content += LOOP_WARNING.format(count=count)
         return result
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
-        """End the turn instead of calling when a call came too often."""
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        """Call the model, or end the turn if a tool call was repeated too often."""
         marks = _fingerprints(request.messages)
         mark, count = next(iter(marks.most_common(1)), ("", 0))
-        if count < self._stop:
-            return await call(request)
+        if count < self._stop_count:
+            return await handler(request)
         tool = next(m.name for m in request.messages if isinstance(m, ToolMessage) and _fingerprint_of(m) == mark)
         return final_response(
-            f"I stopped because I was going in circles: I called `{tool}` {count} times in the same way and always got "
-            "the same result. Tell me what to try instead."
+            f"I stopped because I was going in circles: I called `{tool}` {count} times with the same arguments and "
+            "always got the same result. Tell me what to try instead."
         )
 
 
 def call_fingerprint(name: str, args: Mapping[str, Any], output: str) -> str:
-    """A short name for "this tool, so called, said this"."""
+    """Return a short hash of tool, arguments and output."""
     if name == "read_file":
-        args = {key: value // MAX_FINGERPRINTS if isinstance(value, int) else value for key, value in args.items()}
+        args = {key: value // READ_WINDOW_LINES if isinstance(value, int) else value for key, value in args.items()}
     call = orjson.dumps([name, args], option=orjson.OPT_SORT_KEYS, default=str)
     return blake2b(call + b"\0" + output.encode("utf-8", "replace"), digest_size=12).hexdigest()
 

@@ -1,4 +1,4 @@
-"""Retry transient model errors with a visible notice; fail clearly on the others."""
+"""Retry transient model errors with a visible notice; fail with an explanation on others."""
 
 from __future__ import annotations
 
@@ -6,52 +6,52 @@ import asyncio
 import logging
 import random
 
-from agent.conversation import Notice
+from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
-from agent.policies.base import ModelCall, Request, Response, TakeBack
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
 
 log = logging.getLogger(__name__)
 
 
 class ContextOverflow(Exception):
-    """The request was longer than the model takes. The summary policy shortens it and tries once more."""
+    """The request exceeds the model's context window. `SummarizationPolicy` shortens it and retries once."""
 
 
 class RetryPolicy:
-    """The only place that retries a model call: jittered back-off, Retry-After honoured up to `longest` seconds."""
+    """The only place that retries a model call: jittered backoff, Retry-After honoured up to `max_seconds`."""
 
-    def __init__(self, times: int, *, first: float = 1.0, longest: float = 60.0) -> None:
-        self._times = times
-        self._first = first
-        self._longest = longest
+    def __init__(self, retries: int, *, first_seconds: float = 1.0, max_seconds: float = 60.0) -> None:
+        self._retries = retries
+        self._first_seconds = first_seconds
+        self._max_seconds = max_seconds
 
-    async def model(self, request: Request, call: ModelCall) -> Response:
-        """Call until it works. Raises ModelFailure when it will not, Overflow when the request is too long."""
-        tell = request.runtime.stream_writer
-        for attempt in range(self._times + 1):
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        """Call until it succeeds. Raises ModelFailure, or ContextOverflow if the request is too long."""
+        emit = request.runtime.stream_writer
+        for attempt in range(self._retries + 1):
             try:
-                return await call(request)
+                return await handler(request)
             except Exception as error:
                 verdict = classify_error(error)
                 if verdict is None:
                     raise
                 log.warning("model call failed: %s, %s", type(error).__name__, verdict.what)
-                tell(TakeBack())
-                if verdict.act == "shorten":
+                emit(TakeBack())
+                if verdict.action == "shorten":
                     raise ContextOverflow from error
-                if verdict.act == "fail":
+                if verdict.action == "fail":
                     raise ModelFailure(verdict.what, verdict.what_to_do) from error
-                if attempt == self._times:
+                if attempt == self._retries:
                     tries = f" I tried {attempt + 1} times." if attempt else ""
                     raise ModelFailure(f"{verdict.what}{tries}", verdict.what_to_do) from error
-                wait = self._wait_seconds(attempt, verdict.after)
-            again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {self._times + 1})"
-            tell(Notice("retry", f"{verdict.what.rstrip('.')}; {again}."))
+                wait = self._wait_seconds(attempt, verdict.retry_after_seconds)
+            again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {self._retries + 1})"
+            emit(Notice("retry", f"{verdict.what.rstrip('.')}; {again}."))
             await asyncio.sleep(wait)
         raise AssertionError("the loop ends by return or raise")
 
-    def _wait_seconds(self, attempt: int, after: float | None) -> float:
-        """Seconds: what the server asks for plus a little, or doubling from `first`, spread by half."""
-        spread: float = random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
-        backoff: float = min(self._first * 2**attempt, self._longest / 2) * spread
-        return backoff if after is None else min(after, self._longest) + backoff / 10
+    def _wait_seconds(self, attempt: int, retry_after: float | None) -> float:
+        """Return what the server asks for plus a little jitter, or a jittered exponential backoff."""
+        jitter: float = random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
+        backoff: float = min(self._first_seconds * 2**attempt, self._max_seconds / 2) * jitter
+        return backoff if retry_after is None else min(retry_after, self._max_seconds) + backoff / 10

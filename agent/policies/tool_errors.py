@@ -1,4 +1,4 @@
-"""Turn tool exceptions into results for the model, without host paths."""
+"""Map tool exceptions to results for the model, without host paths."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 from langgraph.errors import GraphBubbleUp
 
-from agent.policies.base import Output, ToolCall
+from agent.policies.base import ToolCallHandler, ToolCallResult
 from sandbox.base import SandboxError
 
 log = logging.getLogger(__name__)
 
 
-class ToolErrors:
-    """Exceptions of a tool become its result. Sandbox and tool errors are written for the model and shown as they
-    are; of anything else only the kind is told, the rest goes to the log."""
+class ToolErrorPolicy:
+    """Return a tool's exception as its result. The text of sandbox and tool errors is written for the model; of any
+    other exception the model gets only the type, and the log the rest."""
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
-        """Run the tool; an interrupt passes, it is no fault."""
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Run the tool. An interrupt is not an error and passes through."""
         name = request.tool_call["name"]
         try:
-            return await call(request)
+            return await handler(request)
         except GraphBubbleUp:
             raise
         except (SandboxError, ToolException) as error:
             text = f"{name} failed: {error}"
         except TimeoutError:
-            text = f"{name} failed: it took too long."
-        except Exception as error:  # the edge of a tool: whatever it raises, the turn goes on
+            text = f"{name} failed: it timed out."
+        except Exception as error:  # a tool may raise anything, and the turn must continue
             log.exception("tool %s failed", name)
-            text = f"{name} failed inside ({type(error).__name__}). This is a fault of the tool, not of its arguments."
+            text = f"{name} failed internally ({type(error).__name__}). The fault is in the tool, not in its arguments."
         return ToolMessage(text, tool_call_id=request.tool_call["id"], name=name, status="error")

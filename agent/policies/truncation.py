@@ -1,4 +1,4 @@
-"""Write long tool outputs to a file; give the model the beginning, the end and the path."""
+"""Write long tool outputs to a file; give the model the head, the tail and the path."""
 
 from __future__ import annotations
 
@@ -8,42 +8,40 @@ import re
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
-from agent.policies.base import Output, ToolCall, context_of
+from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from sandbox.base import WORKSPACE, SandboxError
 
 log = logging.getLogger(__name__)
 
 OUTPUT_FOLDER = f"{WORKSPACE}/.outputs"
-EXEMPT_TOOLS = frozenset({"read_file"})  # it bounds itself, and is how the file is read
+EXEMPT_TOOLS = frozenset({"read_file"})  # it limits its own output, and reads these files
 
 
-class Truncation:
-    """Bounds every tool result to about `chars` characters."""
+class TruncationPolicy:
+    """Limit every tool result to about `max_chars` characters."""
 
-    def __init__(self, chars: int) -> None:
-        self._chars = chars
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
 
-    async def tool(self, request: ToolCallRequest, call: ToolCall) -> Output:
-        """Run the tool and shorten what is too long."""
-        result = await call(request)
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Run the tool and shorten its output if it is too long."""
+        result = await handler(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
-        if len(result.content) > self._chars and request.tool_call["name"] not in EXEMPT_TOOLS:
+        if len(result.content) > self._max_chars and request.tool_call["name"] not in EXEMPT_TOOLS:
             result.content = await self._shorten_output(request, result.content)
         return result
 
     async def _shorten_output(self, request: ToolCallRequest, text: str) -> str:
-        head, tail = text[: self._chars // 2], text[-self._chars // 4 :]
-        left_out = len(text) - len(head) - len(tail)
+        head, tail = text[: self._max_chars // 2], text[-self._max_chars // 4 :]
+        omitted = len(text) - len(head) - len(tail)
         name = re.sub(r"[^\w-]", "_", f"{request.tool_call['name']}-{request.tool_call['id']}")[:80]
         path = f"{OUTPUT_FOLDER}/{name}.txt"
         try:
-            sandbox = await context_of(request).machine.get()
+            sandbox = await turn_context_of(request).sandbox.get()
             await sandbox.write(path, text.encode("utf-8", "replace"))
         except SandboxError as error:
-            log.warning("a long tool output was not kept: %s", error)
-            return f"{head}\n\n[… {left_out} characters left out …]\n\n{tail}"
-        return (
-            f"{head}\n\n[… {left_out} characters left out. The whole output of {len(text)} characters is in {path}: "
-            f"use read_file or grep on it. …]\n\n{tail}"
-        )
+            log.warning("long tool output could not be written to a file: %s", error)
+            return f"{head}\n\n[… {omitted} characters left out …]\n\n{tail}"
+        where = f"The whole output of {len(text)} characters is in {path}: use read_file or grep on it."
+        return f"{head}\n\n[… {omitted} characters left out. {where} …]\n\n{tail}"

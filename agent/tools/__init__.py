@@ -1,4 +1,4 @@
-"""The tools of the agent, one per file."""
+"""The agent's tools, one per file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
+from agent.context import MakePreviewLink
 from agent.tools.ask_clarification import ask_clarification
 from agent.tools.bash import bash
-from agent.tools.expose import Show, make_expose_tool
+from agent.tools.expose import make_expose_tool
 from agent.tools.glob import glob
 from agent.tools.grep import grep
 from agent.tools.ls import ls
@@ -23,14 +24,14 @@ SANDBOX_TOOLS = frozenset(tool.name for tool in (bash, *FILE_TOOLS)) | {"expose"
 IDEMPOTENT_TOOLS = frozenset(tool.name for tool in (read_file, ls, glob, grep, present_files, ask_clarification))
 
 
-def make_tools(commands: bool, show: Show | None = None) -> list[BaseTool]:
-    """What the model is offered; `bash` only where there are `commands`, `expose` where an operator allows links."""
-    runs = [bash, *([make_expose_tool(show)] if show else [])] if commands else []
-    return [*runs, *FILE_TOOLS, ask_clarification]
+def make_tools(commands: bool, show: MakePreviewLink | None = None) -> list[BaseTool]:
+    """Make the tools for the model; `bash` and `expose` (if `show` is given) only if the sandbox runs `commands`."""
+    command_tools = [bash, *([make_expose_tool(show)] if show else [])] if commands else []
+    return [*command_tools, *FILE_TOOLS, ask_clarification]
 
 
 def is_idempotent(name: str, args: Mapping[str, Any]) -> bool:
-    """Whether a call may simply run again when a crash left its outcome unknown."""
+    """Return whether a call may run again after a crash left its outcome unknown."""
     return name in IDEMPOTENT_TOOLS or (name == "write_file" and not args.get("append", False))
 
 

@@ -1,4 +1,4 @@
-"""Ask the person, and wait for the answer."""
+"""Ask the person a question and wait for the answer."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from agent.tools.tool import Runtime, make_tool
 
 @make_tool
 async def ask_clarification(
-    question: Annotated[str, "One question, complete in itself."],
+    question: Annotated[str, "One self-contained question."],
     runtime: Runtime,
     options: Annotated[list[str], "Answers to choose from, if there are few."] = [],  # noqa: B006  never changed
 ) -> str:
-    """Ask the person a question and wait, for days if need be. Only when you cannot go on without the answer."""
-    # The body runs again from its start when the answer comes: nothing may happen before the interrupt.
+    """Ask the person a question and wait, for days if necessary. Use it only if you cannot continue without the
+    answer."""
+    # The body runs again from its start when the answer arrives, so it must not have effects before the interrupt.
     return str(interrupt({"kind": "ask", "question": question, "options": options}))

@@ -8,33 +8,33 @@ from typing import Annotated
 
 from agent.tools.tool import Runtime, make_tool
 
-FLUSH_SECONDS = 0.25  # seconds between two pieces of live output
-MAX_SHOWN_CHARS = 2000  # characters in one piece
+FLUSH_SECONDS = 0.25  # between two chunks of live output
+MAX_CHUNK_CHARS = 2000
 
 
 class LiveOutput:
-    """Passes output on while the command runs, a few times a second at most."""
+    """Streams the output of a running command, at most a few times a second."""
 
     def __init__(self, write: Callable[[object], None], call: str) -> None:
         self._write, self._call = write, call
         self._text = ""
-        self._next = asyncio.get_running_loop().time() + FLUSH_SECONDS  # a quick command needs no live output
+        self._next_flush = asyncio.get_running_loop().time() + FLUSH_SECONDS  # a quick command streams nothing
         self._timer: asyncio.TimerHandle | None = None
 
     async def add(self, text: str) -> None:
-        """More output."""
-        self._text = (self._text + text)[-MAX_SHOWN_CHARS:]
+        """Add output; a timer flushes it."""
+        self._text = (self._text + text)[-MAX_CHUNK_CHARS:]
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(self._next, self._flush)
+            self._timer = asyncio.get_running_loop().call_at(self._next_flush, self._flush)
 
     def stop(self) -> None:
-        """The command is over: its result says the rest."""
+        """Drop the rest: the command has ended, and its result contains the output."""
         if self._timer:
             self._timer.cancel()
 
     def _flush(self) -> None:
         self._timer, text, self._text = None, self._text, ""
-        self._next = asyncio.get_running_loop().time() + FLUSH_SECONDS
+        self._next_flush = asyncio.get_running_loop().time() + FLUSH_SECONDS
         self._write({"type": "output", "call": self._call, "text": text})
 
 
@@ -42,16 +42,16 @@ class LiveOutput:
 async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,
-    timeout: Annotated[float, "Seconds until it is stopped with everything it started; usually 600 at most."] = 120,
+    timeout: Annotated[float, "Seconds until it is stopped with all its child processes; usually at most 600."] = 120,
 ) -> str:
-    """Run a bash command in your sandbox: a Linux machine with Python, yours alone in this conversation.
+    """Run a bash command in your sandbox: a Linux machine with Python that belongs to this conversation alone.
 
-    What `pip install` and `npm install` bring stays with the conversation. The network is what an operator allows: when
-    it refuses something, tell the person what and why, as the output says it, and do not look for a way around.
-    The working directory is kept between commands, variables are not. stdin is empty. Long output is cut in the middle.
-    A process put into the background with & lives on between commands; give it a log file. Leave files for the
-    person in /mnt/user-data/outputs."""
-    sandbox = await runtime.context.machine.get()
+    Packages from `pip install` and `npm install` stay with the conversation. An operator restricts the network: if it
+    refuses a request, tell the person what was refused and why, as the output says, and do not try to get around it.
+    The working directory is kept between commands; variables are not. stdin is empty. Long output is cut in the middle.
+    A background process (&) keeps running between commands; redirect its output to a log file. Put files for the person
+    in /mnt/user-data/outputs."""
+    sandbox = await runtime.context.sandbox.get()
     live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:
         result = await sandbox.run(command, timeout=max(timeout, 0.1), on_output=live.add)
@@ -59,7 +59,7 @@ async def bash(
         live.stop()
     output = result.output.rstrip("\n")
     if result.timed_out:
-        end = f"[stopped after {result.seconds:.0f} s, with everything it started]"
+        end = f"[stopped after {result.seconds:.0f} s, with all its child processes]"
     elif result.exit_code:
         end = f"[exit code {result.exit_code}]"
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute_path, make_tool
+from agent.tools.tool import Runtime, absolute_path, join_lines, make_tool
 from sandbox.base import ROOT
 
 MAX_FILES = 200
@@ -14,13 +14,11 @@ MAX_FILES = 200
 async def glob(
     pattern: Annotated[str, "For example *.py (at any depth), src/**/*.{ts,tsx}, report-?.pdf."],
     runtime: Runtime,
-    path: Annotated[str, "Absolute path of the folder to look in."] = ROOT,
+    path: Annotated[str, "Absolute path of the folder to search."] = ROOT,
 ) -> str:
-    """Find files by name; newest first, at most 200. * stays within a folder, ** crosses folders."""
+    """Find files by name; newest first, at most 200. * matches within a folder, ** across folders."""
     path = absolute_path(path)
-    below = pattern.removeprefix(path.rstrip("/") + "/")
-    sandbox = await runtime.context.machine.get()
-    found = await sandbox.glob(below, path, limit=MAX_FILES + 1)
-    if len(found) > MAX_FILES:
-        found[MAX_FILES:] = [f"[more than {MAX_FILES} files]"]
-    return "\n".join(found) or f"[no file below {path} matches {pattern}]"
+    relative = pattern.removeprefix(path.rstrip("/") + "/")
+    sandbox = await runtime.context.sandbox.get()
+    found = await sandbox.glob(relative, path, limit=MAX_FILES + 1)
+    return join_lines(found, MAX_FILES, "files") or f"[no file below {path} matches {pattern}]"

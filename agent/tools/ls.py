@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute_path, make_tool
+from agent.tools.tool import Runtime, absolute_path, join_lines, make_tool
 from sandbox.base import WORKSPACE
 
 MAX_ENTRIES = 500
@@ -16,15 +16,13 @@ async def ls(
     path: Annotated[str, "Absolute path of a folder."] = WORKSPACE,
     depth: Annotated[int, "How many levels of folders to show."] = 1,
 ) -> str:
-    """List what is in a folder, with sizes in bytes; at most 500 entries."""
+    """List the contents of a folder, with sizes in bytes; at most 500 entries."""
     path = absolute_path(path)
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     entries = await sandbox.ls(path, depth=max(depth, 1), limit=MAX_ENTRIES + 1)
     notes = {"file": "{:,}", "folder": "folder"}
-    shown = [
+    lines = [
         f"{entry.path}{'/' if entry.folder else ''}  {notes.get(entry.kind, entry.kind).format(entry.size)}"
-        for entry in entries[:MAX_ENTRIES]
+        for entry in entries
     ]
-    if len(entries) > MAX_ENTRIES:
-        shown.append(f"[more than {MAX_ENTRIES} entries]")
-    return "\n".join(shown) or "[the folder is empty]"
+    return join_lines(lines, MAX_ENTRIES, "entries") or "[the folder is empty]"

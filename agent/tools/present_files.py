@@ -1,4 +1,4 @@
-"""Hand files to the person, in order."""
+"""Send files to the person in a given order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sandbox.base import OUTPUTS, Sandbox, SandboxError
 
 
 class PresentedFile(BaseModel):
-    """A file to hand over."""
+    """A file to send."""
 
     path: str = Field(description="Absolute path below /mnt/user-data/outputs.")
-    caption: str = Field(default="", description="A few words that are shown with the file.")
+    caption: str = Field(default="", description="A short caption for the file.")
 
 
 @make_tool
@@ -22,23 +22,23 @@ async def present_files(
     files: Annotated[list[PresentedFile], "The files in the order to send them."],
     runtime: Runtime,
 ) -> tuple[str, dict[str, Any]]:
-    """Send files to the person in this order, with captions, when you are done. Files you leave in
-    /mnt/user-data/outputs are sent in any case; use this for order and captions."""
-    sandbox = await runtime.context.machine.get()
-    said: list[str] = []
-    presented: list[dict[str, str]] = []  # goes with the result into the checkpoint: see `agent.event_mapper.presented`
+    """Send files to the person in this order, with captions, when you finish. Files in /mnt/user-data/outputs are sent
+    in any case; use this tool to set their order and captions."""
+    sandbox = await runtime.context.sandbox.get()
+    lines: list[str] = []
+    presented: list[dict[str, str]] = []  # stored with the result, for `agent.event_mapper.presented_files`
     for file in files:
         path, problem = await _inspect_file(sandbox, absolute_path(file.path))
         if problem:
-            said.append(f"{file.path} will not be sent: {problem}.")
+            lines.append(f"{file.path} will not be sent: {problem}.")
             continue
-        said.append(f"{path} will be sent.")
+        lines.append(f"{path} will be sent.")
         presented.append({"path": path, "caption": file.caption})
-    return "\n".join(said) or "No file was named.", {"presented": presented}
+    return "\n".join(lines) or "No file was named.", {"presented": presented}
 
 
 async def _inspect_file(sandbox: Sandbox, path: str) -> tuple[str, str]:
-    """The real path of a file, and why it cannot be sent ("" when it can)."""
+    """Return the real path of a file, and why it cannot be sent ("" if it can)."""
     try:
         entry = await sandbox.stat(path)
     except SandboxError as error:

@@ -10,9 +10,9 @@ from typing import Annotated
 from agent.tools.tool import Runtime, absolute_path, make_tool
 from sandbox.base import Sandbox, SandboxFileError
 
-MAX_CHARS = 80_000  # characters in one answer
-CHUNK_BYTES = 1 << 20  # bytes read at once
-MAX_BYTES = 64 << 20  # bytes looked through for the first line
+MAX_CHARS = 80_000  # in one result
+CHUNK_BYTES = 1 << 20
+MAX_BYTES = 64 << 20  # read before giving up
 
 
 @make_tool
@@ -22,34 +22,33 @@ async def read_file(
     start_line: Annotated[int, "First line, counted from 1."] = 1,
     lines: Annotated[int, "How many lines."] = 2000,
 ) -> str:
-    """Read a text file, or a window of its lines; at most 80,000 characters, and says where to read on."""
+    """Read a text file or some of its lines, at most 80,000 characters. The result says where to continue."""
     path, first = absolute_path(path), max(start_line, 1)
     end = first + max(lines, 1)
     taken: list[str] = []
-    room, number = MAX_CHARS, 0
-    async with aclosing(_read_lines(await runtime.context.machine.get(), path)) as source:
+    remaining_chars, number = MAX_CHARS, 0
+    async with aclosing(_read_lines(await runtime.context.sandbox.get(), path)) as source:
         async for line in source:
             number += 1
             if number < first:
                 continue
             if number == end:
-                return f"{''.join(taken)}[lines {first} to {end - 1}; read on with start_line={end}]"
-            if len(line) > room and taken:
-                told = f"[lines {first} to {number - 1}, {MAX_CHARS:,} characters are the most at once"
-                return f"{''.join(taken)}{told}; read on with start_line={number}]"
-            if len(line) > room:
-                return (
-                    f"{line[:room]}\n[line {number} is cut after {MAX_CHARS:,} characters; use bash for the rest of it]"
-                )
+                return f"{''.join(taken)}[lines {first} to {end - 1}; continue with start_line={end}]"
+            if len(line) > remaining_chars and taken:
+                note = f"[lines {first} to {number - 1}, at the limit of {MAX_CHARS:,} characters"
+                return f"{''.join(taken)}{note}; continue with start_line={number}]"
+            if len(line) > remaining_chars:
+                note = f"[line {number} is cut after {MAX_CHARS:,} characters; use bash for the rest of it]"
+                return f"{line[:remaining_chars]}\n{note}"
             taken.append(line)
-            room -= len(line)
+            remaining_chars -= len(line)
     if not taken:
         return f"[the file has {number} lines]" if number else "[the file is empty]"
     return "".join(taken)
 
 
 async def _read_lines(sandbox: Sandbox, path: str) -> AsyncGenerator[str, None]:
-    """The lines of a text file, with their ends. An endless one is given as far as it matters."""
+    """Yield the lines of a text file, with line ends. An overlong line is cut."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     offset, rest, ended = 0, "", False
     while not ended and len(rest) <= MAX_CHARS:
@@ -57,7 +56,7 @@ async def _read_lines(sandbox: Sandbox, path: str) -> AsyncGenerator[str, None]:
             raise SandboxFileError(f"{path}: more than {MAX_BYTES >> 20} MB before that line; use bash")
         data = await sandbox.read(path, offset=offset, limit=CHUNK_BYTES)
         if not offset and b"\0" in data[:8192]:
-            raise SandboxFileError(f"{path}: is a binary file of no text; look at it with a program")
+            raise SandboxFileError(f"{path}: is a binary file, not text; inspect it with a program")
         offset, ended = offset + len(data), len(data) < CHUNK_BYTES
         *whole, rest = (rest + decoder.decode(data, ended)).split("\n")
         for line in whole:

@@ -1,15 +1,15 @@
-"""Turn an async function into a tool the model can call.
+"""Make a tool for the model from an async function.
 
-The function's docstring is what the model reads, `Annotated[type, "words"]` describes an argument. The schema is made
-here and not by langchain, whose own would validate and dump the whole state (the `runtime` argument) with every call.
+The function's docstring describes the tool to the model, `Annotated[type, "text"]` an argument. langchain does not make
+the schema, because its schema would validate and dump the whole state (the argument `runtime`) on every call.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from langchain.tools import ToolException, ToolRuntime
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
@@ -20,12 +20,12 @@ from sandbox.base import WORKSPACE, SandboxError
 
 P = ParamSpec("P")
 T = TypeVar("T", str, tuple[str, dict[str, Any]])
-Runtime = ToolRuntime[TurnContext, Any]  # the second is the graph's state, which no tool looks at
+Runtime = ToolRuntime[TurnContext, Any]  # the second is the graph's state, which no tool uses
 
 
 def make_tool(function: Callable[P, Awaitable[T]]) -> BaseTool:
-    """The tool. It gives its result, or a pair: the result, and what is kept with it that the model does not see. What
-    a sandbox refuses becomes the tool's result, with status "error"."""
+    """Make the tool. The function returns a result, or a pair of result and artifact; the model does not see the
+    artifact. A SandboxError becomes a result with status "error"."""
 
     @functools.wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,12 +35,13 @@ def make_tool(function: Callable[P, Awaitable[T]]) -> BaseTool:
             raise ToolException(str(error)) from error
 
     hints = get_type_hints(function, include_extras=True)
-    # What create_model takes: (type, default). The runtime passes as it is; the model never hears of it.
+    # Each field is (type, default). The runtime is injected, and the model does not see it.
     fields: dict[str, Any] = {"runtime": (Annotated[Any, InjectedToolArg()], Field(exclude=True))}
     for name, parameter in inspect.signature(function).parameters.items():
         if name != "runtime":
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[name] = _argument_field(hints[name], default)
+            kind, description = get_args(hints[name])
+            fields[name] = (kind, Field(default, description=description))
     tool = StructuredTool(
         name=function.__name__,
         description=inspect.getdoc(function) or "",
@@ -52,13 +53,11 @@ def make_tool(function: Callable[P, Awaitable[T]]) -> BaseTool:
     return tool
 
 
-def _argument_field(hint: Any, default: Any) -> tuple[Any, Any]:  # a type as typing gives it, and any default
-    if get_origin(hint) is Annotated:
-        kind, words = get_args(hint)[:2]
-        return kind, Field(default, description=words)
-    return hint, default
-
-
 def absolute_path(path: str) -> str:
-    """A path as the sandbox wants it; a relative one is meant below the workspace."""
+    """Resolve a relative path below the workspace."""
     return path if path.startswith("/") else f"{WORKSPACE}/{path.removeprefix('./')}".rstrip("/")
+
+
+def join_lines(lines: Sequence[str], limit: int, noun: str) -> str:
+    """Join at most `limit` lines; say so if there are more."""
+    return "\n".join(lines if len(lines) <= limit else [*lines[:limit], f"[more than {limit} {noun}]"])

@@ -1,4 +1,4 @@
-"""Write or extend a text file."""
+"""Write a text file, or append to it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ async def write_file(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     content: Annotated[str, "The text."],
     runtime: Runtime,
-    append: Annotated[bool, "Add to the end instead of replacing the file."] = False,
+    append: Annotated[bool, "Append to the file instead of replacing it."] = False,
 ) -> str:
-    """Write a text file, making its folders. An existing file is replaced, unless append is true."""
+    """Write a text file; missing folders are created. An existing file is replaced unless append is true."""
     path, data = absolute_path(path), content.encode("utf-8", "replace")
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     await sandbox.write(path, data, append=append)
     return f"{'Appended' if append else 'Wrote'} {len(data):,} bytes: {path}"

@@ -17,8 +17,9 @@ from typing import Any
 
 import orjson
 
-from agent.conversation import Final, Thread
-from agent.stored import Damaged
+from agent.blocks import Final
+from agent.messages import Thread
+from agent.stored_json import Damaged
 from bot import access, outbox
 from bot.admin.backup import back_up
 from bot.storage import conversations

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from agent.conversation import Secret
+from agent.secret import Secret
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _SCALAR = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing"}

@@ -18,8 +18,8 @@ import yaml
 from dotenv import dotenv_values
 
 import channels
-from agent.conversation import Secret
 from agent.models.settings import ModelSettings
+from agent.secret import Secret
 from bot.config.decoder import ConfigFault, EnvString, InvalidValue, Parser, is_null, join, shown, suggest
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from agent.conversation import Secret
 from agent.models.settings import ModelSettings
+from agent.secret import Secret
 from bot.config.decoder import hints
 from bot.config.loader import CONFIG_VERSION, channel_modules
 from bot.config.schema import AccessConfig, Config

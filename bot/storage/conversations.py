@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from agent.conversation import Final, Thread
+from agent.blocks import Final
+from agent.messages import Thread
 from bot.storage.database import Execute, Row
 
 log = logging.getLogger(__name__)

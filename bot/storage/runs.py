@@ -16,9 +16,10 @@ from itertools import takewhile
 
 import orjson
 
+from agent.blocks import Ask, Usage
 from agent.context import Answer
-from agent.conversation import Ask, Message, Thread, Usage
-from agent.stored import Damaged, build, reading
+from agent.messages import Message, Thread
+from agent.stored_json import Damaged, build_dataclass, raise_damaged
 from bot import questions
 from bot.storage import conversations, sent_messages
 from bot.storage.database import Execute, Row
@@ -266,9 +267,9 @@ def _merged(rows: Sequence[Row]) -> dict[str, Message]:
 
 def open_questions(row: Row) -> tuple[Ask, ...]:
     """The questions that a conversation waits for. Raises Damaged."""
-    with reading():
+    with raise_damaged():
         dumped = orjson.loads(row["asks"]) if row["state"] == "waiting" and row["asks"] else ()
-        return tuple(build(Ask, ask) for ask in dumped)
+        return tuple(build_dataclass(Ask, ask) for ask in dumped)
 
 
 def is_open_question(execute: Execute, key: str, ask: str, now: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from agent.conversation import Thread
+from agent.messages import Thread
 from bot.storage.database import Database, Execute
 from channels.base import SentMessage
 

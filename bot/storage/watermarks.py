@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from agent.conversation import ANYWHERE, Message
+from agent.messages import ANYWHERE, Message
 from bot.config.schema import CatchUpConfig
 from bot.storage.database import Database, Execute, StorageError
 from channels.base import Gap, LastEvent, NotStored

@@ -20,7 +20,8 @@ from shutil import copyfileobj
 from typing import TextIO
 from uuid import uuid4
 
-from agent.conversation import Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View
+from agent.blocks import Ask, Block, Final, View
+from agent.messages import Attachment, Author, Kind, Message, Thread
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -121,7 +122,7 @@ class ConsoleChannel:
     def _make_message(self, text: str) -> Message:
         command = parse_command_text(text)
         kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
-        if len(self._asks) == 1 and command is None and (option := self._asks[0].choice(text)):
+        if len(self._asks) == 1 and command is None and (option := self._asks[0].match_option(text)):
             kind, target, text = Kind.CLICK, self._asks[0].id, option
         if command in (None, "new"):  # a message answers the question, a new conversation drops it
             self._asks = ()

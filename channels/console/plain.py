@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
-from agent.conversation import Block, Notice, Plan, Step, View
+from agent.blocks import Block, Notice, Plan, Step, View
 from channels.base import ChatGone, parse_command_text
 from channels.console.view import ICONS, Key, one_line, strip_controls
 from channels.shared.background import BackgroundTasks

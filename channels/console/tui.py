@@ -21,7 +21,7 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.utils import get_cwidth
 
-from agent.conversation import Ask, Block, View
+from agent.blocks import Ask, Block, View
 from channels.base import ChatGone
 from channels.console.view import ICONS, Key, one_line, strip_controls
 from channels.shared.background import BackgroundTasks

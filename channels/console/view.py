@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Protocol
 
-from agent.conversation import Block, View
+from agent.blocks import Block, View
 from channels.shared.texts import shorten
 
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from agent.conversation import Secret
+from agent.secret import Secret
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO
 from weakref import WeakSet
 
-from agent.conversation import Attachment, Message, Quote, Thread
+from agent.messages import Attachment, Message, Quote, Thread
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Literal
 
-from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
+from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
 from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
 

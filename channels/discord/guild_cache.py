@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.conversation import Thread
+from agent.messages import Thread
 from channels.base import ChannelError
 from channels.discord.api import DiscordApi
 

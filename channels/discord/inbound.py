@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from agent.conversation import Kind, Message, Thread, Unreadable
+from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, DiscordApi

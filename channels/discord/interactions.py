@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any
 
-from agent.conversation import Kind, Message
+from agent.messages import Kind, Message
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
 from channels.shared.texts import click_answer, shorten

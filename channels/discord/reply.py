@@ -9,7 +9,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.conversation import Ask, Final, Thread, View
+from agent.blocks import Ask, Final, View
+from agent.messages import Thread
 from channels.base import ChannelError, Refused, SentMessages
 from channels.discord.api import DiscordApi, InteractionExpired
 from channels.discord.guild_cache import DIRECT_WORKSPACE

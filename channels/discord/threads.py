@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from agent.conversation import Thread
+from agent.messages import Thread
 from channels.base import ChannelError, ChatGone, Refused
 from channels.discord.api import NO_MENTIONS, DiscordApi, Forbidden, ThreadArchived, ThreadExists
 from channels.discord.guild_cache import GuildCache

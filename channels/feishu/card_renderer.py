@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from agent.conversation import Final, View
+from agent.blocks import Final, View
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown
 

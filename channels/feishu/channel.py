@@ -12,7 +12,8 @@ from weakref import WeakSet
 
 import orjson
 
-from agent.conversation import Attachment, Final, Kind, Message, Thread, Unreadable
+from agent.blocks import Final
+from agent.messages import Attachment, Kind, Message, Thread, Unreadable
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

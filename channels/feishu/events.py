@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from agent.conversation import ANYWHERE, Author, Kind, Message, Thread, Unreadable
+from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import aiohttp
 
-from agent.conversation import Attachment
+from agent.messages import Attachment
 from channels.base import OutcomeUnknown, OutgoingFile, Refused, SentMessages, TryLater, first_sent_message
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_renderer import without_mentions

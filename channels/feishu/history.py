@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from agent.conversation import Kind, Message, Quote
+from agent.messages import Kind, Message, Quote
 from channels.base import CatchUpSource, LastEvent, Receipt, Receive, Refused
 from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
 from channels.feishu.events import FeishuAccount, parse_message

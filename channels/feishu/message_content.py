@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
-from agent.conversation import Attachment
+from agent.messages import Attachment
 
 FORWARDED_TEXT = "(forwarded messages)"  # text of a bundle until `enrich` reads it
 

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from agent.conversation import Final, Thread, View
+from agent.blocks import Final, View
+from agent.messages import Thread
 from channels.base import ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater
 from channels.feishu import card_renderer
 from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing

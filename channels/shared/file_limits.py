@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from agent.conversation import Attachment
+from agent.messages import Attachment
 from channels.base import OutgoingFile, Refused
 
 CHUNK = 1 << 16  # bytes

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from agent.conversation import Block, Done, Final, View
+from agent.blocks import Block, Done, Final, View
 from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, TryLater, Unconfirmed, first_sent_message
 from channels.shared.rate_limit import Priority, RateLimitScope
 

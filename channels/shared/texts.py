@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.conversation import Ask, Plan, Step, View
+from agent.blocks import Ask, Plan, Step, View
 from channels.base import Receipt
 
 NOT_STORED = "I can't save messages right now. You don't need to send it again: I'll pick yours up as soon as I can."

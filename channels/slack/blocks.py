@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from agent.conversation import Ask, Plan, Step
+from agent.blocks import Ask, Plan, Step
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown
 from channels.slack.events import QUESTION_PREFIX

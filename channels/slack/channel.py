@@ -11,7 +11,8 @@ from weakref import WeakSet
 
 import aiohttp
 
-from agent.conversation import Attachment, Message, Secret, Thread
+from agent.messages import Attachment, Message, Thread
+from agent.secret import Secret
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.slack.manifest import MESSAGE_SHORTCUT
 

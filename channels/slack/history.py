@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from agent.conversation import Message, Quote
+from agent.messages import Message, Quote
 from channels.base import CatchUpSource, ChannelError, LastEvent, Refused
 from channels.slack.events import Json, SlackAccount, parse_event, readable_text
 from channels.slack.workspace import Workspace

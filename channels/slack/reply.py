@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent.conversation import Final, Thread, View
+from agent.blocks import Final, View
+from agent.messages import Thread
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
 from channels.shared.reply_writer import MessageMissing
 from channels.shared.texts import REPEAT_MARK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.conversation import View
+from agent.blocks import View
 from channels.base import ChatGone, Refused
 from channels.shared.reply_writer import MessageMissing
 from channels.slack.blocks import SlackMessage, message_arguments

@@ -17,7 +17,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
-from agent.conversation import Kind, Message, Unreadable
+from agent.messages import Kind, Message, Unreadable
 from channels.base import (
     CatchUpSource,
     ChannelError,

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import aiohttp
 
-from agent.conversation import Kind, Message, Quote, Thread, Unreadable
+from agent.messages import Kind, Message, Quote, Thread, Unreadable
 from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import texts
 from channels.slack import SlackSettings, WorkspaceTokens

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 
-from agent.conversation import Thread
+from agent.messages import Thread
 from channels.base import ChannelError, ChatGone, Refused, TokenRejected, TryLater
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram import TelegramSettings

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import telegram
 
-from agent.conversation import Attachment, Message, Thread
+from agent.messages import Attachment, Message, Thread
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

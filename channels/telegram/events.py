@@ -11,7 +11,7 @@ import orjson
 import telegram
 from telegram import MessageEntity as Entity
 
-from agent.conversation import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.shared.markdown_split import utf16_length
 

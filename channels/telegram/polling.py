@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agent.conversation import Kind, Message, Thread, Unreadable
+from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import ConnectionHealth, backoff_seconds, jitter

@@ -6,7 +6,8 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.conversation import Ask, Final, Thread, View
+from agent.blocks import Ask, Final, View
+from agent.messages import Thread
 from channels.base import Refused
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown, utf16_length

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Final, Kind
+from agent.blocks import Final
+from agent.messages import Kind
 from channels.base import CommandInfo, Receipt
 from tests.support.rigs.base import ABILITIES
 from tests.support.rigs.registry import DEMANDED, RIGS, Memory, Rig, demanded, heard, settled, until

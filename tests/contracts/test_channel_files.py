@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Attachment, Final, Step, Text
+from agent.blocks import Final, Step, Text
+from agent.messages import Attachment
 from channels.base import OutcomeUnknown, OutgoingFile, Refused, TryLater, Unconfirmed
 from channels.shared.file_limits import CHUNK
 from tests.support.rigs.base import Call

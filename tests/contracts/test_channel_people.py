@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from agent.conversation import ANYWHERE, Approve, Ask, Done, Final, Kind, Message, Text, View
+from agent.blocks import Approve, Ask, Done, Final, Text, View
+from agent.messages import ANYWHERE, Kind, Message
 from channels.base import Receipt
 from tests.support.rigs.registry import Memory, Rig, deliver, demanded, settled, until
 

@@ -7,7 +7,7 @@ import re
 import time
 import unicodedata
 
-from agent.conversation import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text, View
+from agent.blocks import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text, View
 from tests.support.recording_inbox import Rows
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 

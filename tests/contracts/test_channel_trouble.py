@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from agent.conversation import Final, Kind, Text
+from agent.blocks import Final, Text
+from agent.messages import Kind
 from channels.base import ChatGone, Health, Refused, TryLater, Unconfirmed
 from tests.support.rigs.registry import Memory, Rig, deliver, demanded, ready, settled, until
 

@@ -15,9 +15,10 @@ import httpx2
 from langchain_core.messages import HumanMessage
 
 from agent import event_mapper, text_cleaning, title, user_message
+from agent.blocks import Final
 from agent.context import UploadedFile, UserInput
-from agent.conversation import Author, Final, Message, Quote, Thread
 from agent.demo import model
+from agent.messages import Author, Message, Quote, Thread
 from agent.models import openai_stream
 from agent.policies import loop_detection, summarization
 from bot.log import Redactor
@@ -161,13 +162,13 @@ def read_stream(text: str) -> None:
 WORK: dict[str, Callable[[str], object]] = {
     "summary": lambda text: summarization._lost_identifiers([HumanMessage(text)], ""),
     "title": title.first_words,
-    "clean": text_cleaning.clean,
+    "clean": text_cleaning.clean_json,
     "step": lambda text: event_mapper.step_title("bash", {"command": text}),
     "fingerprint": lambda text: loop_detection.call_fingerprint("bash", {"command": text.replace("\ud83d", "")}, text),
-    "human": lambda text: user_message.MessageFormatter().message(
+    "human": lambda text: user_message.MessageFormatter().format_message(
         UserInput(message(text), (UploadedFile(text, text),))
     ),
-    "demo": lambda text: (model._words_of(HumanMessage(text)), model._choose_scene(text)),
+    "demo": lambda text: (model._text_without_header(HumanMessage(text)), model._choose_scene(text)),
     "stream": read_stream,
     "log": Redactor(["secret-of-ours"]),
     "command": lambda text: base.parse_command_text(text, "fawn"),

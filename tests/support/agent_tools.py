@@ -13,7 +13,7 @@ from langgraph.types import interrupt
 from agent.factory import Toolbox
 from sandbox.base import SandboxFileError
 
-Runtime = ToolRuntime[Any, Any]  # the context is a Desk; pydantic would try to validate its protocols
+Runtime = ToolRuntime[Any, Any]  # the context is a TurnContext; pydantic would try to validate its protocols
 
 
 @tool
@@ -25,7 +25,7 @@ async def look(text: str) -> str:
 @tool
 async def effect(text: str, runtime: Runtime) -> str:
     """Append a line to the file of effects, which must not happen twice."""
-    sandbox = await runtime.context.machine.get()
+    sandbox = await runtime.context.sandbox.get()
     await sandbox.write("/mnt/user-data/workspace/effects", f"{text}\n".encode(), append=True)
     return f"did {text}"
 

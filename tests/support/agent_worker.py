@@ -11,22 +11,22 @@ import json
 import sys
 from pathlib import Path
 
+from agent.blocks import View
 from agent.context import Turn
-from agent.conversation import View
 from agent.factory import AgentSettings, build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
 from tests.support.agent_tools import toolbox
-from tests.support.turn_context import make_desk, say
+from tests.support.turn_context import make_turn_context, say
 
 
 async def work(agent: Agent, database: SqliteDatabase, folder: Path, turns: list[tuple[str, str, str]]) -> None:
     """Run the turns of one conversation in order. Finished turns run again, as after a lost record."""
     for conversation, key, text in turns:
-        desk = await make_desk(database, folder / "files", conversation)
+        context = await make_turn_context(database, folder / "files", conversation)
         shown = View()
-        async for block in agent.run(Turn(conversation, (say(text, key),), window=0.0), desk):
+        async for block in agent.run(Turn(conversation, (say(text, key),), merge_window_seconds=0.0), context):
             shown.add(block)
         print(json.dumps([key, shown.final().text]), flush=True)
 

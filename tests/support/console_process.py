@@ -13,7 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from agent.conversation import Ask, Done, Failed, Kind, Message, Notice, Plan, PlanItem, Step, Text, Unreadable, View
+from agent.blocks import Ask, Done, Failed, Notice, Plan, PlanItem, Step, Text, View
+from agent.messages import Kind, Message, Unreadable
 from channels.base import Channel, CommandInfo, NotStored, OutgoingFile, Receipt, SentMessage
 from channels.console.channel import ConsoleSettings, connect
 

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from agent.conversation import Kind, Message, Unreadable
+from agent.messages import Kind, Message, Unreadable
 from channels.base import Channel, ChannelError, Gap, LastEvent, NotStored, Receipt, SentMessage
 from tests.fakes.server import until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.context import Execute, LedgerEntry, TurnContext, UploadedFile, UserInput
-from agent.conversation import Author, Message, Thread
+from agent.messages import Author, Message, Thread
 from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError
 from tests.support.agent_database import SqliteDatabase
 
@@ -142,7 +142,7 @@ class FolderMachine:
         return self.sandbox
 
 
-async def make_desk(
+async def make_turn_context(
     database: SqliteDatabase, folder: Path, conversation: str = "c", *steering: UserInput
 ) -> TurnContext:
     """Build a turn context from these."""

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, Unpack
 
-from agent.conversation import Message, Thread
+from agent.messages import Message, Thread
 from channels.base import Channel
 from tests.support.recording_inbox import Box
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.conversation import Thread
+from agent.messages import Thread
 from channels import console
 from channels.base import Channel
 from tests.support.rigs.base import Wire

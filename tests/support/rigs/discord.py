@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.conversation import Secret, Thread
+from agent.messages import Thread
+from agent.secret import Secret
 from channels import discord
 from channels.base import Health
 from channels.discord import DiscordSettings

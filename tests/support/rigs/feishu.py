@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.conversation import Secret, Thread
+from agent.messages import Thread
+from agent.secret import Secret
 from channels import feishu
 from tests.fakes.feishu import APP, DIRECT, GROUP, SECRET, FakeFeishu, Said
 from tests.support.rigs.base import ABILITIES, Call

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, Self, Unpack
 
-from agent.conversation import Message
+from agent.messages import Message
 from channels.base import Channel
 from tests.support.recording_inbox import Box, Service
 from tests.support.rigs.base import Call, Rule, Trouble

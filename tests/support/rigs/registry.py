@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from agent.conversation import Final, Message
+from agent.blocks import Final
+from agent.messages import Message
 from channels.base import Health, OutcomeUnknown, TryLater
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening

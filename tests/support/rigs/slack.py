@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from agent.conversation import Message, Secret, Thread
+from agent.messages import Message, Thread
+from agent.secret import Secret
 from channels import slack
 from channels.base import Reply
 from tests.fakes.server import until

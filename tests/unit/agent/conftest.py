@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from langchain_core.tools import BaseTool
 
+from agent.blocks import Block, Done, Step, Text, View
 from agent.context import Answer, Turn, TurnContext, UserInput
-from agent.conversation import Block, Done, Step, Text, View
 from agent.factory import AgentSettings, build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.agent_tools import toolbox
-from tests.support.turn_context import FolderMachine, ListSteering, SqliteLedger, make_desk
+from tests.support.turn_context import FolderMachine, ListSteering, SqliteLedger, make_turn_context
 
 
 @pytest.fixture
@@ -44,21 +44,21 @@ class Bench:
     waiting: ListSteering = field(default_factory=ListSteering)
     machine: FolderMachine = field(init=False)
 
-    async def desk(self, conversation: str = "c") -> TurnContext:
+    async def context(self, conversation: str = "c") -> TurnContext:
         """Build the context of one turn with the bench's sandbox and steering."""
-        desk = await make_desk(self.database, self.folder, conversation)
-        desk.steering = self.waiting
-        assert isinstance(desk.machine, FolderMachine)
-        assert isinstance(desk.ledger, SqliteLedger)
-        self.machine = desk.machine
-        return desk
+        context = await make_turn_context(self.database, self.folder, conversation)
+        context.steering = self.waiting
+        assert isinstance(context.sandbox, FolderMachine)
+        assert isinstance(context.ledger, SqliteLedger)
+        self.machine = context.sandbox
+        return context
 
     async def run(
         self, *inputs: UserInput, conversation: str = "c", answers: tuple[Answer, ...] = (), **more: Any
     ) -> list[Block]:
         """Run a turn and return all its blocks."""
-        turn = Turn(conversation, inputs, answers=answers, window=0.0, **more)
-        return [block async for block in self.agent.run(turn, await self.desk(conversation))]
+        turn = Turn(conversation, inputs, answers=answers, merge_window_seconds=0.0, **more)
+        return [block async for block in self.agent.run(turn, await self.context(conversation))]
 
     async def state(self, conversation: str = "c") -> list[Any]:
         """Return the messages in the checkpoint."""
@@ -87,7 +87,7 @@ class Workshop:
         **plan: Any,
     ) -> Bench:
         entry = ModelSettings("main", model="scripted", base_url=f"{self._model.base_url}/v1", retries=retries)
-        wanted = AgentSettings(**{"retry_seconds": 0.01, "zone": "Europe/Berlin", **plan})
+        wanted = AgentSettings(**{"retry_seconds": 0.01, "time_zone": "Europe/Berlin", **plan})
         agent = await build_agent(settings or (entry,), wanted, self._database, toolbox(*tools), commands=True)
         self._stack.push_async_callback(agent.close)
         return Bench(agent, self._database, self._folder)

@@ -135,6 +135,20 @@ async def test_a_failed_put_keeps_the_previous_checkpoint(saver: LatestCheckpoin
     assert got.config == config
 
 
+async def test_a_failed_read_keeps_the_unsaved_state(saver: LatestCheckpointer, database: SqliteDatabase) -> None:
+    made = checkpoint(1, n=1)
+    config = await saver.aput(at(), made, {"step": -1, "source": "input"}, made["channel_versions"])
+    await saver.aput_writes(config, [("n", 2)], "task")
+    assert await rows(database, "checkpoints") == 0
+    await database.run(lambda execute: execute("ALTER TABLE checkpoint_writes RENAME TO away", {}))
+    with pytest.raises(Exception, match="checkpoint_writes"):
+        await saver.aget_tuple(at())
+    await database.run(lambda execute: execute("ALTER TABLE away RENAME TO checkpoint_writes", {}))
+    got = await saver.aget_tuple(at())
+    assert got is not None
+    assert (got.config, got.pending_writes) == (config, [("task", "n", 2)])
+
+
 async def test_storage_grows_with_the_state_not_with_the_history(bench: Bench, database: SqliteDatabase) -> None:
     script = ' ::{"steps": [{"calls": [{"name": "look", "args": {"text": "x"}}]}], "tokens": 3}'
     for number in range(12):

@@ -68,7 +68,7 @@ def owned_up(model: FakeModel) -> set[str]:
     return {m["tool_call_id"] for m in results if "outcome is unknown" in m["content"]}
 
 
-async def test_57_killed_at_random_every_effect_happens_at_most_once(model: FakeModel, tmp_path: Path) -> None:
+async def test_killed_at_random_every_effect_happens_at_most_once(model: FakeModel, tmp_path: Path) -> None:
     names = [f"c{c}t{t}" for c in range(CONVERSATIONS) for t in range(TURNS)]
     worker = Worker(tmp_path, f"{model.base_url}/v1", [(name[:2], name, script(name)) for name in names])
     for _ in range(KILLS):
@@ -87,7 +87,7 @@ async def test_57_killed_at_random_every_effect_happens_at_most_once(model: Fake
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-async def test_57_killed_after_the_nth_effect(model: FakeModel, tmp_path: Path, after: int) -> None:
+async def test_killed_after_the_nth_effect(model: FakeModel, tmp_path: Path, after: int) -> None:
     worker = Worker(tmp_path, f"{model.base_url}/v1", [("c", "k", script("x"))])
     await worker.start()
     await until(lambda: sum(effects(tmp_path).values()) >= after, what="the effect")
@@ -102,7 +102,7 @@ async def test_57_killed_after_the_nth_effect(model: FakeModel, tmp_path: Path, 
     assert len(model.requests("x")) <= asked + 3
 
 
-async def test_56_killed_in_the_middle_of_an_answer(model: FakeModel, tmp_path: Path) -> None:
+async def test_killed_in_the_middle_of_an_answer(model: FakeModel, tmp_path: Path) -> None:
     text = '::{"tokens": 40, "tok_ms": 20, "id": "x"}'
     worker = Worker(tmp_path, f"{model.base_url}/v1", [("c", "k", text)])
     await worker.start()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.blocks import Ask, Block, Done, Step, Text
 from agent.context import Answer, Turn, TurnContext, UserInput
-from agent.conversation import Ask, Block, Done, Step, Text
 from agent.factory import AgentSettings, build_agent
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
-from tests.support.turn_context import FolderMachine, ListSteering, make_desk, say
+from tests.support.turn_context import FolderMachine, ListSteering, make_turn_context, say
 from tests.unit.agent.conftest import view
 
 FAST = ModelSettings("demo", DEMO_CLASS_PATH, options={"word_seconds": 0.0})
@@ -28,29 +28,29 @@ async def agent(database: SqliteDatabase) -> AsyncIterator[Agent]:
 
 
 @pytest.fixture
-async def desk(database: SqliteDatabase, tmp_path: Path) -> TurnContext:
-    return await make_desk(database, tmp_path / "files")
+async def context(database: SqliteDatabase, tmp_path: Path) -> TurnContext:
+    return await make_turn_context(database, tmp_path / "files")
 
 
-async def play(agent: Agent, desk: TurnContext, item: UserInput, *answers: Answer) -> list[Block]:
-    return [block async for block in agent.run(Turn("c", (item,), answers=answers), desk)]
+async def play(agent: Agent, context: TurnContext, item: UserInput, *answers: Answer) -> list[Block]:
+    return [block async for block in agent.run(Turn("c", (item,), answers=answers), context)]
 
 
 def states(blocks: list[Block]) -> list[str]:
     return [block.state for block in blocks if isinstance(block, Step) and not block.detail]
 
 
-async def test_the_demo_model_introduces_itself(database: SqliteDatabase, desk: TurnContext) -> None:
+async def test_the_demo_model_introduces_itself(database: SqliteDatabase, context: TurnContext) -> None:
     agent = await build_agent((), AgentSettings(), database, commands=True)
-    blocks = await play(agent, desk, say("hi there"))
+    blocks = await play(agent, context, say("hi there"))
     text = view(blocks).final().text
     assert "built-in demo" in text
     assert all(word in text for word in ("`plot`", "`ask`", "`fail`", "`slow`", "OPENAI_API_KEY", "OPENAI_BASE_URL"))
     assert len([block for block in blocks if isinstance(block, Text)]) > 50  # word by word
 
 
-async def test_plot_creates_a_picture_and_a_table(agent: Agent, desk: TurnContext, tmp_path: Path) -> None:
-    text = view(await play(agent, desk, say("make me a plot"))).final().text
+async def test_plot_creates_a_picture_and_a_table(agent: Agent, context: TurnContext, tmp_path: Path) -> None:
+    text = view(await play(agent, context, say("make me a plot"))).final().text
     assert "visits.png" in text
     png = (tmp_path / "files/outputs/visits.png").read_bytes()
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
@@ -59,22 +59,22 @@ async def test_plot_creates_a_picture_and_a_table(agent: Agent, desk: TurnContex
     assert len((tmp_path / "files/outputs/visits.csv").read_text().splitlines()) == 15
 
 
-async def test_ask_waits_for_the_answer_and_uses_it(agent: Agent, desk: TurnContext) -> None:
-    blocks = await play(agent, desk, say("ask me something"))
+async def test_ask_waits_for_the_answer_and_uses_it(agent: Agent, context: TurnContext) -> None:
+    blocks = await play(agent, context, say("ask me something"))
     [ask] = [block for block in blocks if isinstance(block, Ask)]
     assert len(ask.options) == 3
-    blocks = await play(agent, desk, say("A table", "m2"), Answer(ask.id, "A table", "m2"))
+    blocks = await play(agent, context, say("A table", "m2"), Answer(ask.id, "A table", "m2"))
     assert "“A table”" in view(blocks).final().text
 
 
-async def test_fail_shows_a_failed_step_and_recovers(agent: Agent, desk: TurnContext) -> None:
-    blocks = await play(agent, desk, say("fail please"))
+async def test_fail_shows_a_failed_step_and_recovers(agent: Agent, context: TurnContext) -> None:
+    blocks = await play(agent, context, say("fail please"))
     assert states(blocks) == ["running", "failed", "running", "done", "running", "done"]
     assert view(blocks).final().text.startswith("That worked.")
 
 
-async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: TurnContext) -> None:
-    turn = agent.run(Turn("c", (say("something slow"),)), desk)
+async def test_slow_runs_a_command_of_a_minute(agent: Agent, context: TurnContext) -> None:
+    turn = agent.run(Turn("c", (say("something slow"),)), context)
     async for block in turn:
         if isinstance(block, Step):
             assert block.title.startswith("bash: for second in $(seq 60)")
@@ -83,11 +83,11 @@ async def test_slow_runs_a_command_of_a_minute(agent: Agent, desk: TurnContext) 
     await agent.repair("c", "")
 
 
-async def test_messages_sent_meanwhile_are_taken_into_account(agent: Agent, desk: TurnContext) -> None:
+async def test_messages_sent_meanwhile_are_taken_into_account(agent: Agent, context: TurnContext) -> None:
     blocks: list[Block] = []
     waiting = ListSteering()
-    desk.steering = waiting
-    async for block in agent.run(Turn("c", (say("a plot"),)), desk):
+    context.steering = waiting
+    async for block in agent.run(Turn("c", (say("a plot"),)), context):
         if not any(isinstance(b, Step) for b in blocks) and isinstance(block, Step):
             waiting.inputs.append(say("now ask slowly", "m2"))  # words of other scenes change nothing
         blocks.append(block)
@@ -100,10 +100,10 @@ async def test_without_commands_the_demo_completes_and_names_what_is_missing(
     database: SqliteDatabase, tmp_path: Path, words: str
 ) -> None:
     agent = await build_agent((FAST,), AgentSettings(), database, commands=False)
-    desk = await make_desk(database, tmp_path / "files")
-    assert isinstance(desk.machine, FolderMachine)
-    desk.machine.runs_commands = False
-    blocks = await play(agent, desk, say(words))
+    context = await make_turn_context(database, tmp_path / "files")
+    assert isinstance(context.sandbox, FolderMachine)
+    context.sandbox.runs_commands = False
+    blocks = await play(agent, context, say(words))
     done = blocks[-1]
     assert isinstance(done, Done)
     assert done.state == ("waiting" if words == "ask" else "done")

@@ -11,10 +11,10 @@ from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
 from agent.context import Meter
-from agent.conversation import Secret
 from agent.factory import AgentSettings, build_agent, read_prompt
 from agent.models.loader import load_model
 from agent.models.settings import AgentConfigError, ModelSettings
+from agent.secret import Secret
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say
@@ -76,9 +76,9 @@ def test_an_unusable_model_setting_is_reported_without_secrets(settings: ModelSe
 
 async def test_a_role_with_an_unknown_model_is_an_error(database: SqliteDatabase) -> None:
     for role, plan in (
-        ("lead", AgentSettings(lead="x")),
-        ("title", AgentSettings(title="x")),
-        ("summary", AgentSettings(summary="x")),
+        ("lead", AgentSettings(lead_model="x")),
+        ("title", AgentSettings(title_model="x")),
+        ("summary", AgentSettings(summary_model="x")),
     ):
         with pytest.raises(AgentConfigError, match=f"roles: {role}: there is no model 'x'; configured are demo"):
             await build_agent((), plan, database, commands=True)
@@ -87,7 +87,7 @@ async def test_a_role_with_an_unknown_model_is_an_error(database: SqliteDatabase
 def test_the_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
     assert read_prompt().startswith("You are Fawn")
     assert read_prompt("", "  Always whisper. ").endswith(
-        "secrets you come across, and do not try to leave the sandbox.\n\nAlways whisper."
+        "secrets that you come across, and do not try to leave the sandbox.\n\nAlways whisper."
     )
     (tmp_path / "own.md").write_text("You are Bär.\n", encoding="utf-8")
     assert read_prompt(str(tmp_path / "own.md"), "And polite.") == "You are Bär.\n\nAnd polite."
@@ -112,18 +112,25 @@ async def test_the_prompt_comes_first_and_never_changes(make: Workshop, model: F
 async def test_roles_choose_who_leads_and_who_summarizes(make: Workshop, model: FakeModel) -> None:
     url = f"{model.base_url}/v1"
     entries = tuple(ModelSettings(name, model=f"{name}-model", base_url=url) for name in ("one", "two", "three"))
-    bench = await make(settings=entries, lead="two", summary="three", title="one", trigger_messages=4, keep_messages=2)
+    bench = await make(
+        settings=entries,
+        lead_model="two",
+        summary_model="three",
+        title_model="one",
+        trigger_messages=4,
+        keep_messages=2,
+    )
     used: list[tuple[str, bool]] = []
     model.script = lambda body: used.append((body["model"], bool(body.get("tools"))))
     for number in range(3):
         assert view(await bench.run(say("hi", f"m{number}"))).final().text
-    assert await bench.agent.title("What is the capital of France?", Meter()) == "A short title"
+    assert await bench.agent.make_title("What is the capital of France?", Meter()) == "A short title"
     assert set(used) == {("two-model", True), ("three-model", False), ("one-model", False)}
 
 
 def test_the_light_modules_do_not_load_the_agent_stack() -> None:
     code = (
-        "import sys, agent.models.settings, agent.context, agent.conversation\n"
+        "import sys, agent.models.settings, agent.context, agent.messages, agent.blocks\n"
         "assert not {'langchain', 'langchain_core', 'langgraph', 'openai', 'langchain_openai'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

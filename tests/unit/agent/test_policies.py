@@ -15,16 +15,15 @@ from langchain.agents import create_agent
 from langchain.tools import tool
 from langchain_core.messages import HumanMessage
 
+from agent.blocks import Block, Done, Failed, Notice, Text
 from agent.context import TurnContext, UserInput
-from agent.conversation import Block, Done, Failed, Notice, Text
 from agent.models.errors import classify_error
-from agent.models.openai_stream import chat_openai
+from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import ModelSettings
-from agent.policies.base import Policies
-from agent.policies.cleaning import Cleaning
+from agent.policies.accounting import AccountingPolicy
+from agent.policies.base import PolicyMiddleware
 from agent.policies.loop_detection import call_fingerprint
 from agent.policies.retry import RetryPolicy
-from agent.policies.usage import UsageAccounting
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
@@ -43,7 +42,7 @@ def failed(blocks: list[Block]) -> Failed:
     return found
 
 
-async def test_72_three_errors_are_retried_with_visible_notices(bench: Bench, model: FakeModel) -> None:
+async def test_three_errors_are_retried_with_visible_notices(bench: Bench, model: FakeModel) -> None:
     blocks = await bench.run(say('::{"errors": [500, 503, 429], "tokens": 4}'))
     assert view(blocks).final().text == words(4)
     assert notices(blocks) == [
@@ -54,7 +53,7 @@ async def test_72_three_errors_are_retried_with_visible_notices(bench: Bench, mo
     assert len(model.requests()) == 4
 
 
-async def test_72_retries_are_not_stacked_and_the_failure_is_clear(make: Workshop, model: FakeModel) -> None:
+async def test_retries_are_not_stacked_and_the_failure_is_clear(make: Workshop, model: FakeModel) -> None:
     bench = await make(retries=2)
     blocks = await bench.run(say(f'::{{"errors": {[500] * 50}}}'))
     assert len(model.requests()) == 3
@@ -63,7 +62,7 @@ async def test_72_retries_are_not_stacked_and_the_failure_is_clear(make: Worksho
 
 
 @pytest.mark.parametrize("fault", ["abort_at", "cut_at", "garbage_at"])
-async def test_72_a_broken_stream_is_retracted_and_retried(bench: Bench, model: FakeModel, fault: str) -> None:
+async def test_a_broken_stream_is_retracted_and_retried(bench: Bench, model: FakeModel, fault: str) -> None:
     blocks = await bench.run(say(f'::{{"{fault}": 3, "tokens": 6, "tok_ms": 2}}'))
     shown = texts(blocks)
     parts = list(dict.fromkeys(text.part for text in shown))
@@ -74,7 +73,7 @@ async def test_72_a_broken_stream_is_retracted_and_retried(bench: Bench, model: 
     assert [m.text for m in await bench.state() if m.type == "ai"] == [words(6)]
 
 
-async def test_72_a_hanging_model_call_is_retried(make: Workshop, model: FakeModel) -> None:
+async def test_a_hanging_model_call_is_retried(make: Workshop, model: FakeModel) -> None:
     url = f"{model.base_url}/v1"
     bench = await make(settings=(ModelSettings("m", base_url=url, read_seconds=0.2),))
     blocks = await bench.run(say('::{"hang_at": 2, "tokens": 4}'))
@@ -82,7 +81,7 @@ async def test_72_a_hanging_model_call_is_retried(make: Workshop, model: FakeMod
     assert notices(blocks)[0].startswith("The model did not answer in time; trying again")
 
 
-async def test_72_an_unreachable_server_is_reported_as_such(make: Workshop, unused_tcp_port: int) -> None:
+async def test_an_unreachable_server_is_reported_as_such(make: Workshop, unused_tcp_port: int) -> None:
     settings = ModelSettings("m", base_url=f"http://127.0.0.1:{unused_tcp_port}/v1", retries=1)
     blocks = await (await make(settings=(settings,))).run(say("hello"))
     assert failed(blocks).what == "The model's server cannot be reached. I tried 2 times."
@@ -122,9 +121,9 @@ def test_retry_after_is_parsed_in_all_forms_and_limited() -> None:
     for headers, seconds in forms:
         verdict = classify_error(refusal(429, headers))
         assert verdict is not None
-        assert verdict.act == "retry"
-        assert verdict.after == (seconds if seconds is None else pytest.approx(seconds, abs=2))
-    retry = RetryPolicy(4, first=1.0, longest=60.0)
+        assert verdict.action == "retry"
+        assert verdict.retry_after_seconds == (seconds if seconds is None else pytest.approx(seconds, abs=2))
+    retry = RetryPolicy(4, first_seconds=1.0, max_seconds=60.0)
     assert 7 <= retry._wait_seconds(0, 7.0) <= 7.2
     assert 60 <= retry._wait_seconds(0, 3600.0) <= 61
     assert all(4 <= retry._wait_seconds(3, None) <= 8 for _ in range(50))
@@ -133,13 +132,13 @@ def test_retry_after_is_parsed_in_all_forms_and_limited() -> None:
 
 def test_exhausted_credit_and_long_conversations_are_not_treated_as_rate_limits() -> None:
     assert (verdict := classify_error(refusal(429, code="insufficient_quota"))) is not None
-    assert verdict.act == "fail"
+    assert verdict.action == "fail"
     for message in (
         "This model's maximum context length is 8192 tokens",
         "the request exceeds the available context size",
     ):
         assert (verdict := classify_error(refusal(400, message=message))) is not None
-        assert verdict.act == "shorten"
+        assert verdict.action == "shorten"
     assert classify_error(ValueError("a fault of ours")) is None
 
 
@@ -147,7 +146,7 @@ def test_exhausted_credit_and_long_conversations_are_not_treated_as_rate_limits(
 
 
 @pytest.mark.parametrize("text", ["", " \\n "])
-async def test_71_an_empty_answer_is_retried_once(bench: Bench, model: FakeModel, text: str) -> None:
+async def test_an_empty_answer_is_retried_once(bench: Bench, model: FakeModel, text: str) -> None:
     blocks = await bench.run(say(f'::{{"text": "{text}", "id": "x"}}'))
     assert len(model.requests()) == 2
     assert model.requests()[-1].messages[-1]["content"].startswith("(Your last message was empty")
@@ -155,15 +154,15 @@ async def test_71_an_empty_answer_is_retried_once(bench: Bench, model: FakeModel
     assert [m.type for m in await bench.state()] == ["human", "ai"]
 
 
-async def test_71_repeated_empty_answers_end_in_a_clear_sentence(make: Workshop, model: FakeModel) -> None:
+async def test_repeated_empty_answers_end_in_a_clear_sentence(make: Workshop, model: FakeModel) -> None:
     model.script = lambda body: Answer("  ")
     blocks = await (await make()).run(say("hello"))
-    assert failed(blocks).what == "The model gave an empty answer, twice."
+    assert failed(blocks).what == "The model gave an empty answer twice."
     assert not view(blocks).text
     assert len(model.requests()) == 2
 
 
-async def test_71_invalid_arguments_do_not_end_the_turn(bench: Bench, model: FakeModel) -> None:
+async def test_invalid_arguments_do_not_end_the_turn(bench: Bench, model: FakeModel) -> None:
     broken = '::{"steps": [{"calls": [{"name": "look", "args": "{\\"text\\": "}]}], "tokens": 3}'
     blocks = await bench.run(say(broken))
     assert end(blocks) == "done"
@@ -219,7 +218,7 @@ def test_a_fingerprint_covers_tool_arguments_and_output() -> None:
 
 
 async def test_a_turn_has_a_maximum_number_of_model_calls(make: Workshop, model: FakeModel) -> None:
-    bench = await make(calls=4)
+    bench = await make(max_model_calls=4)
     blocks = await bench.run(say(script(*[[call("look", text=f"{n}")] for n in range(20)])))
     assert view(blocks).final().text.startswith("I stopped after 4 steps")
     assert len(model.requests()) == 4
@@ -229,7 +228,7 @@ async def test_a_turn_has_a_maximum_number_of_model_calls(make: Workshop, model:
 # ---------------------------------------------------------------- effects
 
 
-async def test_57_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
+async def test_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
     text = script([call("effect", text="once")], tokens=2)
     await bench.run(say(text))
     rows = await bench.database.run(lambda execute: execute("SELECT call, result FROM ledger", {}))
@@ -245,8 +244,8 @@ async def test_57_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
 async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
     """They are not in the stream, so the turn's meter counts them."""
     settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
-    policies = Policies(model=(UsageAccounting("inner"), Cleaning()), tool=())
-    chat = chat_openai(settings, {})
+    policies = PolicyMiddleware(model=(AccountingPolicy("inner"),), tool=())
+    chat = make_chat_openai(settings, {})
     inner = create_agent(chat, [], middleware=[policies], context_schema=TurnContext)
 
     @tool
@@ -267,7 +266,7 @@ async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, 
 # ---------------------------------------------------------------- steering
 
 
-async def test_65_a_message_during_the_work_is_taken_into_account(bench: Bench, model: FakeModel) -> None:
+async def test_a_message_during_the_work_is_taken_into_account(bench: Bench, model: FakeModel) -> None:
     text = script([call("slow", seconds=0.3)], tokens=3)
     task = asyncio.create_task(bench.run(say(text)), name="turn")
     await asyncio.sleep(0.15)
@@ -279,7 +278,7 @@ async def test_65_a_message_during_the_work_is_taken_into_account(bench: Bench, 
     assert len(model.requests()) == 2
 
 
-async def test_65_a_steering_message_is_not_injected_twice(bench: Bench, model: FakeModel) -> None:
+async def test_a_steering_message_is_not_injected_twice(bench: Bench, model: FakeModel) -> None:
     extra: list[UserInput] = [say("also B", "m2"), say("also B", "m2")]
     bench.waiting.inputs = extra[:1]
     await bench.run(say(script([call("look", text="a")], tokens=3)))
@@ -288,14 +287,14 @@ async def test_65_a_steering_message_is_not_injected_twice(bench: Bench, model: 
     assert [m.id for m in await bench.state() if m.type == "human"] == ["m1", "m2", "m3"]
 
 
-async def test_65_steering_survives_a_retry_and_an_empty_answer(bench: Bench, model: FakeModel) -> None:
+async def test_steering_survives_a_retry_and_an_empty_answer(bench: Bench, model: FakeModel) -> None:
     bench.waiting.inputs = [say('also B ::{"errors": [500], "text": ""}', "m2")]
     await bench.run(say("first"))
     assert [m.type for m in await bench.state()] == ["human", "human", "ai"]
     assert all(any("also B" in str(m["content"]) for m in request.messages) for request in model.requests())
 
 
-async def test_66_a_message_after_the_last_model_call_is_left_to_the_next_turn(bench: Bench) -> None:
+async def test_a_message_after_the_last_model_call_is_left_to_the_next_turn(bench: Bench) -> None:
     """Also if the record of the first turn was lost and it is entered again: each turn has its own answer."""
     await bench.run(say("first"))
     bench.waiting.inputs = [say("second", "m2")]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from agent.blocks import Ask, Block, Done, File, Notice, Text
 from agent.context import Answer, Turn, UploadedFile
-from agent.conversation import Ask, Block, Done, File, Notice, Quote, Text
+from agent.messages import Quote
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.turn_context import say
@@ -39,11 +40,11 @@ def end(blocks: list[Block]) -> str:
 async def cancelled(bench: Bench, model: FakeModel, text: str, ready: Any) -> list[Block]:
     """Run a turn, stop it when `ready(blocks)`, and return the blocks so far."""
     shown: list[Block] = []
-    turn = Turn("c", (say(text),), window=0.0)
-    desk = await bench.desk()
+    turn = Turn("c", (say(text),), merge_window_seconds=0.0)
+    context = await bench.context()
 
     async def work() -> None:
-        async for block in bench.agent.run(turn, desk):
+        async for block in bench.agent.run(turn, context):
             shown.append(block)
 
     task = asyncio.create_task(work(), name="turn")
@@ -73,9 +74,7 @@ async def test_a_fresh_turn_does_not_read_the_state(bench: Bench) -> None:
     assert [m.type for m in await bench.state()] == ["human", "ai"] * 3
 
 
-async def test_35_a_question_waits_and_its_answer_resumes_the_turn(
-    bench: Bench, model: FakeModel, make: Workshop
-) -> None:
+async def test_a_question_waits_and_its_answer_resumes_the_turn(bench: Bench, model: FakeModel, make: Workshop) -> None:
     blocks = await bench.run(say(ASKING))
     [ask] = asks(blocks)
     assert (ask.question, ask.options, end(blocks)) == ("Which?", ("x", "y"), "waiting")
@@ -134,7 +133,7 @@ async def test_an_answer_without_an_open_question_is_a_message(bench: Bench, mod
     assert model.requests()[-1].messages[-1]["content"] == "no"
 
 
-async def test_48_stopped_during_a_tool_call(bench: Bench, model: FakeModel) -> None:
+async def test_stopped_during_a_tool_call(bench: Bench, model: FakeModel) -> None:
     text = script([call("look", text="a"), call("slow", seconds=60)], tokens=3)
     shown = await cancelled(bench, model, text, lambda blocks: ("look: a", "done") in steps(blocks))
     await bench.agent.repair("c", "")
@@ -148,7 +147,7 @@ async def test_48_stopped_during_a_tool_call(bench: Bench, model: FakeModel) -> 
     assert tools == ["seen a", "This call was interrupted; its outcome is unknown."]
 
 
-async def test_48_stopped_during_an_answer(bench: Bench, model: FakeModel) -> None:
+async def test_stopped_during_an_answer(bench: Bench, model: FakeModel) -> None:
     shown = await cancelled(
         bench, model, '::{"tokens": 500, "tok_ms": 10}', lambda blocks: sum(isinstance(b, Text) for b in blocks) > 5
     )
@@ -189,7 +188,9 @@ async def test_the_same_message_resumes_an_interrupted_turn(bench: Bench, model:
 
 
 async def test_closing_the_iterator_stops_the_work(bench: Bench, model: FakeModel) -> None:
-    blocks = bench.agent.run(Turn("c", (say('::{"tokens": 500, "tok_ms": 10}'),), window=0.0), await bench.desk())
+    blocks = bench.agent.run(
+        Turn("c", (say('::{"tokens": 500, "tok_ms": 10}'),), merge_window_seconds=0.0), await bench.context()
+    )
     async for block in blocks:
         if isinstance(block, Text):
             break

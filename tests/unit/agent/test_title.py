@@ -27,16 +27,16 @@ def test_a_title_does_not_cut_words() -> None:
 
 
 async def test_a_model_title_is_cleaned(make: Workshop, model: FakeModel) -> None:
-    bench = await make(title="main")
+    bench = await make(title_model="main")
     model.script = lambda body: Answer('**"Report of\n the quarter."**')
-    assert await bench.agent.title("tell me about the report", Meter()) == "Report of the quarter"
+    assert await bench.agent.make_title("tell me about the report", Meter()) == "Report of the quarter"
 
 
 async def test_without_a_model_answer_the_first_words_are_the_title(make: Workshop, model: FakeModel) -> None:
-    bench = await make(title="main")
+    bench = await make(title_model="main")
     for answer in (Answer(status=500), Answer("  ")):
         model.script = lambda body, answer=answer: answer
-        assert await bench.agent.title("tell me about the report", Meter()) == "tell me about the report"
+        assert await bench.agent.make_title("tell me about the report", Meter()) == "tell me about the report"
     model.script = lambda body: Answer("late", delay=5)
     slow = TitleMaker(bench.agent._titles._model, seconds=0.05)
     assert await slow.make_title("tell me", Meter()) == "tell me"

@@ -17,9 +17,9 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
+from agent.blocks import File
 from agent.context import TurnContext
-from agent.conversation import File
-from agent.event_mapper import presented
+from agent.event_mapper import presented_files
 from agent.tools import IDEMPOTENT_TOOLS, SANDBOX_TOOLS, is_idempotent, make_tools
 from sandbox.base import OUTPUTS, WORKSPACE
 from sandbox.bubblewrap.provider import BubblewrapProvider
@@ -38,7 +38,7 @@ CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
 class Rig:
     """A graph with only the tools, and their context."""
 
-    desk: TurnContext
+    context: TurnContext
     machine: LazySandbox
     provider: BubblewrapProvider | FilesOnlyProvider
     folder: Path
@@ -53,7 +53,9 @@ class Rig:
     async def ask(self, work: Any) -> dict[str, Any]:
         """Run the graph; record the custom events and return the last values."""
         values: dict[str, Any] = {}
-        async for mode, item in self.graph.astream(work, CONFIG, context=self.desk, stream_mode=["custom", "values"]):
+        async for mode, item in self.graph.astream(
+            work, CONFIG, context=self.context, stream_mode=["custom", "values"]
+        ):
             assert isinstance(item, dict)
             if mode == "custom":
                 self.events.append(item)
@@ -148,7 +150,7 @@ async def test_bash_keeps_the_working_directory(at: Rig) -> None:
 
 async def test_bash_reports_a_timeout(at: Rig) -> None:
     told = await at.call("bash", command="echo begun; sleep 60", timeout=1)
-    assert told == "begun\n[stopped after 1 s, with everything it started]"
+    assert told == "begun\n[stopped after 1 s, with all its child processes]"
 
 
 async def test_bash_truncates_long_output_in_the_middle(at: Rig) -> None:
@@ -190,7 +192,7 @@ async def test_read_file_returns_a_range_and_says_where_to_continue(at: Rig) -> 
     await at.call("write_file", path=f"{WORKSPACE}/a.txt", content=text)
     assert await at.call("read_file", path=f"{WORKSPACE}/a.txt") == text
     window = await at.call("read_file", path="a.txt", start_line=200, lines=2)
-    assert window == "line 200\nline 201\n[lines 200 to 201; read on with start_line=202]"
+    assert window == "line 200\nline 201\n[lines 200 to 201; continue with start_line=202]"
     assert await at.call("read_file", path="a.txt", start_line=500, lines=9) == "line 500\n"
     assert await at.call("read_file", path="a.txt", start_line=600) == "[the file has 500 lines]"
 
@@ -198,7 +200,7 @@ async def test_read_file_returns_a_range_and_says_where_to_continue(at: Rig) -> 
 async def test_read_file_returns_at_most_80000_characters_and_says_so(at: Rig) -> None:
     await at.call("write_file", path="wide.txt", content=("谢" * 999 + "\n") * 100)
     told = await at.call("read_file", path="wide.txt")
-    assert told.endswith("[lines 1 to 80, 80,000 characters are the most at once; read on with start_line=81]")
+    assert told.endswith("[lines 1 to 80, at the limit of 80,000 characters; continue with start_line=81]")
     assert told.count("谢") == 80 * 999
     await at.call("bash", command="head -c 3000000 /dev/zero | tr '\\0' x > one-line.txt")
     told = await at.call("read_file", path="one-line.txt")
@@ -260,7 +262,7 @@ async def test_files_work_without_commands(files_only: Rig) -> None:
     await files_only.call("str_replace", path=f"{OUTPUTS}/a.csv", old="b", new="c")
     assert await files_only.call("read_file", path=f"{OUTPUTS}/a.csv") == "a,c\n"
     results = await files_only.all(("present_files", {"files": [{"path": f"{OUTPUTS}/a.csv"}]}))
-    assert [*presented(results)] == [File(f"{OUTPUTS}/a.csv")]
+    assert [*presented_files(results)] == [File(f"{OUTPUTS}/a.csv")]
 
 
 async def test_invalid_arguments_are_reported_to_the_model(at: Rig) -> None:
@@ -272,14 +274,14 @@ async def test_invalid_arguments_are_reported_to_the_model(at: Rig) -> None:
 # ---------------------------------------------------------------- people
 
 
-async def test_40_present_files_accepts_files_in_outputs_and_names_the_rest(at: Rig) -> None:
+async def test_present_files_accepts_files_in_outputs_and_names_the_rest(at: Rig) -> None:
     made = "cd ../outputs; echo 1 > b.png; echo 2 > a.png; ln -s /etc/passwd link; ln a.png hard; mkfifo pipe; mkdir d"
     await at.call("bash", command=made)
     paths = ["b.png", "/etc/passwd", "../workspace/x", "link", "hard", "pipe", "d", "none", f"{OUTPUTS}/b.png"]
     files = [{"path": p if p.startswith("/") else f"{OUTPUTS}/{p}", "caption": f"see {p}"} for p in paths]
     [result] = await at.all(("present_files", {"files": files}))
     told = str(result.content).splitlines()
-    assert [*presented([result])] == [
+    assert [*presented_files([result])] == [
         File(f"{OUTPUTS}/b.png", "see b.png"),
         File(f"{OUTPUTS}/b.png", f"see {OUTPUTS}/b.png"),
     ]

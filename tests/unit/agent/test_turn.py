@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from agent.conversation import Done, File, Notice, Step
+from agent.blocks import Done, File, Notice, Step
 from agent.models.settings import ModelSettings
 from tests.fakes.model import FakeModel, words
 from tests.support.turn_context import say
@@ -61,7 +61,7 @@ async def test_live_output_is_counted_not_shown(bench: Bench) -> None:
     ]
 
 
-async def test_47_a_tool_error_is_reported_to_the_model_without_host_paths(bench: Bench, model: FakeModel) -> None:
+async def test_a_tool_error_is_reported_to_the_model_without_host_paths(bench: Bench, model: FakeModel) -> None:
     calls = [{"name": "broken", "args": {"kind": kind}} for kind in ("sandbox", "tool", "other")]
     calls += [{"name": "look", "args": {"nonsense": 1}}, {"name": "unknown", "args": {}}]
     blocks = await bench.run(say(f'::{{"steps": [{{"calls": {json.dumps(calls)}}}], "text": "sorry"}}'))
@@ -70,7 +70,7 @@ async def test_47_a_tool_error_is_reported_to_the_model_without_host_paths(bench
     told = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
     assert told[0] == "broken failed: /mnt/user-data/workspace/x: no such file"
     assert told[1] == "broken failed: that is not a number"
-    assert told[2].startswith("broken failed inside (RuntimeError)")
+    assert told[2].startswith("broken failed internally (RuntimeError)")
     assert not any("/etc" in text for text in told)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import File
+from agent.blocks import File
 from bot.artifacts import Artifacts, collect_artifacts
 from sandbox.base import OUTPUTS
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Author, Final, Kind, Message, Thread
+from agent.blocks import Final
+from agent.messages import Author, Kind, Message, Thread
 from bot.access import AccessPolicy
 from bot.commands import CommandRunner
 from bot.config.schema import AccessConfig, ServiceLimits

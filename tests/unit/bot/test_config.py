@@ -13,8 +13,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.conversation import Secret
 from agent.models.settings import ModelSettings
+from agent.secret import Secret
 from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.reference import settings_table
 from bot.config.schema import AccessConfig, Config

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Secret
 from agent.models.settings import ModelSettings
+from agent.secret import Secret
 from bot.admin.doctor import Finding, render_findings, run_checks
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.model_discovery import name_models

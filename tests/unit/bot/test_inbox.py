@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import ANYWHERE, Author, Final, Kind, Message, Thread, Unreadable
+from agent.blocks import Final
+from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
 from bot import access as rights
 from bot.access import AccessPolicy
 from bot.config.loader import load_config

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Attachment, Block, Final, Message, Thread
+from agent.blocks import Block, Final
+from agent.messages import Attachment, Message, Thread
 from bot.config.schema import ServiceLimits
 from bot.outbox import RETRY_LIMIT, Outbox, file_payload, requeue
 from bot.storage import conversations

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from agent.conversation import Ask, Author, Kind, Message, Thread
+from agent.blocks import Ask
+from agent.messages import Author, Kind, Message, Thread
 from bot.questions import bind
 
 FORMAT = Ask("a", "Which format?")

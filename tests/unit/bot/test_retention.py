@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Author, Message, Thread
+from agent.messages import Author, Message, Thread
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Author, Final, Kind, Message, Thread
+from agent.blocks import Ask, Final
+from agent.messages import Author, Kind, Message, Thread
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox, longest_wait

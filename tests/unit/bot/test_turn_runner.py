@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 import pytest
 
-from agent.conversation import Author, Final, Message, Thread
+from agent.blocks import Final
 from agent.factory import AgentSettings, build_agent
+from agent.messages import Author, Message, Thread
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox

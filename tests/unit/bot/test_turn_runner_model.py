@@ -15,8 +15,8 @@ import pytest
 from langchain.tools import tool
 from langchain_core.tools import BaseTool
 
-from agent.conversation import Message
 from agent.factory import AgentSettings, Toolbox, build_agent
+from agent.messages import Message
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from bot.access import AccessPolicy
@@ -155,7 +155,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
         await harness.say(script(both, text="all done"), "k1")
         assert await harness.states() == ["waiting"]
         assert effects.read_text() == "it\n"
-        held = dict(harness.agent._checkpoints._held)
+        held = dict(harness.agent._checkpoints._unsaved)
     async with enter(late) as harness:
         await harness.say("this one", "k2")
         assert await harness.states() == ["waiting", "done"]
@@ -219,7 +219,7 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
     """The reply does not wait for it, later turns do not request a second one, and its tokens count."""
     model.script = lambda body: Answer("A fine title", delay=1.0) if titled(body) else Answer("hello")
     wall = Reader()
-    async with enter(wall=wall, title="small") as harness:
+    async with enter(wall=wall, title_model="small") as harness:
         await harness.say("what is this about?", "k1")
         await harness.say("and this?", "k2")
         assert await harness.states() == ["done", "done"]
@@ -233,12 +233,12 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
 
 async def test_a_title_cancelled_by_a_shutdown_is_made_by_the_next_turn(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
-    async with enter(title="small") as harness:
+    async with enter(title_model="small") as harness:
         await harness.say("what is this about?", "k1")
         assert harness.rows("SELECT title FROM conversations") == [("",)]
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("title")]
     model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
-    async with enter(title="small") as harness:
+    async with enter(title_model="small") as harness:
         await harness.say("and this?", "k2")
         await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
 
@@ -307,7 +307,7 @@ async def test_invalid_tool_arguments_of_a_model_do_not_break_a_turn(
 # Case 71 of docs/cases.md
 async def test_invalid_text_and_titles_of_a_model_do_not_break_a_turn(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("half \ud83d and whole \ud83d\ude00")
-    async with enter(title="small") as harness:
+    async with enter(title_model="small") as harness:
         await harness.say("say it", "k1")
         assert await harness.states() == ["done"]
         await until(lambda: harness.rows("SELECT title FROM conversations") != [("",)], 10, "the title")

@@ -22,7 +22,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from agent.conversation import Ask, Final, Kind, Message
+from agent.blocks import Ask, Final
+from agent.messages import Kind, Message
 from channels.console.plain import PlainView
 from channels.console.tui import wrap_line
 from channels.shared.texts import NOT_STORED, REPEAT_MARK

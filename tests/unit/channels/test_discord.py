@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import ANYWHERE, Ask, Final, Kind, Message, Plan, PlanItem, Step, Text, Thread, Unreadable
+from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
+from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from channels.base import CommandInfo, OutgoingFile, Receipt, Refused
 from tests.fakes.discord import BOT, CHANNEL, GUILD, JANE, MAX, Rates
 from tests.fakes.discord_world import ROLE

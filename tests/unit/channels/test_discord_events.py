@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.conversation import ANYWHERE, Kind, Message, Quote, Thread
+from agent.messages import ANYWHERE, Kind, Message, Quote, Thread
 from channels.discord import events
 from channels.discord.events import DiscordAccount
 from channels.discord.guild_cache import snowflake_from_time, snowflake_time

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Final, Secret
+from agent.blocks import Final
+from agent.secret import Secret
 from channels import discord
 from channels.base import Health, OutgoingFile, Refused
 from channels.discord import DiscordSettings

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Final, Secret, Text, Unreadable
+from agent.blocks import Ask, Final, Text
+from agent.messages import Unreadable
+from agent.secret import Secret
 from channels import discord
 from channels.base import Channel, ChatGone, Health, OutcomeUnknown, Refused, TryLater
 from channels.discord import DiscordSettings

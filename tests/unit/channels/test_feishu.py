@@ -11,7 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from agent.conversation import Ask, Final, Kind, Plan, PlanItem, Step, Text
+from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
+from agent.messages import Kind
 from channels.base import ChatGone, OutgoingFile, Refused, TryLater
 from channels.feishu.card_api import SEQUENCE_EPOCH
 from channels.feishu.card_renderer import MAX_CARD_BYTES

@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.conversation import Final, Secret
+from agent.blocks import Final
+from agent.secret import Secret
 from channels import feishu
 from channels.base import Channel, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process

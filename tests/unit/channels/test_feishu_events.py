@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.conversation import ANYWHERE, Kind, Message, Unreadable
+from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from channels.feishu.events import FeishuAccount, parse_event, parse_menu
 from tests.fakes.feishu import APP, BOT, DIRECT, GROUP, JANE, KIM, FakeFeishu
 from tests.fakes.feishu_people import BOT_MENTION

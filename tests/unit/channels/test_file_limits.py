@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from agent.conversation import Attachment
+from agent.messages import Attachment
 from channels.base import Refused
 from channels.shared.file_limits import limit_chunks
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Done, Final, Kind, Text, Thread
+from agent.blocks import Ask, Done, Final, Text
+from agent.messages import Kind, Thread
 from channels.base import ChatGone, Receipt, Refused
 from tests.fakes.slack import BOT, JANE, OPS, TEAM
 from tests.support.recording_inbox import Memory

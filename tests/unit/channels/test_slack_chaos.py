@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Final, Text, Thread
+from agent.blocks import Final, Text
+from agent.messages import Thread
 from channels.base import OutcomeUnknown, TryLater
 from tests.fakes.slack import JANE, OPS, TEAM
 from tests.support.recording_inbox import Memory, Rows

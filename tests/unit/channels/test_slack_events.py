@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.conversation import ANYWHERE, Attachment, Kind, Message, Thread, Unreadable
+from agent.messages import ANYWHERE, Attachment, Kind, Message, Thread, Unreadable
 from channels.slack.events import SlackAccount, candidate_workspaces, parse_payload
 
 ME = SlackAccount("T1", "UBOT", "BBOT", "fawn", "Acme")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Final, Secret, Text
+from agent.blocks import Final, Text
+from agent.secret import Secret
 from channels import slack
 from channels.base import Health, OutgoingFile, Refused
 from channels.slack.manifest import BOT_EVENTS, SCOPES

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Final, Kind, Notice, Plan, PlanItem, Step, Text
+from agent.blocks import Final, Notice, Plan, PlanItem, Step, Text
+from agent.messages import Kind
 from channels.base import Reply, TryLater
 from tests.fakes.slack import JANE, TEAM
 from tests.support.recording_inbox import Memory

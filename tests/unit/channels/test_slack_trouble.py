@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Attachment, Final, Kind, Secret, Text, Thread, Unreadable
+from agent.blocks import Final, Text
+from agent.messages import Attachment, Kind, Thread, Unreadable
+from agent.secret import Secret
 from channels import slack
 from channels.base import ChannelError, Health, OutgoingFile, Receipt, Refused, TryLater
 from channels.slack.api import WRONG_KIND

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Ask, Final, Kind, Step, Text
+from agent.blocks import Ask, Final, Step, Text
+from agent.messages import Kind
 from channels.base import CommandInfo, OutgoingFile, Receipt
 from channels.shared.reply_writer import ReplyWriter
 from tests.support.rigs.registry import Memory, TelegramRig, until

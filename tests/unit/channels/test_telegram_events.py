@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.conversation import ANYWHERE, Kind, Message, Unreadable
+from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from channels.telegram.events import TelegramAccount, parse_update
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_world import BOT

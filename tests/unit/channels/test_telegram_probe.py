@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Final, Secret
+from agent.blocks import Final
+from agent.secret import Secret
 from channels import telegram
 from channels.base import Health, OutgoingFile, Refused
 from tests.fakes.telegram import TOKEN, FakeTelegram

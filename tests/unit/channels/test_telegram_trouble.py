@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.conversation import Attachment, Final, Secret, Text, Unreadable
+from agent.blocks import Final, Text
+from agent.messages import Attachment, Unreadable
+from agent.secret import Secret
 from channels import telegram
 from channels.base import ChatGone, CommandInfo, Health, OutcomeUnknown, OutgoingFile, Refused, TryLater
 from tests.fakes.telegram import TOKEN, FakeTelegram

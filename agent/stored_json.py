@@ -1,4 +1,4 @@
-"""Read dataclasses back from stored JSON, also what a newer version wrote; tell what is damaged by one error."""
+"""Load dataclasses from stored JSON, even if a newer version wrote it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Damaged(ValueError):
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """Raise whatever is wrong with stored JSON as Damaged."""
+def raise_damaged() -> Iterator[None]:
+    """Raise every error in stored JSON as Damaged."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from error
 
 
-def build(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
-    """Build a dataclass from JSON. Lists become tuples; fields that only a newer version knows are ignored."""
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # only dataclasses are given
+def build_dataclass(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
+    """Build a dataclass from JSON. Lists become tuples; unknown fields of a newer version are ignored."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # `kind` is always a dataclass
     known = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in names}
     return kind(**known | more)

@@ -1,0 +1,217 @@
+"""Outbound types: a turn yields `Block`s, a `View` collects them, and a `Final` stays in the chat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from agent.stored_json import build_dataclass, raise_damaged
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text of the model message `part`. `replace` sets its text to `delta`, or retracts it if `delta` is empty."""
+
+    delta: str
+    part: str = ""
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A tool call as shown to people; a later block with the same id updates it."""
+
+    id: str
+    title: str
+    state: Literal["running", "done", "failed", "stopped"] = "running"
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanItem:
+    title: str
+    state: Literal["pending", "running", "done"] = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The whole plan; a later block replaces it."""
+
+    items: tuple[PlanItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to the person. A click or an answer refers to its `id`."""
+
+    id: str
+    question: str
+    options: tuple[str, ...] = ()
+    free_text: bool = True
+
+    def match_option(self, text: str) -> str | None:
+        """Return the option with this text or number."""
+        wanted = text.strip().casefold()
+        numbered = {str(number): option for number, option in enumerate(self.options, 1)}
+        return next((option for option in self.options if option.casefold() == wanted), numbered.get(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """A tool call that needs approval: `action` in a few words, `detail` the exact call."""
+
+    id: str
+    action: str
+    detail: str = ""
+
+    def to_question(self) -> Ask:
+        """Return the question for the person."""
+        return Ask(self.id, f"{self.action}\n\n{self.detail}".strip(), ("Approve", "Deny"), free_text=False)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to send: `path` is the agent's path, below /mnt/user-data/outputs."""
+
+    path: str
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Information for a waiting person: a retry, a fallback, a queue, a limit."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The turn failed: what happened, and what the person can do."""
+
+    what: str
+    what_to_do: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.what_to_do}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of all model calls of a turn."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a turn. `waiting`: an Ask or Approve is open; `stopped`: a person stopped it."""
+
+    state: Literal["done", "waiting", "stopped", "failed"] = "done"
+    usage: Usage = field(default_factory=Usage)
+
+
+Block = Text | Step | Plan | Ask | Approve | File | Notice | Failed | Done
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """The final reply of a turn: Markdown `text`, which includes a single question, and the open questions.
+
+    `mention` is the platform's id of a user to notify by a native mention before the text; direct chats ignore it.
+    """
+
+    text: str
+    asks: tuple[Ask, ...] = ()
+    mention: str = ""
+
+    def messages(self) -> list[tuple[str, Ask | None]]:
+        """Return Markdown and question of each message; several questions get a message with buttons each."""
+        if len(self.asks) <= 1:
+            return [(self.text, self.asks[0] if self.asks else None)]
+        return [(self.text, None), *((f"**{n}.** {ask.question}", ask) for n, ask in enumerate(self.asks, 1))]
+
+    def dump(self) -> bytes:
+        """Return JSON for the outbox."""
+        return orjson.dumps(self)
+
+    @classmethod
+    def load(cls, data: bytes | str) -> Final:
+        """Load what `dump` returned, even in a newer version. Raises Damaged."""
+        with raise_damaged():
+            raw: dict[str, Any] = orjson.loads(data)
+            return build_dataclass(cls, raw, asks=tuple(build_dataclass(Ask, ask) for ask in raw.get("asks", ())))
+
+
+SEVERAL_QUESTIONS_TEXT = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
+NO_ANSWER_TEXT = "The model gave no answer. Ask again, or rephrase your request."
+
+
+@dataclass(slots=True)
+class View:
+    """The current state of a reply, built from its blocks."""
+
+    texts: dict[str, str] = field(default_factory=dict)  # by part, in order of appearance
+    steps: dict[str, Step] = field(default_factory=dict)
+    plan: Plan | None = None
+    notice: Notice | None = None  # the latest; removed when the work continues
+    asks: list[Ask | Approve] = field(default_factory=list)
+    files: list[File] = field(default_factory=list)
+    failed: Failed | None = None
+    done: Done | None = None
+
+    def add(self, block: Block) -> None:
+        """Apply one block."""
+        match block:
+            case Text():
+                before = "" if block.replace else self.texts.get(block.part, "")
+                self.texts[block.part] = before + block.delta
+                if block.delta:
+                    self.notice = None
+            case Step():
+                self.steps[block.id] = block
+                self.notice = None
+            case Plan():
+                self.plan = block
+            case Ask() | Approve():
+                self.asks.append(block)
+            case File():
+                if block not in self.files:  # a resumed turn repeats its files
+                    self.files.append(block)
+            case Notice():
+                self.notice = block
+            case Failed():
+                self.failed = block
+            case Done():
+                self.done = block
+
+    @property
+    def text(self) -> str:
+        """The latest text that is not blank."""
+        return next((t for t in reversed(self.texts.values()) if t.strip()), "")
+
+    @property
+    def empty(self) -> bool:
+        """True if the reply shows nothing."""
+        return not (self.text or self.steps or self.plan or self.notice or self.asks or self.failed)
+
+    def final(self) -> Final:
+        """Return the final reply: answer, questions and failure, without steps and plan."""
+        asks = tuple(block.to_question() if isinstance(block, Approve) else block for block in self.asks)
+        parts = [
+            self.text.strip(),
+            SEVERAL_QUESTIONS_TEXT.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
+        ]
+        if self.done and self.done.state == "stopped":
+            parts.append("_Stopped._")
+        if self.failed:
+            parts.append(f"⚠️ {self.failed}")
+        text = "\n\n".join(part for part in parts if part)
+        if not text:
+            text = "" if self.files else NO_ANSWER_TEXT
+        return Final(text, asks)

@@ -1,0 +1,144 @@
+"""Inbound types: a channel maps each platform event to a `Message` in a `Thread`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+import orjson
+
+from agent.stored_json import build_dataclass, raise_damaged
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The address of a conversation.
+
+    `workspace` is the bot's account or tenant on the platform, `chat` the chat or channel, `topic` the thread in it
+    ("": none).
+    """
+
+    channel: str
+    workspace: str
+    chat: str
+    topic: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(quote(part, safe="") for part in (self.channel, self.workspace, self.chat, self.topic))
+
+    @classmethod
+    def parse(cls, text: str) -> Thread:
+        """Return the thread of `str(thread)`. Raises ValueError if the text is not an address."""
+        parts = text.split("/")
+        if len(parts) != 4:
+            raise ValueError(f"not a thread address: {text!r}")
+        return cls(*(unquote(part) for part in parts))
+
+
+ANYWHERE = "*"  # topic of an event that names only a message of the bot; the inbox looks up its thread
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """A person or bot: `id` is the platform's user id, `name` the display name.
+
+    `guest` marks accounts from outside the team: guests, and members of connected workspaces.
+    """
+
+    id: str
+    name: str
+    bot: bool = False
+    guest: bool = False
+
+
+class Kind(StrEnum):
+    """How the inbox handles a message."""
+
+    CHAT = "chat"  # text and files for the agent
+    COMMAND = "command"  # such as /stop or !help: text is the command without its prefix
+    CLICK = "click"  # a button of an Ask: target = Ask.id, text = the chosen option
+    EDIT = "edit"  # text = the new text of the message `target`
+    DELETE = "delete"  # the message `target` was deleted
+    MOVED = "moved"  # text = the new id of the chat
+    UNSUPPORTED = "unsupported"  # a sticker, a poll: text = what it is
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file of a message, still on the platform. `Channel.fetch` downloads it by `ref`."""
+
+    ref: str
+    name: str
+    mime: str = "application/octet-stream"
+    size: int | None = None  # bytes, if the platform reports it
+    kind: Literal["file", "image", "audio", "video"] = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Quoted, forwarded or earlier text of another author: context, never an instruction."""
+
+    author: str
+    text: str
+    kind: Literal["reply", "forward", "earlier"] = "reply"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One platform event.
+
+    `key` is unique for each event that must have one effect; for messages: platform, workspace, chat, message id.
+    `id` is the platform's message id. `addressed` is False for a group message that is not meant for the bot, and
+    `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `private` marks a
+    direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
+    is True for a reply to the bot's message `reply_to`.
+    """
+
+    thread: Thread
+    key: str
+    id: str
+    author: Author
+    text: str
+    time: float
+    kind: Kind = Kind.CHAT
+    attachments: tuple[Attachment, ...] = ()
+    quotes: tuple[Quote, ...] = ()
+    reply_to: str = ""
+    to_bot: bool = False
+    group: str = ""
+    long: bool = False
+    target: str = ""
+    private: bool = False
+    addressed: bool = True
+    follow_up: bool = False
+
+    def dump(self) -> bytes:
+        """Return JSON for storage."""
+        return orjson.dumps(self)
+
+    @classmethod
+    def load(cls, data: bytes | str) -> Message:
+        """Load what `dump` returned, even in a newer version. Raises Damaged."""
+        with raise_damaged():
+            raw: dict[str, Any] = orjson.loads(data)
+            return build_dataclass(
+                cls,
+                raw,
+                thread=build_dataclass(Thread, raw["thread"]),
+                author=build_dataclass(Author, raw["author"]),
+                kind=Kind(raw["kind"]),
+                attachments=tuple(build_dataclass(Attachment, each) for each in raw["attachments"]),
+                quotes=tuple(build_dataclass(Quote, each) for each in raw["quotes"]),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An event that could not be parsed; it becomes a dead letter."""
+
+    channel: str
+    key: str
+    raw: bytes
+    error: str

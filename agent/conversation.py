@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 import orjson
 
 from agent.stored import build, reading
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+T = TypeVar("T")
 
 # ---------------------------------------------------------------- secrets
 
@@ -43,6 +49,17 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._text)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic import AfterValidator
+
+        return handler(Annotated[str, AfterValidator(lambda text: cls(text.strip()))])  # copied with its newline
+
+
+def setting(default: T, text: str, *, repr: bool = True, **metadata: object) -> T:
+    """Return a field of a settings dataclass with the sentence for the docs; see bot/config/decoder.py."""
+    return field(default=default, repr=repr, metadata={"help": text, **metadata})
 
 
 # ---------------------------------------------------------------- who and where

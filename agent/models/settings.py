@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.conversation import Secret, setting
+from agent.setting import Secret, setting
 
 DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
 

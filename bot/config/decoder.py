@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, reduce
@@ -21,7 +21,6 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from pydantic_core import ErrorDetails
 
 from bot.config.document import Document, Location
 
@@ -71,7 +70,7 @@ def _validator(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(with_config(_STRICT)(kind))
 
 
-def _reread(document: Document, data: Any, at: Location, error: ErrorDetails) -> bool:
+def _reread(document: Document, data: Any, at: Location, error: Mapping[str, Any]) -> bool:
     """Give a scalar its other meaning, which only its type can tell; return whether it has one."""
     why, where = error["type"], (*at, *error["loc"])
     if not error["loc"] or why not in (*_EXPECTED, "literal_error"):
@@ -96,7 +95,7 @@ def _reread(document: Document, data: Any, at: Location, error: ErrorDetails) ->
     return True
 
 
-def _explain(error: ErrorDetails, hidden: bool, names: Sequence[str]) -> tuple[str, str]:
+def _explain(error: Mapping[str, Any], hidden: bool, names: Sequence[str]) -> tuple[str, str]:
     """Return what is wrong and how to fix it. Never repeats a value that can be a secret."""
     value, name = error["input"], str(error["loc"][-1]) if error["loc"] else ""
     match error["type"]:

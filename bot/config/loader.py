@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from dotenv import dotenv_values
 
 import channels
-from agent.conversation import Secret
+from agent.setting import Secret
 from bot.config.decoder import describe, suggest, validate
 from bot.config.document import ConfigFault, Document, Location, shown
 from bot.config.schema import AccessConfig, ChannelConfig, Config

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from agent.conversation import Secret
 from agent.models.settings import ModelSettings
+from agent.setting import Secret
 from bot.config.loader import CONFIG_VERSION, channel_modules, environment_names
 from bot.config.schema import AccessConfig, Config
 

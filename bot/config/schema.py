@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.conversation import setting
 from agent.models.settings import ModelSettings
+from agent.setting import setting
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
 

@@ -20,7 +20,8 @@ from shutil import copyfileobj
 from typing import TextIO
 from uuid import uuid4
 
-from agent.conversation import Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View, setting
+from agent.conversation import Ask, Attachment, Author, Block, Final, Kind, Message, Thread, View
+from agent.setting import setting
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from agent.conversation import Secret, setting
+from agent.setting import Secret, setting
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel
 

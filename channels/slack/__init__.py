@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.conversation import Secret, setting
+from agent.setting import Secret, setting
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel
 from channels.slack.manifest import app_manifest

@@ -50,7 +50,7 @@ async def test_a_working_setup_passes_every_check(tmp_path: Path) -> None:
         assert states["model main"][0] == "ok"
         assert states["channel telegram"] == (
             "ok",
-            "connected as @fawn_bot; 2 people are configured, others by pairing",
+            "connected as @fawn_bot; access for 2 ids, others need pairing",
         )
         assert states["sandbox"] == ("note", "files only, as configured; commands are off.")
         assert states["time zone"][1].startswith("Europe/Berlin")

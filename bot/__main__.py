@@ -103,7 +103,7 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
         except DataDirLocked as error:
             return _fail(f"{config.data_dir}: {error}", TAKEN)
         except OSError as error:
-            return _fail(f"cannot use data_dir: {error}", FAULT)
+            return _fail(f"data_dir cannot be used: {error}", FAULT)
         log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if console else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()

@@ -1,8 +1,8 @@
 """Validate the values of a document with pydantic; explain its errors with a line and a fix.
 
 A section is a frozen dataclass, and pydantic checks its annotations. The `metadata` of a field may carry constraints of
-pydantic's `Field` (`ge`; `init: False` for what a file cannot set), `help` (the sentence in the docs), `path` (relative
-paths start at the folder of the file) and `environment` (the variable that sets it).
+pydantic's `Field` (`ge`), `help` (the sentence in the docs), `path` (relative paths start at the folder of the file) and
+`environment` (the variable that sets it).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _explain(error: Mapping[str, Any], hidden: bool, names: Sequence[str]) -> tu
 def _names_at(kind: Any, way: Location) -> list[str]:
     for part in way:
         kind = get_args(kind)[0] if isinstance(part, int) else get_type_hints(kind)[part]
-    return [f.name for f in fields(kind) if f.metadata.get("init", True)] if is_dataclass(kind) else []
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
 
 
 def absolute_paths(section: Any, folder: Path) -> Any:

@@ -9,7 +9,7 @@ import os
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +21,7 @@ import channels
 from agent.setting import Secret
 from bot.config.decoder import describe, suggest, validate
 from bot.config.document import ConfigFault, Document, Location, shown
-from bot.config.schema import AccessConfig, ChannelConfig, Config
+from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
@@ -53,8 +53,7 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] | None = No
     config = _read_config(document, _read_document(document, path) if path else {})
     if config is None or document.faults:
         raise ConfigError(sorted(document.faults, key=lambda fault: fault.line))
-    source = str(path) if path else config.source
-    return replace(config, source=source, variables=frozenset(document.variables.values()))
+    return config
 
 
 def _read_environment(environ: Mapping[str, str] | None, *folders: Path) -> dict[str, str]:
@@ -102,8 +101,12 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
     sections["models"] = _complete_models(document, sections.get("models"))
     _check_roles(document, sections)
     _check_time_zone(document, sections.get("time_zone"))
-    config = validate(document, Config, sections, extra=("config_version", "channels"))
-    return replace(config, channels=entries) if config else None
+    config = validate(document, FileConfig, sections, extra=("config_version", "channels"))
+    if config is None:
+        return None
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    source = document.file or "built-in defaults"
+    return Config(**values, channels=entries, source=source, variables=frozenset(document.variables.values()))
 
 
 def _check_time_zone(document: Document, name: object) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from agent.models.settings import ModelSettings
 from agent.setting import Secret
 from bot.config.loader import CONFIG_VERSION, channel_modules, environment_names
-from bot.config.schema import AccessConfig, Config
+from bot.config.schema import AccessConfig, FileConfig
 
 _WORDS = {str: "text", Secret: "secret", Path: "path", int: "whole number", float: "number", bool: "true or false"}
 _HEAD = """# Settings
@@ -46,17 +45,10 @@ class Setting:
 def settings_table() -> list[Setting]:
     """Return every setting, in the order of the file; `[]` marks the items of a list."""
     table = [Setting("config_version", "whole number", "required", f"version of the file format: {CONFIG_VERSION}")]
-    for field in fields(Config):
-        kind = get_type_hints(Config)[field.name]
-        if field.name == "models":
-            table += [_setting_row(field, kind, ""), *_section_rows(ModelSettings, "models[].")]
-        elif field.name == "channels":
-            for name, module in channel_modules().items():
-                table += _section_rows(module.Settings, f"channels.{name}.")
-            table += _section_rows(AccessConfig, "channels.NAME.access.")
-        else:
-            table += _field_rows(field, kind, "")
-    return table
+    table += _section_rows(FileConfig, "")
+    for name, module in channel_modules().items():
+        table += _section_rows(module.Settings, f"channels.{name}.")
+    return table + _section_rows(AccessConfig, "channels.NAME.access.")
 
 
 def settings_page() -> str:
@@ -74,14 +66,13 @@ def _section_rows(kind: type, prefix: str) -> list[Setting]:
 
 
 def _field_rows(field: Field[Any], kind: Any, prefix: str) -> list[Setting]:
-    """Return the row of a field, or the rows of the section that it is."""
+    """Return the row of a field, with the rows of the section that it is or lists."""
+    name = f"{prefix}{field.name}"
     if is_dataclass(kind):
-        return _section_rows(kind, f"{prefix}{field.name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
-    return [_setting_row(field, kind, prefix)] if field.metadata.get("init", True) else []
-
-
-def _setting_row(field: Field[Any], kind: Any, prefix: str) -> Setting:
-    return Setting(prefix + field.name, _type_words(kind), _default_text(field), field.metadata.get("help", ""))
+        return _section_rows(kind, f"{name}.")  # type: ignore[arg-type]  # a field's type is a class, not an instance
+    row = Setting(name, _type_words(kind), _default_text(field), field.metadata.get("help", ""))
+    item = get_args(kind)[0] if get_origin(kind) is tuple else None
+    return [row, *(_section_rows(item, f"{name}[].") if isinstance(item, type) and is_dataclass(item) else ())]
 
 
 def _type_words(kind: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,20 +145,26 @@ class LogConfig:
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # a text that came from the environment may be a secret
-class Config:
-    """The whole configuration. `source` is the file; `variables` are the texts that came from the environment."""
+class FileConfig:
+    """The sections of config.yaml, but for `channels`, whose settings each channel defines."""
 
     data_dir: Path = setting(Path("data"), "databases and the threads' folders; one process per folder")
     models: tuple[ModelSettings, ...] = setting((), "the models, described below; empty: the built-in demo model")
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     sandbox: SandboxConfig = SandboxConfig()
-    channels: tuple[ChannelConfig, ...] = field(default=(), metadata={"init": False})
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
     log: LogConfig = LogConfig()
-    source: str = field(default="built-in defaults", metadata={"init": False})
-    variables: frozenset[str] = field(default=frozenset(), metadata={"init": False})
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Config(FileConfig):
+    """The whole configuration. `source` is the file; `variables` are the texts that came from the environment."""
+
+    channels: tuple[ChannelConfig, ...] = ()
+    source: str = ""
+    variables: frozenset[str] = frozenset()

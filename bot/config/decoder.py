@@ -1,7 +1,7 @@
 """Validate the values of a document with pydantic; explain its errors with a line and a fix.
 
-A section is a frozen dataclass, and pydantic checks its annotations. The `metadata` of a field may carry constraints of
-pydantic's `Field` (`ge`), `help` (the sentence in the docs), `path` (relative paths start at the folder of the file) and
+A section is a frozen dataclass, and pydantic checks its annotations. The `metadata` of a field may carry pydantic's
+constraints (`ge`), `help` (the sentence in the docs), `path` (a relative path starts at the folder of the file) and
 `environment` (the variable that sets it).
 """
 

@@ -20,7 +20,7 @@ from dotenv import dotenv_values
 import channels
 from agent.setting import Secret
 from bot.config.decoder import describe, suggest, validate
-from bot.config.document import ConfigFault, Document, Location, shown
+from bot.config.document import ConfigFault, Document, Location
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
@@ -124,7 +124,7 @@ def _check_time_zone(document: Document, name: object) -> None:
 
 def _complete_models(document: Document, models: Any) -> Any:
     """Check the models' names and classes, and add the key of OpenAI, or the model of the environment."""
-    if not models:
+    if models is None or models == []:
         return _model_of_environment(document.environ)
     names: set[str] = set()
     for i, model in enumerate(models if isinstance(models, list) else ()):
@@ -133,7 +133,7 @@ def _complete_models(document: Document, models: Any) -> Any:
         _complete_model(document, model, ("models", i))
         name = str(model.get("name", i))
         if name in names:
-            document.fault(("models", i, "name"), f"a second model is called {shown(name)!r}", "give it its own name")
+            document.fault(("models", i, "name"), "another model has the same name", "give it its own name")
         names.add(name)
     return models
 

@@ -259,7 +259,7 @@ log: {level: loud}
         ("config.yaml:6: models[0].api_key", "$NOPE is not set → export it or put it into .env"),
         ("config.yaml:7: models[1].modle", "unknown setting → did you mean 'model'?"),
         ("config.yaml:7: models[1].retries", "must be at least 0"),
-        ("config.yaml:7: models[1].name", "a second model is called 'main' → give it its own name"),
+        ("config.yaml:7: models[1].name", "another model has the same name → give it its own name"),
         ("config.yaml:7: models[1].api_key", "is missing and $OPENAI_API_KEY is not set → export it"),
         ("config.yaml:8: models[2].name", "is missing → add `name: …`"),
         ("config.yaml:8: models[2].use", "is not a class path → write it as package.module:Class"),
@@ -368,6 +368,10 @@ def test_secrets_are_not_shown() -> None:
         "keep_days: $S",
         "data_dir: *%s",
         "time_zone: '%s",
+        "models: [{name: $S}, {name: $S}]",
+        "models: $S",
+        "roles: {lead: $S}",
+        "channels: {slack: $S}",
     ],
 )
 def test_a_misplaced_secret_is_not_repeated_in_the_error(text: str) -> None:

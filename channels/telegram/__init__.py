@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent.setting import Secret, setting
 from channels.base import Channel
-from channels.shared.http_client import check_proxy
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import check_proxy, open_channel
 
 if TYPE_CHECKING:
     from channels.telegram.channel import TelegramChannel

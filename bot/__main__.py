@@ -1,9 +1,10 @@
-"""The program: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup`, `sandbox` and what platforms want."""
+"""The command line: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup`, `sandbox`, `slack`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import importlib
 import sys
 from collections.abc import Callable
@@ -20,13 +21,14 @@ from bot.version import VERSION
 from sandbox.base import SandboxUnavailable
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
-UNLIMITED_DESCRIPTORS = 65_536  # asked for where the system has no limit of its own
+MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns its exit code (0 well, 1 not well, 2 configuration, 3 data_dir taken, 4 not running)."""
+    """Run one command; return its exit code, one of the constants above."""
+    gc.set_threshold(100_000, 50, 50)  # what a start imports stays; App sets the thresholds of the running service
     arguments = command_line_parser().parse_args(argv)
-    if arguments.do is None:  # asked for before there is anything to configure
+    if arguments.do is None:  # before there is a configuration
         return _print_slack_manifest()
     try:
         config = load_config(Path(arguments.config) if arguments.config else None)
@@ -40,39 +42,47 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def command_line_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
     top.add_argument("--version", action="version", version=f"fawn {VERSION}")
-    kinds = top.add_subparsers(required=True, metavar="COMMAND")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, text: str, do: Callable[[argparse.Namespace, Config], int], **more: Any) -> Any:
-        command = kinds.add_parser(name, help=text, description=text)
-        command.add_argument("--config", metavar="FILE", help="default: ./config.yaml, if there is one")
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        command.add_argument(
+            "--config", metavar="FILE", help="configuration file; default: ./config.yaml, if it exists"
+        )
         command.set_defaults(do=do, **more)
         return command
 
-    add("run", "the service: every configured channel, and the console on a terminal", _run_service, alone=False)
-    add("chat", "the console alone", _run_service, alone=True)
-    add("check", "look at configuration, tokens, models and sandbox; each fault with its fix", _run_check)
-    add("status", "how the running service is", _print_status)
-    dead = add("dead", "replies that were refused and events that could not be read", _run_operation, group="dead")
+    add("run", "run the service: all configured channels, and the console on a terminal", _run_service, alone=False)
+    add("chat", "run the console alone", _run_service, alone=True)
+    add("check", "test the configuration, tokens, models and sandbox; explain how to fix each fault", _run_check)
+    add("status", "show the state of the running service", _print_status)
+    dead = add("dead", "manage dead letters: undeliverable replies and unreadable events", _run_operation, group="dead")
     dead.add_argument("action", choices=("list", "requeue", "drop"))
-    dead.add_argument("words", nargs="*", metavar="ID", help="which one, as `list` names it")
-    pair = add("pair", "who may talk to the bot by pairing", _run_operation, group="pair")
+    dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
+    pair = add("pair", "manage paired users", _run_operation, group="pair")
     pair.add_argument("action", choices=("list", "accept", "revoke"))
-    pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whom to revoke")
-    backup = add(
-        "backup", "write databases and threads' folders into a .tar.gz", _run_operation, group="", action="backup"
-    )
-    backup.add_argument("words", nargs=1, metavar="FILE")
-    box = add("sandbox", "make the image that Docker sandboxes run", _build_sandbox_image)
+    pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
+    backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
+    backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
+    box = add("sandbox", "build the image of Docker sandboxes", _build_sandbox_image)
     box.add_argument("action", choices=("build",))
-    box.add_argument("--base", metavar="IMAGE", default="", help="instead of python:3.12-slim; Debian, with Python")
-    box.add_argument("--libreoffice", action="store_true", help="with LibreOffice, 500 MB more")
-    slack = kinds.add_parser("slack", help="what Slack wants", description="What Slack wants.")
-    slack.add_argument("action", choices=("manifest",), help="the app manifest, to paste at api.slack.com/apps")
+    box.add_argument(
+        "--base", metavar="IMAGE", default="", help="base image, a Debian with Python; default: python:3.12-slim"
+    )
+    box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
+    text = "print the app manifest, to paste at api.slack.com/apps"
+    slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
+    slack.add_argument("action", choices=("manifest",))
     slack.set_defaults(do=None)
     return top
+
+
+def _fail(error: object, code: int) -> int:
+    print(f"fawn: {error}", file=sys.stderr)
+    return code
 
 
 # ------------------------------------------------------------ the service
@@ -82,45 +92,35 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     from bot import log
     from bot.data_dir import close_to_others
     from bot.storage.database import DataDirLocked, DataLock
+    from bot.storage.migrate import DatabaseFault
 
     connects = _channel_connectors(config, alone=arguments.alone)
-    quiet = "console" in connects
+    console = "console" in connects
     with ExitStack() as stack:
         try:
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(DataLock(config.data_dir))
         except DataDirLocked as error:
-            print(f"fawn: {config.data_dir}: {error}", file=sys.stderr)
-            return TAKEN
+            return _fail(f"{config.data_dir}: {error}", TAKEN)
         except OSError as error:
-            print(f"fawn: data_dir cannot be used: {error}", file=sys.stderr)
-            return FAULT
-        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if quiet else None)
+            return _fail(f"data_dir cannot be used: {error}", FAULT)
+        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if console else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()
-        return _guarded(config, connects, banner=quiet)
-
-
-def _guarded(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
-    """Run it, and tell in a sentence what only shows at the start."""
-    from bot.storage.migrate import DatabaseFault
-
-    try:
-        return _run_app(config, connects, banner=banner)
-    except (AgentConfigError, SandboxUnavailable) as error:
-        print(f"fawn: {error}", file=sys.stderr)
-        return CONFIG
-    except DatabaseFault as error:
-        print(f"fawn: {error}", file=sys.stderr)
-        return FAULT
+        try:
+            return _run_app(config, connects, banner=console)
+        except (AgentConfigError, SandboxUnavailable) as error:
+            return _fail(error, CONFIG)
+        except DatabaseFault as error:
+            return _fail(error, FAULT)
 
 
 def _raise_descriptor_limit() -> None:
-    """Take as many descriptors as the system allows: most give 1024 to a process that does not ask for more."""
+    """Raise the soft limit of file descriptors, which is 1024 on most systems, to the hard limit."""
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft = UNLIMITED_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    soft = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -131,7 +131,7 @@ def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
     from bot.model_discovery import name_models
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        if not all(model.model for model in config.models):  # a local server needs no more than its URL
+        if not all(model.model for model in config.models):  # a local server names its own
             config = replace(config, models=runner.run(name_models(config.models)))
         if banner:
             print(runner.run(_print_banner(config)), flush=True)
@@ -139,7 +139,7 @@ def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
 
 
 async def _print_banner(config: Config) -> str:
-    """The first lines on a terminal: who answers, and with what sandbox. Raises SandboxUnavailable."""
+    """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
     from bot.app import folders, model_labels, sandbox_settings
     from sandbox.select import select_provider
 
@@ -149,7 +149,7 @@ async def _print_banner(config: Config) -> str:
 
 
 def _channel_connectors(config: Config, *, alone: bool) -> dict[str, Any]:
-    """Channel name → what connects it. The console joins on a terminal, and when there is no other channel."""
+    """Return channel name → connect function. Adds the console on a terminal, or if nothing else is configured."""
     connects: dict[str, Any] = {}
     for entry in () if alone else config.channels:
         connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
@@ -180,21 +180,15 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     try:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
-        print(error, file=sys.stderr)
-        return NOT_RUNNING
-    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {_status_exit_code(report)}")
+        return _fail(error, NOT_RUNNING)
+    state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
+    print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
     print(f"model: {report['model']}\n{report['sandbox']}")
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
-    print(f"turns going on: {report['live']}, waiting: {report['queued']} (oldest {report['oldest']:.0f} s)")
-    print(f"replies on their way: {report['undelivered']}, dead letters: {report['dead']}")
+    print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
+    print(f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}")
     return OK if report["healthy"] else FAULT
-
-
-def _status_exit_code(report: dict[str, Any]) -> str:
-    if not report["ready"]:
-        return "starting, the agent is being loaded"
-    return "well" if report["healthy"] else "NOT WELL"
 
 
 def _print_slack_manifest() -> int:
@@ -214,9 +208,8 @@ def _build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
         )
         asyncio.run(built)
     except SandboxError as error:
-        print(f"fawn: {error}", file=sys.stderr)
-        return FAULT
-    print(f"{config.sandbox.image} is there; `fawn check` says what is used.")
+        return _fail(error, FAULT)
+    print(f"Built the image {config.sandbox.image}. `fawn check` shows which sandbox Fawn uses.")
     return OK
 
 
@@ -224,7 +217,7 @@ def _run_operation(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import cli
 
     words = arguments.words
-    if arguments.action == "backup":  # the service has another working directory
+    if arguments.action == "backup":  # the service can have another working directory
         words = [str(Path(words[0]).absolute())]
     return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
 

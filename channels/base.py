@@ -1,6 +1,7 @@
 """The channel protocols, with the errors and limits every platform works with.
 
-A channel imports only `agent.conversation`, this file and `channels.shared`. Its module `channels/NAME/` defines:
+A channel imports only `agent.messages`, `agent.blocks`, `agent.setting`, this file and `channels.shared`. Its module
+`channels/NAME/` defines:
 
 - `Settings`: the dataclass of the section `channels: {NAME: …}` in config.yaml. Importing it imports no SDK.
 - `connect(settings)`: an async context manager that returns a `Channel`.

@@ -11,7 +11,7 @@ import pytest
 from agent.tools import make_tools
 from bot.__main__ import command_line_parser
 from bot.commands import COMMANDS, REGISTRY
-from bot.config.loader import load_config
+from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
 
 ROOT = Path(__file__).parents[1]
@@ -30,17 +30,8 @@ NOT_OURS = {
     "mnt",
     "proc",
 }  # BotFather's, and paths
-ENVIRONMENT = {
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "OPENAI_MODEL",
-    "TELEGRAM_BOT_TOKEN",
-    "SLACK_BOT_TOKEN",
-    "SLACK_APP_TOKEN",
-    "DISCORD_BOT_TOKEN",
-    "FEISHU_APP_ID",
-    "FEISHU_APP_SECRET",
-}
+MODEL_VARIABLES = {"OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"}
+ENVIRONMENT = MODEL_VARIABLES.union(*(environment_names(module).values() for module in channel_modules().values()))
 
 
 def text(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Model settings. Imports nothing heavy, because the service starts before the agent stack is loaded."""
+"""Model settings. Imports nothing heavy, because channels listen before the agent stack is loaded."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.secret import Secret
+from agent.setting import Secret, setting
 
 DEMO_CLASS_PATH = "agent.demo.model:DemoModel"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """One entry of `models:`. `use` is "package.module:Class"; `options` are more arguments for that class."""
+    """One entry of `models:`."""
 
-    name: str
-    use: str = "langchain_openai:ChatOpenAI"
-    model: str = ""
-    base_url: str = ""
-    api_key: Secret | None = None
-    display_name: str = ""
-    proxy: str = ""
-    ca_file: str = ""
-    connect_seconds: float = 10.0
-    read_seconds: float = 120.0  # the longest gap within an answer
-    retries: int = 4
-    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str = field(metadata={"help": "the name that `roles:` and `/model` use"})
+    use: str = setting("langchain_openai:ChatOpenAI", "class of a LangChain chat model, `package.module:Class`")
+    model: str = setting(
+        "", "the provider's name of the model; empty: the first one that the server at `base_url` lists"
+    )
+    base_url: str = setting("", "URL of an OpenAI-compatible server; empty: the provider's own")
+    api_key: Secret | None = setting(None, "empty: `$OPENAI_API_KEY` for OpenAI itself, no key for other servers")
+    display_name: str = setting("", "the name in `/models`; empty: `name`")
+    proxy: str = setting("", "proxy for calls of this model")
+    ca_file: str = setting("", "PEM file with certificate authorities to trust for this model")
+    connect_seconds: float = setting(10.0, "timeout of a connection attempt", ge=0)
+    read_seconds: float = setting(120.0, "timeout of a silence inside an answer", ge=0)
+    retries: int = setting(4, "how often a failed call is retried", ge=0)
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"help": "more arguments of the class, such as `temperature`"}
+    )
 
     @property
     def label(self) -> str:
-        """The name that people see in /models."""
+        """The name that `/models` shows."""
         return self.display_name or self.name
 
 
 class AgentConfigError(Exception):
-    """The agent's configuration is invalid; the text names the entry and the error."""
+    """The agent cannot use its configuration; the text names the entry and the fault."""

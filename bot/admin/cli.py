@@ -1,4 +1,4 @@
-"""`fawn dead`, `fawn pair`, `fawn backup`: through the running service, or on its database when none runs."""
+"""`fawn dead`, `fawn pair`, `fawn backup`: ask the running service, or use the database when none runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ OPERATION_ARGUMENTS = {
 
 
 async def run_operation(data_dir: Path, group: str, action: str, words: Sequence[str]) -> int:
-    """Do it and print the outcome; the exit code."""
+    """Run one operation and print its outcome; return the exit code."""
     operation = f"{group}.{action}" if group else action
     names = OPERATION_ARGUMENTS.get(operation, ())
     if len(words) != len(names):
-        print(f"fawn {group} {action} takes: {' '.join(name.upper() for name in names) or 'nothing'}", file=sys.stderr)
+        usage = " ".join(["usage: fawn", group, action, *map(str.upper, names)])
+        print(usage, file=sys.stderr)
         return 2
     arguments = dict(zip(names, words, strict=True))
     try:
@@ -46,7 +47,9 @@ async def run_operation(data_dir: Path, group: str, action: str, words: Sequence
 async def _run_directly(data_dir: Path, operation: str, arguments: dict[str, str]) -> Answer:
     database = data_dir / "fawn.db"
     if not database.exists():
-        raise NotFound(f"there is no service and no database in {data_dir}: is `data_dir` (or --config) right?")
+        raise NotFound(
+            f"{data_dir} does not contain a database, and no service is running: check `data_dir` or --config"
+        )
     with DataLock(data_dir):
         prepare(data_dir)
         async with Database(database) as store:
@@ -59,20 +62,19 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
         case "dead.list":
             return "\n".join(_describe_dead_letter(row) for row in answer["dead"]) or "No dead letters."
         case "dead.requeue":
-            return f"{answer['id']} is on its way again."
+            return f"Requeued {answer['id']}."
         case "dead.drop":
-            return f"{answer['id']} is dropped."
+            return f"Dropped {answer['id']}."
         case "pair.list":
-            return "\n".join(_describe_person(row) for row in answer["people"]) or "Nobody was let in by pairing."
+            return "\n".join(_describe_person(row) for row in answer["people"]) or "No paired users."
         case "pair.accept":
-            return f"{answer['name']} ({answer['person']}) may talk on {answer['channel']} now."
+            return f"{answer['name']} ({answer['person']}) can now talk to the bot on {answer['channel']}."
         case "pair.revoke":
-            return f"{answer['person']} may not talk on {answer['channel']} any more."
+            return f"Revoked the access of {answer['person']} on {answer['channel']}."
         case _:
             left = "".join(f"\nLEFT OUT: {words}" for words in answer["left_out"])
-            return (
-                f"{answer['file']} ({answer['bytes'] / 1e6:.1f} MB). Restore: unpack it into an empty data_dir.{left}"
-            )
+            size = f"{answer['bytes'] / 1e6:.1f} MB"
+            return f"Wrote {answer['file']} ({size}). To restore it, unpack it into an empty data_dir.{left}"
 
 
 def _describe_dead_letter(row: Answer) -> str:
@@ -82,5 +84,5 @@ def _describe_dead_letter(row: Answer) -> str:
 
 
 def _describe_person(row: Answer) -> str:
-    state = "may talk" if row["allowed"] else f"waits with code {row['code']}"
+    state = "paired" if row["allowed"] else f"pending, code {row['code']}"
     return f"{row['channel']}\t{row['person']}\t{row['name']}\t{state}"

@@ -29,13 +29,13 @@ from sandbox.select import select_provider
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
-MIN_FREE_BYTES = 200_000_000  # bytes
+MIN_FREE_BYTES = 200_000_000
 _MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found out about `subject`. A note is worth knowing, a fault keeps the service from its work."""
+    """The result of one check. The service works with a note, but not with a fault."""
 
     state: Literal["ok", "note", "fault"]
     subject: str
@@ -48,14 +48,14 @@ class Finding:
 
 
 async def run_checks(config: Config) -> list[Finding]:
-    """Everything, each part whatever the others say. No secret is in what comes back."""
+    """Run every check, whatever the others find. The findings do not contain secrets."""
     redact = Redactor(secret_texts(config))
     findings = [finding async for finding in _check_everything(config)]
     return [replace(finding, text=redact(finding.text), fix=redact(finding.fix)) for finding in findings]
 
 
 def render_findings(findings: Sequence[Finding]) -> str:
-    """One line each, the fix below."""
+    """Return the findings as text: one line each, the fix below it."""
     lines = []
     for finding in findings:
         lines.append(f"{_MARKS[finding.state]} {finding.subject}: {finding.text}")
@@ -71,22 +71,25 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
     yield await asyncio.to_thread(_check_data_dir, config.data_dir)
     yield await _check_sandbox(config)
     if not config.models:
-        yield Finding("note", "model", "none configured: the built-in demo answers", "set OPENAI_API_KEY, or `models:`")
+        yield Finding(
+            "note", "model", "not configured: the built-in demo model answers", "set OPENAI_API_KEY or `models:`"
+        )
     for settings in await name_models(config.models):
         yield await _check_model(settings)
     if not config.channels:
-        yield Finding("note", "channels", "none configured: only the console", "set TELEGRAM_BOT_TOKEN, or `channels:`")
+        fix = "set the token of a platform (see docs/configuration.md) or `channels:`"
+        yield Finding("note", "channels", "not configured: only the console is available", fix)
     for entry in config.channels:
         yield await _check_channel(entry)
 
 
 def _check_clock(config: Config) -> Finding:
     now = datetime.now(ZoneInfo(config.time_zone)) if config.time_zone else datetime.now().astimezone()
-    return Finding("ok", "time zone", f"{config.time_zone or now.tzname()}, it is {now:%Y-%m-%d %H:%M}")
+    return Finding("ok", "time zone", f"{config.time_zone or now.tzname()}, local time {now:%Y-%m-%d %H:%M}")
 
 
 def _check_data_dir(data_dir: Path) -> Finding:
-    """Written to, because rights, quotas and read-only mounts only show then."""
+    """Write a file, which also finds quotas and read-only mounts."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=data_dir, prefix=".check-") as file:
@@ -95,12 +98,12 @@ def _check_data_dir(data_dir: Path) -> Finding:
         free = shutil.disk_usage(data_dir).free
     except OSError as error:
         fix = "make it writable for the user that runs Fawn, or set `data_dir`"
-        return Finding("fault", "data_dir", f"{data_dir}: {error.strerror}", fix)
+        return Finding("fault", "data_dir", f"cannot write to {data_dir}: {error.strerror}", fix)
     if free < MIN_FREE_BYTES:
-        return Finding("fault", "data_dir", f"{data_dir}: {free / 1e6:.0f} MB left", "make room, or set `data_dir`")
+        return Finding("fault", "data_dir", f"{data_dir} has {free / 1e6:.0f} MB left", "free space, or set `data_dir`")
     if open_to_others(data_dir):
-        fix = f"chmod 700 {data_dir} (the service does it when it starts, where the folder is its own)"
-        return Finding("note", "data_dir", f"{data_dir}: other users of this machine may look into it", fix)
+        fix = f"chmod 700 {data_dir} (the service does this at start if it owns the folder)"
+        return Finding("note", "data_dir", f"other users of this machine can read {data_dir}", fix)
     return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left")
 
 
@@ -108,12 +111,12 @@ async def _check_sandbox(config: Config) -> Finding:
     try:
         provider, sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     except SandboxUnavailable as error:
-        return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to go on without commands")
+        return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to run without commands")
     await provider.close()
     sentence = sentence.removeprefix("Sandbox: ")
     if provider.name == "bubblewrap" and (groups := further_groups()):
-        text = f"{sentence} Its commands may read what the groups {', '.join(groups)} may."
-        return Finding("note", "sandbox", text, "run Fawn as a user without further groups (docs/sandbox.md)")
+        text = f"{sentence} Its commands can read the files of the groups {', '.join(groups)}."
+        return Finding("note", "sandbox", text, "run Fawn as a user without supplementary groups (docs/sandbox.md)")
     return Finding("ok" if provider.runs_commands else "note", "sandbox", sentence)
 
 
@@ -121,14 +124,14 @@ async def _check_sandbox(config: Config) -> Finding:
 
 
 async def _check_model(settings: ModelSettings) -> Finding:
-    """A real, tiny request through the class that will answer."""
+    """Send a real, tiny request through the class that the service uses."""
     subject = f"model {settings.name}"
     try:
         await asyncio.to_thread(importlib.import_module, "agent.models.loader")
         text = await _call_model(settings)
     except AgentConfigError as error:
         return Finding("fault", subject, str(error), "see `models:` in the configuration")
-    except Exception as error:  # noqa: BLE001  # any class of anybody's: whatever it raises is the finding
+    except Exception as error:  # noqa: BLE001  # any class can be configured: whatever it raises is the finding
         what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)
     return Finding("ok", subject, f"{settings.model or settings.name} answers: {text[:40]!r}")
@@ -147,30 +150,30 @@ async def _call_model(settings: ModelSettings) -> str:
 
 
 def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str, str]:
-    """What happened and what to do, by status where there is one."""
+    """Return what happened and what to do, by HTTP status if there is one."""
     status = getattr(error, "status_code", None)
     where = settings.base_url or "the provider"
     match status:
         case 401 | 403:
-            return f"the key was refused ({status}) by {where}", "check `api_key` and the variable it names"
+            return f"{where} refused the key ({status})", "check `api_key` and the variable it names"
         case 404:
             model = settings.model or settings.name
             return f"{where} does not know {model!r} (404)", "check `model`, and that `base_url` ends in /v1"
         case 429:
-            return "too many requests, or no credit left (429)", "look at the limits and the credit of the account"
+            return "too many requests, or no credit left (429)", "check the limits and the credit of the account"
         case int():
-            return f"{where} answered with status {status}", "look into the server's log, or try again later"
+            return f"{where} answered with status {status}", "check the server's log, or try again later"
     cause = _innermost_error(error)
     if isinstance(cause, TimeoutError):
         return f"no answer from {where} in {MODEL_TIMEOUT_SECONDS:.0f} s", "check `base_url`, `proxy` and the network"
     return (
         f"{where} cannot be reached: {cause or type(cause).__name__}",
-        "check `base_url`, `proxy`, `ca_file`; is the server running?",
+        "check `base_url`, `proxy`, `ca_file`, and that the server is running",
     )
 
 
 def _innermost_error(error: BaseException) -> BaseException:
-    """SDKs wrap "connection refused" several times, once as a time-out."""
+    """Unwrap the cause: SDKs wrap "connection refused" several times, once as a timeout."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return error
@@ -180,13 +183,13 @@ def _innermost_error(error: BaseException) -> BaseException:
 
 
 async def _check_channel(entry: ChannelConfig) -> Finding:
-    """One look at the account, through the channel's own `probe`."""
+    """Probe the account through the channel's own `probe`."""
     subject = f"channel {entry.name}"
     if entry.name == "console":
         return Finding("ok", subject, "a terminal" if sys.stdin and sys.stdin.isatty() else "configured")
     try:
         async with asyncio.timeout(CHANNEL_TIMEOUT_SECONDS):
-            told = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
+            account = await importlib.import_module(f"channels.{entry.name}").probe(entry.settings)
     except Refused as error:  # it says what to do
         return Finding("fault", subject, str(error))
     except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
@@ -195,10 +198,9 @@ async def _check_channel(entry: ChannelConfig) -> Finding:
         return Finding("fault", subject, what, "check the address, `proxy` and the network")
     access, count = entry.access, len({*entry.access.allow, *entry.access.operators})
     if access.open:
-        return Finding(
-            "note", subject, f"{told}; EVERYBODY may talk to it", "unless that is meant: `access: {allow: [ID]}`"
-        )
+        fix = "if you do not want that, set `access: {allow: [ID]}`"
+        return Finding("note", subject, f"{account}; EVERYBODY can talk to it", fix)
     if not count and not access.pairing:
-        return Finding("fault", subject, f"{told}, but nobody may talk to it", "add people to `access: {allow: [ID]}`")
-    others = "others by pairing" if access.pairing else "nobody else"
-    return Finding("ok", subject, f"{told}; {count} people are configured, {others}")
+        return Finding("fault", subject, f"{account}, but nobody can talk to it", "set `access: {allow: [ID]}`")
+    others = "others need pairing" if access.pairing else "nobody else can talk to it"
+    return Finding("ok", subject, f"{account}; access for {count} ids, {others}")

@@ -9,33 +9,27 @@ import os
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-import yaml
 from dotenv import dotenv_values
 
 import channels
-from agent.models.settings import ModelSettings
-from agent.secret import Secret
-from bot.config.decoder import ConfigFault, EnvString, InvalidValue, Parser, is_null, join, shown, suggest
-from bot.config.schema import AccessConfig, ChannelConfig, Config
+from agent.setting import Secret
+from bot.config.decoder import describe, suggest, validate
+from bot.config.document import ConfigFault, Document, Location
+from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
-FROM_ENVIRONMENT = {  # a channel whose secrets are all there is configured by them
-    "telegram": {"token": "TELEGRAM_BOT_TOKEN"},
-    "slack": {"bot_token": "SLACK_BOT_TOKEN", "app_token": "SLACK_APP_TOKEN"},
-    "discord": {"token": "DISCORD_BOT_TOKEN"},
-    "feishu": {"app_id": "FEISHU_APP_ID", "app_secret": "FEISHU_APP_SECRET"},
-}
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `faults` is everything that is wrong with it."""
+    """The configuration cannot be used; `faults` lists every reason."""
 
     def __init__(self, faults: list[ConfigFault]) -> None:
         super().__init__("\n".join(str(fault) for fault in faults))
@@ -46,20 +40,19 @@ class ConfigError(Exception):
 
 
 def load_config(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
-    """The configuration of `path` (None: ./config.yaml if there is one, else the defaults) and the environment.
+    """Return the configuration of `path` (None: ./config.yaml if it exists, else the defaults) and the environment.
 
-    `environ` None is the process's own; a .env beside the file and one in the working directory are read too, and the
-    real environment wins. Relative paths belong to the file's folder. Raises ConfigError with every fault.
+    `environ` None is the process's own. A .env beside the file and one in the working directory are read too; the real
+    environment wins. Relative paths start at the file's folder. Raises ConfigError with every fault.
     """
     here = Path.cwd()
     if path is None and (here / "config.yaml").is_file():
         path = Path("config.yaml")
     folder = (here / path).parent if path else here
-    parser = Parser(str(path or ""), folder, _read_environment(environ, here, folder))
-    node = _read_document(parser, path) if path else None
-    config = _read_config(parser, node, path) if not parser.faults and _check_version(parser, node) else None
-    if config is None or parser.faults:
-        raise ConfigError(sorted(parser.faults, key=lambda fault: fault.line))
+    document = Document(str(path or ""), folder, _read_environment(environ, here, folder))
+    config = _read_config(document, _read_document(document, path) if path else {})
+    if config is None or document.faults:
+        raise ConfigError(sorted(document.faults, key=lambda fault: fault.line))
     return config
 
 
@@ -73,206 +66,175 @@ def _read_environment(environ: Mapping[str, str] | None, *folders: Path) -> dict
     return known | dict(os.environ if environ is None else environ)
 
 
-def _read_document(parser: Parser, path: Path) -> yaml.Node | None:
+def _read_document(document: Document, path: Path) -> dict[str, Any] | None:
+    """Return the sections of the file; None when it is not of this version or cannot be read."""
     try:
-        text = path.read_text("utf-8")
+        sections = document.read(path.read_text("utf-8"))
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        parser.fault(None, "", f"cannot be read: {why}", "check the path after --config")
+        document.fault((), f"cannot be read: {why}", "check the path after --config")
         return None
-    return parser.compose(text)
-
-
-def _check_version(parser: Parser, node: yaml.Node | None) -> bool:
-    """Whether it makes sense to read on: a file for a newer version is not looked at any further."""
-    if not parser.file:
-        return True
-    try:
-        value = parser.pairs(node, "").get("config_version", (None, None))[1]
-    except InvalidValue as error:
-        parser.fault(node, "", error.wrong, error.fix)
-        return False
-    if value is None:
-        parser.fault(node, "config_version", "is missing", f"add `config_version: {CONFIG_VERSION}` as the first line")
-        return True
-    version = parser.check(value, "config_version", int)
-    if version in (CONFIG_VERSION, None):
-        return True
-    fix = f"write {CONFIG_VERSION}" if version < CONFIG_VERSION else "upgrade Fawn, or write the file for this version"
-    parser.fault(value, "config_version", f"this Fawn understands version {CONFIG_VERSION} only", fix)
-    return bool(version < CONFIG_VERSION)
-
-
-def _read_config(parser: Parser, node: yaml.Node | None, path: Path | None) -> Config | None:
-    """The whole of it; None when something was at fault. Each part is looked at, whatever the others are like."""
-    values = {name: value for name, (_, value) in parser.pairs(node, "").items()}
-    config: Config | None = parser.section(node, "", Config, ("config_version", "models", "channels"))
-    models = _read_models(parser, values.get("models"))
-    _check_roles(parser, values)
-    _check_time_zone(parser, values.get("time_zone"))
-    entries = _read_channels(parser, values.get("channels"))
-    if config is None or parser.faults:
+    if sections is None and document.faults:
         return None
-    return replace(config, models=models, channels=entries, source=str(path) if path else config.source)
+    if not isinstance(sections, dict | None):
+        document.fault((), f"expected a section (name: value), found {describe(sections)}")
+        return None
+    sections = sections or {}
+    at, version = ("config_version",), sections.pop("config_version", None)
+    if version is None:
+        document.fault(at, "is missing", f"add `config_version: {CONFIG_VERSION}` as the first line")
+    elif type(version) is not int:
+        document.fault(at, f"expected a whole number, found {describe(version)}")
+    elif version != CONFIG_VERSION:
+        document.faults.clear()  # they may be right in that version
+        fix = "upgrade Fawn, or write the file for this version"
+        document.fault(at, f"this Fawn understands version {CONFIG_VERSION} only", fix)
+        return None
+    return sections
 
 
-def _check_time_zone(parser: Parser, node: yaml.Node | None) -> None:
+def _read_config(document: Document, sections: dict[str, Any] | None) -> Config | None:
+    """Return the whole configuration, None when a part of it has a fault; every part is checked."""
+    if sections is None:
+        return None
+    entries = _read_channels(document, sections.pop("channels", None))
+    sections["models"] = _complete_models(document, sections.get("models"))
+    _check_roles(document, sections)
+    _check_time_zone(document, sections.get("time_zone"))
+    config = validate(document, FileConfig, sections, extra=("config_version", "channels"))
+    if config is None:
+        return None
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    source = document.file or "built-in defaults"
+    return Config(**values, channels=entries, source=source, variables=frozenset(document.variables.values()))
+
+
+def _check_time_zone(document: Document, name: object) -> None:
     try:
-        name = parser.variable(node.value) if isinstance(node, yaml.ScalarNode) and not is_null(node) else ""
-        if name:
+        if name and isinstance(name, str):
             ZoneInfo(name)
-    except InvalidValue:
-        return  # reported where the section was read
     except (LookupError, ValueError, OSError):
-        names = {known.lower(): known for known in available_timezones()}
-        hint = suggest(name, names) if names else "install the time zone data: apt install tzdata"
-        hint = re.sub(r"'(.*)'", lambda match: repr(names[match[1]]), hint)
-        parser.fault(node, "time_zone", "no such IANA time zone", hint or "such as Europe/Berlin")
+        names = available_timezones()
+        fix = suggest(str(name), names) if names else "install the time zone data: apt install tzdata"
+        document.fault(("time_zone",), "no such IANA time zone", fix or "such as Europe/Berlin")
 
 
 # ---------------------------------------------------------------- models
 
 
-def _read_models(parser: Parser, node: yaml.Node | None) -> tuple[ModelSettings, ...]:
-    if is_null(node) or (isinstance(node, yaml.SequenceNode) and not node.value):
-        return _model_of_environment(parser.environ)
-    if not isinstance(node, yaml.SequenceNode):
-        parser.fault(node, "models", "expected a list of models", "write each as `- {name: …, model: …}`")
-        return ()
-    models = []
+def _complete_models(document: Document, models: Any) -> Any:
+    """Check the models' names and classes, and add the key of OpenAI, or the model of the environment."""
+    if models is None or models == []:
+        return _model_of_environment(document.environ)
     names: set[str] = set()
-    for i, item in enumerate(node.value):
-        place = f"models[{i}]"
-        model: ModelSettings | None = parser.check(item, place, ModelSettings)
-        for name, line in _model_names(item):
-            if name in names:
-                parser.fault(line, f"{place}.name", f"a second model is called {shown(name)!r}", "give it its own name")
-            names.add(name)
-        if model is not None:
-            models.append(_complete_model(parser, item, place, model))
-    return tuple(models)
+    for i, model in enumerate(models if isinstance(models, list) else ()):
+        if not isinstance(model, dict):
+            continue  # reported by its validation
+        _complete_model(document, model, ("models", i))
+        name = str(model.get("name", i))
+        if name in names:
+            document.fault(("models", i, "name"), "another model has the same name", "give it its own name")
+        names.add(name)
+    return models
 
 
-def _model_of_environment(environ: Mapping[str, str]) -> tuple[ModelSettings, ...]:
-    """The model that OPENAI_API_KEY or OPENAI_BASE_URL stand for. A local server's model is asked for at start."""
+def _model_of_environment(environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the model of OPENAI_API_KEY or OPENAI_BASE_URL. A local server names its model itself, at start."""
     key, url = environ.get("OPENAI_API_KEY", ""), environ.get("OPENAI_BASE_URL", "")
     if not key and not url:
-        return ()
+        return []
     model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
-    return (ModelSettings("main", OPENAI, model, url, Secret(key or "none")),)
+    return [{"name": "main", "model": model, "base_url": url, "api_key": key or "none"}]
 
 
-def _complete_model(parser: Parser, node: yaml.Node, place: str, model: ModelSettings) -> ModelSettings:
-    """`model` with its class looked for and, for OpenAI-compatible ones, a key: OpenAI's own comes from the usual
-    variable, a server elsewhere never sees that one and usually needs none."""
-    package = re.fullmatch(r"([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]\w*", model.use)
+def _complete_model(document: Document, model: dict[str, Any], at: Location) -> None:
+    """Look for the model's class. OpenAI's own key comes from the usual variable; a server elsewhere never gets that
+    one and usually needs none."""
+    use = model.get("use") or OPENAI
+    package = re.fullmatch(r"([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]\w*", use) if isinstance(use, str) else None
     if not package:
-        parser.fault(node, f"{place}.use", "is no class path", f"write it as package.module:Class, such as {OPENAI}")
+        document.fault((*at, "use"), "is not a class path", f"write it as package.module:Class, such as {OPENAI}")
     elif importlib.util.find_spec(package[1]) is None:
         pip = package[1].replace("_", "-")
-        parser.fault(node, f"{place}.use", f"package {package[1]} is not installed", f".venv/bin/pip install {pip}")
-    if model.use != OPENAI or model.api_key is not None:
-        return model
-    if model.base_url:
-        return replace(model, api_key=Secret("none"))
-    key = parser.environ.get("OPENAI_API_KEY", "")
-    if not key:
-        parser.fault(
-            node, f"{place}.api_key", "is missing and $OPENAI_API_KEY is not set", "export it or put it into .env"
-        )
-    return replace(model, api_key=Secret(key))
+        document.fault((*at, "use"), f"package {package[1]} is not installed", f".venv/bin/pip install {pip}")
+    if use == OPENAI and model.get("api_key") is None and (*at, "api_key") not in document.faulty:
+        model["api_key"] = "none" if model.get("base_url") else document.environ.get("OPENAI_API_KEY")
+        if not model["api_key"]:
+            why = "is missing and $OPENAI_API_KEY is not set"
+            document.fault((*at, "api_key"), why, "export it or put it into .env")
 
 
-def _model_names(node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
-    """The name a model entry gives itself, even when the rest of it is at fault."""
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if isinstance(value, yaml.ScalarNode) and isinstance(key, yaml.ScalarNode) and key.value == "name":
-                yield value.value, value
-
-
-def _check_roles(parser: Parser, values: Mapping[str, yaml.Node]) -> None:
+def _check_roles(document: Document, sections: Mapping[str, Any]) -> None:
     """Each role names a model that exists."""
-    node, models = values.get("roles"), values.get("models")
-    entries = models.value if isinstance(models, yaml.SequenceNode) else []
-    names = {name for item in entries for name, _ in _model_names(item)}
-    names = names or {model.name for model in _model_of_environment(parser.environ)} or {"demo"}
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        if isinstance(value, yaml.ScalarNode) and value.value not in names and not is_null(value) and value.value:
-            parser.fault(value, join("roles", shown(key.value)), "no model has this name", suggest(value.value, names))
+    models, roles = sections["models"], sections.get("roles")
+    entries = models if isinstance(models, list) else []
+    names = {str(model["name"]) for model in entries if isinstance(model, dict) and model.get("name")} or {"demo"}
+    for role, name in roles.items() if isinstance(roles, dict) else ():
+        if name and isinstance(name, str) and name not in names:
+            document.fault(("roles", role), "no model has this name", suggest(name, names))
 
 
 # ---------------------------------------------------------------- channels
 
 
 def channel_modules() -> dict[str, ModuleType]:
-    """Every channel there is: a module of `channels` with Settings and connect. Imports them all."""
-    found = {info.name: _channel_module(info.name) for info in pkgutil.iter_modules(channels.__path__)}
-    return {name: module for name, module in found.items() if module}
+    """Import every channel: a module of `channels` with Settings and connect."""
+    names = [info.name for info in pkgutil.iter_modules(channels.__path__) if info.name not in ("base", "shared")]
+    found = {name: importlib.import_module(f"channels.{name}") for name in sorted(names)}
+    return {name: module for name, module in found.items() if hasattr(module, "Settings")}
 
 
-def _channel_module(name: str) -> ModuleType | None:
-    if not re.fullmatch(r"[a-z][a-z0-9]*", name) or importlib.util.find_spec(f"channels.{name}") is None:
-        return None
-    module = importlib.import_module(f"channels.{name}")
-    return module if hasattr(module, "Settings") and hasattr(module, "connect") else None
+def environment_names(module: ModuleType) -> dict[str, str]:
+    """Return setting → variable of the channel: when all of them are set, they configure it."""
+    return {f.name: f.metadata["environment"] for f in fields(module.Settings) if "environment" in f.metadata}
 
 
-def _read_channels(parser: Parser, node: yaml.Node | None) -> tuple[ChannelConfig, ...]:
-    """The configured channels; `name: false` leaves one out, and so does not mentioning it, but for one whose secrets
-    are in the environment."""
-    try:
-        pairs = parser.pairs(node, "channels")
-    except InvalidValue as error:
-        parser.fault(node, "channels", error.wrong, error.fix)
+def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...]:
+    """Return the channels of the file, and of the environment where the file does not name them. `name: false` turns
+    one off."""
+    if not isinstance(section, dict | None):
+        document.fault(("channels",), f"expected a section (name: value), found {describe(section)}")
         return ()
-    entries = []
-    for name, (key, value) in pairs.items():
-        module = _channel_module(name)
-        if module is None:
-            parser.fault(key, f"channels.{shown(name)}", "there is no such channel", suggest(name, channel_modules()))
-        elif not (isinstance(value, yaml.ScalarNode) and value.value.lower() in ("false", "off", "no")):
-            entries.append(_read_channel(parser, name, module, key, value))
-    for name, variables in FROM_ENVIRONMENT.items():
-        if name not in pairs and all(parser.environ.get(variable) for variable in variables.values()):
-            text = "tag:yaml.org,2002:str"
-            named = [(yaml.ScalarNode(text, k), yaml.ScalarNode(text, f"${v}")) for k, v in variables.items()]
-            section = yaml.MappingNode("tag:yaml.org,2002:map", named)
-            module = importlib.import_module(f"channels.{name}")
-            entries.append(_read_channel(parser, name, module, section, section))
-    return tuple(entry for entry in entries if entry is not None)
+    modules, section = channel_modules(), section or {}
+    for name in section.keys() - modules.keys():
+        document.fault(("channels", name), "there is no such channel", suggest(name, modules))
+    for name, module in modules.items():
+        variables = environment_names(module)
+        if name not in section and variables and all(map(document.environ.get, variables.values())):
+            section[name] = {f: document.substitute(f"${v}", ("channels", name, f)) for f, v in variables.items()}
+    entries = [_read_channel(document, n, modules[n], s) for n, s in section.items() if n in modules and s is not False]
+    return tuple(entry for entry in entries if entry)
 
 
-def _read_channel(
-    parser: Parser, name: str, module: ModuleType, key: yaml.Node, node: yaml.Node
-) -> ChannelConfig | None:
-    place = f"channels.{name}"
-    try:
-        access = parser.pairs(node, place).get("access", (None, None))[1]
-        if is_null(node):
-            node = yaml.MappingNode("tag:yaml.org,2002:map", [], key.start_mark, key.end_mark)
-        settings = parser.section(node, place, module.Settings, ("access",))
-    except InvalidValue as error:
-        parser.fault(node, place, error.wrong, error.fix)
-        return None
-    if is_null(access) and getattr(module, "LOCAL", False):  # who is here could read everything anyway
-        rights: AccessConfig | None = AccessConfig(open=True)
-    else:
-        rights = parser.check(access, f"{place}.access", AccessConfig)
-    return ChannelConfig(name, settings, rights) if settings is not None and rights is not None else None
+def _read_channel(document: Document, name: str, module: ModuleType, section: Any) -> ChannelConfig | None:
+    at = ("channels", name)
+    section = {} if section is None else section
+    access = section.pop("access", None) if isinstance(section, dict) else None
+    if access is None:  # a person at this terminal could read everything anyway
+        access = {"open": True} if getattr(module, "LOCAL", False) else {}
+    settings = validate(document, module.Settings, section, at, ("access",))
+    rights = validate(document, AccessConfig, access, (*at, "access"))
+    return ChannelConfig(name, settings, rights) if settings and rights else None
 
 
-# ---------------------------------------------------------------- what others ask
+# ---------------------------------------------------------------- secrets
 
 
-def secret_texts(config: object) -> set[str]:
-    """Every secret text in a configuration, for the log's filter."""
-    if isinstance(config, Secret):
-        return {config.reveal()} - {"", "none"}
-    if isinstance(config, EnvString):
-        return {str(config)}
-    if is_dataclass(config) and not isinstance(config, type):
-        return set().union(*(secret_texts(getattr(config, f.name)) for f in fields(config)))
-    if isinstance(config, Mapping):
-        return set().union(*map(secret_texts, config.values()))
-    return set().union(*map(secret_texts, config)) if isinstance(config, tuple | list) else set()
+def secret_texts(config: Config) -> set[str]:
+    """Return every text that logs must not show: secrets, and texts that came from the environment."""
+    return set(_secrets_in(config, config.variables)) - {"", "none"}
+
+
+def _secrets_in(value: object, variables: frozenset[str]) -> Iterator[str]:
+    if isinstance(value, Secret):
+        yield value.reveal()
+    elif isinstance(value, str) and value in variables:
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _secrets_in(tuple(value.values()), variables)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _secrets_in(item, variables)
+    elif is_dataclass(value) and not isinstance(value, type):
+        texts = [field for field in fields(value) if not str(field.type).startswith("Literal")]  # those are no secrets
+        yield from _secrets_in([getattr(value, field.name) for field in texts], variables)

@@ -1,40 +1,38 @@
-"""The sections of config.yaml as frozen dataclasses: every setting with its default and what it does."""
+"""Define the sections of config.yaml as frozen dataclasses: each setting with its default and its help."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
+from agent.setting import setting
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
-
-T = TypeVar("T")
-
-
-def setting(default: T, text: str, **metadata: object) -> T:
-    """A field with its default and the sentence that the docs say about it."""
-    return field(default=default, metadata={"help": text, **metadata})
 
 
 @dataclass(frozen=True, slots=True)
 class AccessConfig:
-    """Who may talk to the bot on a channel: deny by default."""
+    """Who may talk to the bot on a channel: nobody by default."""
 
-    open: bool = setting(False, "everybody of the team may talk to the bot; guests, strangers and bots may not")
+    open: bool = setting(False, "every member of the workspace may talk to the bot; guests, strangers and bots may not")
     allow: tuple[str, ...] = setting(
         (),
-        "platform ids of people, chats and workspaces that may talk to it; a guest or stranger needs their own id or"
-        " the chat's, a bot its own",
+        "platform ids of people, chats and workspaces that may talk to the bot; a guest or a stranger needs their own"
+        " id or the chat's, a bot needs its own",
     )
-    operators: tuple[str, ...] = setting((), "platform user ids; may talk, and may stop other people's turns")
-    pairing: bool = setting(True, "an unknown person gets a code in a private chat, which `fawn pair accept` admits")
+    operators: tuple[str, ...] = setting(
+        (), "platform ids of operators: they may talk to the bot and stop other people's turns"
+    )
+    pairing: bool = setting(
+        True, "an unknown person who writes privately gets a code; `fawn pair accept` with that code lets them in"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelConfig:
-    """One entry of `channels:`; `settings` is an instance of that channel module's own Settings dataclass."""
+    """One entry of `channels:`. `settings` is an instance of that channel's Settings."""
 
     name: str
     settings: Any
@@ -43,120 +41,130 @@ class ChannelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoles:
-    """Which model does what; "" = the first model (lead), or no model call at all (title)."""
+    """Which model does what. Empty means the first model (lead), the lead model (summary) or no model call (title)."""
 
-    lead: str = setting("", "model that answers; empty: the first of `models`")
-    title: str = setting("", "model that names a thread; empty: its first words, without a model call")
-    summary: str = setting("", "model that shortens a long conversation; empty: the lead model")
+    lead: str = setting("", "the model that answers; empty: the first of `models`")
+    title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
+    summary: str = setting("", "the model that summarizes a long conversation; empty: the lead model")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptConfig:
-    """The system prompt: `file` replaces agent/prompt.md, `extend` is added to it."""
+    """The system prompt."""
 
-    file: str = setting("", "a page that replaces the built-in system prompt (agent/prompt.md)", path=True)
-    extend: str = setting("", "text added to the system prompt")
+    file: str = setting("", "a file that replaces the built-in system prompt (agent/prompt.md)", path=True)
+    extend: str = setting("", "text that is appended to the system prompt")
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxConfig:
-    """`auto` takes the best that works here, `docker` and `local` insist on theirs, `none` offers files only."""
+    """Where commands run, and their limits."""
 
     provider: Literal["auto", "docker", "local", "none"] = setting(
         "auto",
-        "`auto`: Docker if its engine and the image are there, else bubblewrap, else files only; `docker`: a container"
-        " per conversation, or no start; `local`: bubblewrap, or no start; `none`: files only",
+        "`auto`: Docker if the engine and the image are available, otherwise bubblewrap, otherwise files only;"
+        " `docker`: one container per conversation, required; `local`: bubblewrap, required; `none`: files only",
     )
-    image: str = setting("fawn-sandbox", "image of a Docker sandbox; `fawn sandbox build` makes the default one")
-    runtime: str = setting("", "runtime of Docker, such as `runsc` (gVisor); empty: the engine's default")
-    docker_host: str = setting("unix:///var/run/docker.sock", "the Docker engine, on this machine: unix:// or tcp://")
-    idle_minutes: float = setting(15.0, "a sandbox that nobody used for so long is stopped (its folders stay)")
-    command_seconds: float = setting(600.0, "the longest a single command may run", least=1)
+    image: str = setting("fawn-sandbox", "image of Docker sandboxes; `fawn sandbox build` builds the default one")
+    runtime: str = setting("", "Docker runtime, such as `runsc` (gVisor); empty: the engine's default")
+    docker_host: str = setting("unix:///var/run/docker.sock", "the Docker engine on this machine: unix:// or tcp://")
+    idle_minutes: float = setting(15.0, "a sandbox that is idle for so long is stopped; its folders stay", ge=0)
+    command_seconds: float = setting(600.0, "timeout of one command", ge=1)
     memory_mb: int = setting(
-        1024, "memory of a sandbox; where this machine lets us bound only processes, of each of them", least=64
+        1024,
+        "memory limit of a sandbox; it applies to each process where the machine cannot limit the whole sandbox",
+        ge=64,
     )
-    processes: int = setting(256, "processes in one sandbox", least=8)
-    file_mb: int = setting(2048, "largest single file a command may write", least=1)
-    tmp_mb: int = setting(256, "size of /tmp in a sandbox", least=1)
-    skills: str = setting("skills", "folder shown read-only at /mnt/skills", path=True)
-    cpus: float = setting(1.0, "processors one sandbox may keep busy, where the machine lets us say so", least=0.1)
+    processes: int = setting(256, "process limit of a sandbox", ge=8)
+    file_mb: int = setting(2048, "largest file that a command may write", ge=1)
+    tmp_mb: int = setting(256, "size of /tmp in a sandbox", ge=1)
+    skills: str = setting("skills", "folder that sandboxes see read-only at /mnt/skills", path=True)
+    cpus: float = setting(1.0, "processors that a sandbox may use, where the machine can limit them", ge=0.1)
     disk_mb: int = setting(
         4096,
-        "what a thread's three folders may hold; a sandbox that takes more is stopped, and what it made last deleted",
-        least=16,
+        "disk quota of a conversation's three folders; a sandbox that exceeds it is stopped, and its newest files are"
+        " deleted",
+        ge=16,
     )
     disk: Literal["measured", "images"] = setting(
         "measured",
-        "how that is kept: `measured` from outside; `images`: each new thread gets a file system of that size, which"
-        " takes root and, while it is used, all of its size on the disk",
+        "how the quota is enforced. `measured`: the service measures the folders; `images`: each new thread gets a file"
+        " system of that size, which needs root and reserves the whole size while it is in use",
     )
-    live: int = setting(100, "sandboxes that run at once; for one more the least recently used idle one stops", least=1)
-    network: NetworkRules = field(
-        default_factory=NetworkRules, metadata={"help": "what sandboxes may reach: nothing by default"}
-    )
-    preview: PreviewSettings = field(
-        default_factory=PreviewSettings, metadata={"help": "links to servers in sandboxes: none by default"}
-    )
+    live: int = setting(100, "sandboxes that run at once; another one stops the least recently used idle one", ge=1)
+    network: NetworkRules = setting(NetworkRules(), "what sandboxes may reach; nothing by default")
+    preview: PreviewSettings = setting(PreviewSettings(), "links to servers in sandboxes; disabled by default")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """Bounds of the service."""
+    """Limits of the service."""
 
-    live_turns: int = setting(400, "turns that may run at once; who waits, sees it", least=1)
-    turn_seconds: float = setting(7200.0, "the longest one turn may take", least=1)
-    attempts: int = setting(3, "tries of one run that a crash interrupted, then an honest failure", least=1)
-    flood_messages: int = setting(20, "messages one person may send …", least=1)
-    flood_seconds: float = setting(10.0, "… in so many seconds; what is over waits, with one notice", least=0.1)
-    reply_hours: float = setting(6.0, "a reply older than this is delivered with a word about its age")
-    upload_mb: int = setting(100, "largest file taken from a chat")
-    grace_seconds: float = setting(10.0, "how long a stop waits for running turns before it parks them")
+    live_turns: int = setting(400, "turns that run at once; more are queued, and their requesters are told", ge=1)
+    turn_seconds: float = setting(7200.0, "timeout of one turn", ge=1)
+    attempts: int = setting(3, "attempts of a run that crashes interrupt; then the requester is told", ge=1)
+    flood_messages: int = setting(20, "messages that one person may send …", ge=1)
+    flood_seconds: float = setting(10.0, "… in so many seconds; more are queued, with one notice", ge=0.1)
+    reply_hours: float = setting(6.0, "a reply that is delivered later than this says how late it is", ge=0)
+    upload_mb: int = setting(100, "largest file that is accepted from a chat", ge=0)
+    grace_seconds: float = setting(10.0, "how long a shutdown waits for running turns before it suspends them", ge=0)
     notify_seconds: float = setting(
-        45.0, "when a turn took longer, its end pings the person who asked; 0: only who wants it by `/notify`"
+        45.0, "the end of a turn that took longer mentions the requester; 0: only people who asked with `/notify`", ge=0
     )
-    earlier_messages: int = setting(30, "messages of a thread that are read as context when the bot is called into it")
+    earlier_messages: int = setting(
+        30, "earlier messages of a thread that the bot reads as context when somebody first mentions it there", ge=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUpConfig:
-    """What is read again after an absence, where the platform keeps no events for a bot that is away."""
+    """Which missed messages are read after downtime, where the platform does not keep events."""
 
-    hours: float = setting(24.0, "how old a missed message may be to be answered still; 0: none is looked for")
-    messages: int = setting(200, "the most that is read of one chat", least=1)
+    hours: float = setting(24.0, "oldest missed message that is still answered; 0: missed messages are ignored", ge=0)
+    messages: int = setting(200, "missed messages that are read per chat", ge=1)
 
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
-    """When a conversation is summarized: state stays bounded, a turn's cost flat."""
+    """When a conversation is summarized, so that the cost of a turn stays bounded."""
 
-    trigger_tokens: int = setting(48_000, "summarize when a conversation is longer than so many tokens …", least=1000)
-    trigger_messages: int = setting(160, "… or so many messages", least=4)
-    keep_messages: int = setting(40, "messages that stay word for word", least=2)
-    output_chars: int = setting(12_000, "a longer tool output goes to a file, the model sees a synopsis", least=500)
+    trigger_tokens: int = setting(48_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
+    trigger_messages: int = setting(160, "… or so many messages", ge=4)
+    keep_messages: int = setting(40, "newest messages that a summary does not replace", ge=2)
+    output_chars: int = setting(
+        12_000, "a longer tool output is written to a file, and the model gets its beginning and end", ge=500
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    level: Literal["debug", "info", "warning", "error"] = setting("info", "least important level that is logged")
-    format: Literal["text", "json"] = setting("text", "one line per event, for people or for machines")
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = setting("info", "lowest level that is logged")
+    format: Literal["text", "json"] = setting("text", "`text` for people, `json` for machines; one line per event")
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Everything the service is told. `source` says where it came from."""
+@dataclass(frozen=True, slots=True, repr=False)  # a text that came from the environment may be a secret
+class FileConfig:
+    """The sections of config.yaml, but for `channels`, whose settings each channel defines."""
 
-    data_dir: Path = field(
-        default=Path("data"), metadata={"help": "database and the threads' folders; one process per folder"}
-    )
-    models: tuple[ModelSettings, ...] = setting((), "the models, see below; none: the built-in demo model answers")
-    roles: ModelRoles = field(default_factory=ModelRoles)
-    prompt: PromptConfig = field(default_factory=PromptConfig)
-    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    data_dir: Path = setting(Path("data"), "databases and the threads' folders; one process per folder")
+    models: tuple[ModelSettings, ...] = setting((), "the models, described below; empty: the built-in demo model")
+    roles: ModelRoles = ModelRoles()
+    prompt: PromptConfig = PromptConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    limits: ServiceLimits = ServiceLimits()
+    catch_up: CatchUpConfig = CatchUpConfig()
+    context: ContextConfig = ContextConfig()
+    keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
+    time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
+    log: LogConfig = LogConfig()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Config(FileConfig):
+    """The whole configuration. `source` is the file; `variables` are the texts that came from the environment."""
+
     channels: tuple[ChannelConfig, ...] = ()
-    limits: ServiceLimits = field(default_factory=ServiceLimits)
-    catch_up: CatchUpConfig = field(default_factory=CatchUpConfig)
-    context: ContextConfig = field(default_factory=ContextConfig)
-    keep_days: int = setting(90, "finished rows and threads' folders that nobody used for so long are deleted", least=1)
-    time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's")
-    log: LogConfig = field(default_factory=LogConfig)
-    source: str = field(default="built-in defaults", metadata={"internal": True})
+    source: str = ""
+    variables: frozenset[str] = frozenset()

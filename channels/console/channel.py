@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfileobj
 from typing import TextIO
@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from agent.blocks import Ask, Block, Final, View
 from agent.messages import Attachment, Author, Kind, Message, Thread
+from agent.setting import setting
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -48,20 +49,17 @@ from channels.shared.texts import NOT_STORED, REPEAT_MARK
 log = logging.getLogger(__name__)
 
 NAME = "console"
-LOCAL = True  # its person started the process, so it needs no access rules
+LOCAL = True  # its user started the process: open unless `access` is configured
 LEAVE_COMMANDS = ("/quit", "/exit")
 _STORE_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """`channels.console` in config.yaml; every setting is optional."""
+    """`channels.console` in config.yaml."""
 
-    name: str = field(default="", metadata={"help": "who you are in this chat; empty: your user name"})
-    downloads: str = field(
-        default="downloads",
-        metadata={"help": "folder for files from the agent; existing files are never overwritten", "path": True},
-    )
+    name: str = setting("", "your name in this chat; empty: your user name")
+    downloads: str = setting("downloads", "folder for files from the agent; existing files are kept", path=True)
 
 
 @asynccontextmanager

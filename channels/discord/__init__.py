@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from agent.secret import Secret
+from agent.setting import Secret, setting
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel
 
@@ -22,23 +22,19 @@ if TYPE_CHECKING:
 class DiscordSettings:
     """`channels.discord` in config.yaml."""
 
-    token: Secret = field(metadata={"help": "the bot's token from discord.com/developers, page Bot"})
-    base_url: str = field(default="https://discord.com/api/v10", metadata={"help": "the API, with its version"})
-    gateway_url: str = field(default="wss://gateway.discord.gg/", metadata={"help": "where events come from"})
-    proxy: str = field(
-        default="",
-        repr=False,
-        metadata={"help": "http proxy for calls, events and files, with user:password@ if it wants one"},
+    token: Secret = field(
+        metadata={"help": "the bot's token, page Bot of discord.com/developers", "environment": "DISCORD_BOT_TOKEN"}
     )
-    ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
-    threads: Literal["thread", "reply"] = field(
-        default="thread", metadata={"help": "a mention opens a `thread` of its own, or gets a `reply` in the channel"}
+    base_url: str = setting("https://discord.com/api/v10", "URL of the API, with its version")
+    gateway_url: str = setting("wss://gateway.discord.gg/", "URL of the gateway, which delivers events")
+    proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
+    ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
+    threads: Literal["thread", "reply"] = setting(
+        "thread", "how a mention is answered: `thread` opens a thread for it, `reply` replies in the channel"
     )
-    per_channel: float = field(
-        default=0.7, metadata={"help": "calls a second into one channel or thread", "least": 0.01}
-    )
-    burst: int = field(default=3, metadata={"help": "calls at once into one channel or thread", "least": 1})
-    overall: float = field(default=45.0, metadata={"help": "calls a second in all", "least": 1})
+    per_channel: float = setting(0.7, "calls per second in one channel or thread", ge=0.01)
+    burst: int = setting(3, "calls at once in one channel or thread", ge=1)
+    overall: float = setting(45.0, "calls per second in all channels together", ge=1)
 
 
 Settings = DiscordSettings  # the configuration loader looks for this name

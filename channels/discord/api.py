@@ -24,11 +24,10 @@ from channels.shared.http_client import (
     CALL_TIMEOUT,
     UPLOAD_TIMEOUT,
     RateLimited,
-    check_proxy,
     create_session,
     mapped_network_errors,
 )
-from channels.shared.lifecycle import load_certificates
+from channels.shared.lifecycle import check_proxy, load_certificates
 from channels.shared.rate_limit import RateLimiter
 from channels.shared.reply_writer import MessageMissing
 

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.secret import Secret
+from agent.setting import Secret, setting
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel
 
@@ -24,17 +24,18 @@ DOMAINS = {"feishu": "https://open.feishu.cn", "lark": "https://open.larksuite.c
 class FeishuSettings:
     """`channels.feishu` in config.yaml."""
 
-    app_id: str = field(metadata={"help": "the app's id (cli_…), page Credentials of the developer console"})
-    app_secret: Secret = field(metadata={"help": "the app's secret, same page"})
-    domain: str = field(default="feishu", metadata={"help": "`feishu` (China), `lark` (elsewhere), or a URL"})
-    proxy: str = field(
-        default="",
-        repr=False,
-        metadata={"help": "http proxy for calls, events and files, with user:password@ if it wants one"},
+    app_id: str = field(
+        metadata={
+            "help": "the app's id (cli_…), page Credentials of the developer console",
+            "environment": "FEISHU_APP_ID",
+        }
     )
-    ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
-    per_reply: float = field(default=5.0, metadata={"help": "changes a second of one reply's card", "least": 0.1})
-    overall: float = field(default=50.0, metadata={"help": "changes a second of all cards together", "least": 1})
+    app_secret: Secret = field(metadata={"help": "the app's secret, same page", "environment": "FEISHU_APP_SECRET"})
+    domain: str = setting("feishu", "`feishu` (China), `lark` (elsewhere), or a URL")
+    proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
+    ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
+    per_reply: float = setting(5.0, "updates per second of one reply's card", ge=0.1)
+    overall: float = setting(50.0, "updates per second of all cards together", ge=1)
 
     @property
     def base_url(self) -> str:

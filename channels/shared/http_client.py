@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import aiohttp
 
-from channels.base import OutcomeUnknown, Refused, TryLater
+from channels.base import OutcomeUnknown, TryLater
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 IDLE_TIMEOUT_SECONDS = 15.0  # shorter than the servers' own, so that they close no connection under a call
@@ -58,10 +58,3 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float:
     """Return the seconds of the Retry-After header, or 1.0 without one."""
     value = str(headers.get("Retry-After", ""))
     return float(value) if value.isdigit() else 1.0
-
-
-def check_proxy(proxy: str) -> None:
-    """Raise Refused for a proxy that is not an HTTP proxy."""
-    if proxy and not proxy.lower().startswith(("http://", "https://")):
-        kind = proxy.partition("://")[0] if "://" in proxy else "unnamed"
-        raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")

@@ -40,3 +40,10 @@ async def load_certificates(ca_file: str) -> ssl.SSLContext:
         return await asyncio.to_thread(ssl.create_default_context, cafile=ca_file or None)
     except OSError as error:
         raise Refused(f"`ca_file` cannot be used ({type(error).__name__}): name a PEM file of certificates") from None
+
+
+def check_proxy(proxy: str) -> None:
+    """Raise Refused for a proxy that is not an HTTP proxy."""
+    if proxy and not proxy.lower().startswith(("http://", "https://")):
+        kind = proxy.partition("://")[0] if "://" in proxy else "unnamed"
+        raise Refused(f"a proxy of kind {kind[:10]} cannot be used: `proxy` takes http://… or https://…")

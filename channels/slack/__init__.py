@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.secret import Secret
+from agent.setting import Secret, setting
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel
 from channels.slack.manifest import app_manifest
@@ -35,25 +35,24 @@ class WorkspaceTokens:
 class SlackSettings:
     """`channels.slack` in config.yaml."""
 
-    bot_token: Secret = field(metadata={"help": "the bot's token (xoxb-…) from OAuth & Permissions"})
-    app_token: Secret = field(metadata={"help": "the app-level token (xapp-…) with the scope connections:write"})
-    workspaces: tuple[WorkspaceTokens, ...] = field(
-        default=(), metadata={"help": "more workspaces: a list of {bot_token, app_token}"}
+    bot_token: Secret = field(
+        metadata={"help": "the bot's token (xoxb-…), page OAuth & Permissions", "environment": "SLACK_BOT_TOKEN"}
     )
-    base_url: str = field(default="https://slack.com/api/", metadata={"help": "the Web API's URL"})
-    proxy: str = field(
-        default="", repr=False, metadata={"help": "http proxy for calls, the event socket and files; none is guessed"}
+    app_token: Secret = field(
+        metadata={
+            "help": "the app-level token (xapp-…) with the scope connections:write",
+            "environment": "SLACK_APP_TOKEN",
+        }
     )
-    ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
-    per_channel: float = field(
-        default=1.0, metadata={"help": "messages and their changes a second in one channel", "least": 0.01}
+    workspaces: tuple[WorkspaceTokens, ...] = setting((), "more workspaces: a list of {bot_token, app_token}")
+    base_url: str = setting("https://slack.com/api/", "URL of the Web API")
+    proxy: str = setting(
+        "", "HTTP proxy for calls, the event socket and files; the environment's is not used", repr=False
     )
-    per_stream: float = field(
-        default=1.6, metadata={"help": "additions a second to one streamed answer", "least": 0.01}
-    )
-    ping_seconds: float = field(
-        default=10.0, metadata={"help": "how often the event socket is asked whether it is alive", "least": 0.1}
-    )
+    ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
+    per_channel: float = setting(1.0, "posts and edits per second in one channel", ge=0.01)
+    per_stream: float = setting(1.6, "appends per second to one streamed reply", ge=0.01)
+    ping_seconds: float = setting(10.0, "interval of the pings that check the event socket", ge=0.1)
 
     @property
     def workspace_tokens(self) -> tuple[WorkspaceTokens, ...]:

@@ -16,7 +16,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from agent.messages import ANYWHERE, Thread
-from agent.secret import Secret
+from agent.setting import Secret
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (

@@ -12,7 +12,7 @@ from weakref import WeakSet
 import aiohttp
 
 from agent.messages import Attachment, Message, Thread
-from agent.secret import Secret
+from agent.setting import Secret
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -31,8 +31,8 @@ from channels.base import (
     first_sent_message,
 )
 from channels.shared import file_limits
-from channels.shared.http_client import check_proxy, create_session
-from channels.shared.lifecycle import load_certificates
+from channels.shared.http_client import create_session
+from channels.shared.lifecycle import check_proxy, load_certificates
 from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK

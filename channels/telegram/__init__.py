@@ -12,10 +12,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.secret import Secret
+from agent.setting import Secret, setting
 from channels.base import Channel
-from channels.shared.http_client import check_proxy
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import check_proxy, open_channel
 
 if TYPE_CHECKING:
     from channels.telegram.channel import TelegramChannel
@@ -25,23 +24,20 @@ if TYPE_CHECKING:
 class TelegramSettings:
     """`channels.telegram` in config.yaml."""
 
-    token: Secret = field(metadata={"help": "the bot's token from @BotFather"})
-    base_url: str = field(
-        default="https://api.telegram.org", metadata={"help": "the Bot API server, without /bot; your own server's URL"}
+    token: Secret = field(
+        metadata={"help": "the bot's token from @BotFather", "environment": "TELEGRAM_BOT_TOKEN"},
     )
-    proxy: str = field(
-        default="", repr=False, metadata={"help": "http(s) proxy for every call, with user:password@ if it wants one"}
+    base_url: str = setting("https://api.telegram.org", "URL of the Bot API server, without /bot")
+    proxy: str = setting("", "HTTP proxy for all calls, with user:password@ if it needs them", repr=False)
+    ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
+    drafts: bool = setting(
+        False, "stream private replies as drafts; the final reply is then a new message, not an edit"
     )
-    ca_file: str = field(default="", metadata={"help": "PEM file of certificates to trust instead of the system's"})
-    drafts: bool = field(
-        default=False,
-        metadata={"help": "stream private replies as drafts; they end in a new message instead of an edit"},
-    )
-    poll_seconds: float = field(default=25.0, metadata={"help": "how long one request for updates may wait"})
-    per_chat: float = field(default=1.0, metadata={"help": "calls a second into one chat", "least": 0.01})
-    burst: int = field(default=2, metadata={"help": "calls at once into one chat", "least": 1})
-    per_group: float = field(default=20.0, metadata={"help": "calls a minute into one group", "least": 1})
-    overall: float = field(default=30.0, metadata={"help": "calls a second into all chats together", "least": 1})
+    poll_seconds: float = setting(25.0, "how long one request for updates waits", ge=0)
+    per_chat: float = setting(1.0, "calls per second in one chat", ge=0.01)
+    burst: int = setting(2, "calls at once in one chat", ge=1)
+    per_group: float = setting(20.0, "calls per minute in one group", ge=1)
+    overall: float = setting(30.0, "calls per second in all chats together", ge=1)
 
 
 Settings = TelegramSettings  # the name under which the configuration finds them

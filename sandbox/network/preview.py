@@ -48,17 +48,17 @@ class PreviewSettings:
     """`sandbox.network.preview` in config.yaml."""
 
     enabled: bool = field(
-        default=False, metadata={"help": "the agent may show a server that it runs in its sandbox, by a link"}
+        default=False, metadata={"help": "the agent may create a link to a server that runs in its sandbox"}
     )
-    listen: str = field(default="127.0.0.1:8088", metadata={"help": "address and port where those links are served"})
+    listen: str = field(default="127.0.0.1:8088", metadata={"help": "address and port that serve those links"})
     public_url: str = field(
         default="",
         metadata={
-            "help": "what people reach that address by, such as `https://*.preview.example.com`, where each link is an"
-            " origin of its own, or `https://preview.example.com`; empty: `listen`"
+            "help": "public URL of that address: `https://*.preview.example.com` gives each link its own origin,"
+            " `https://preview.example.com` does not; empty: `listen`"
         },
     )
-    minutes: float = field(default=60.0, metadata={"help": "how long a link works", "least": 1})
+    minutes: float = field(default=60.0, metadata={"help": "how long a link works", "ge": 1})
 
 
 @runtime_checkable

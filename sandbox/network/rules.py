@@ -50,25 +50,28 @@ class NetworkRules:
     mode: Literal["off", "allowlist", "on"] = field(
         default="off",
         metadata={
-            "help": "`off`: none; `allowlist`: only `hosts` and the two registries below; `on`: every public host."
-            " Always through a proxy that refuses this machine and its network"
+            "help": "`off`: no network; `allowlist`: only `hosts` and the two registries below; `on`: every public"
+            " host. Connections always go through a proxy that refuses this machine and its network"
         },
     )
     hosts: tuple[str, ...] = field(
         default=(),
         metadata={
-            "help": "`example.com`, `*.example.com`, an address, each with `:port` where it is not 80 or 443; only"
-            " what is named exactly may be on a private address"
+            "help": "`example.com`, `*.example.com` or an address, with `:port` unless it is 80 or 443; only an exact"
+            " entry may be a private address"
         },
     )
     pip_index_url: str = field(
-        default="", metadata={"help": "package index for pip; its host is allowed, name those its files lie on too"}
+        default="",
+        metadata={"help": "package index for pip; its host is allowed. Add the host of its files to `hosts`"},
     )
     npm_registry_url: str = field(default="", metadata={"help": "package registry for npm; its host is allowed"})
     ca_file: str = field(
-        default="", metadata={"help": "certificates of authorities (PEM) to trust in the sandbox too", "path": True}
+        default="", metadata={"help": "PEM file with certificate authorities that sandboxes trust, too"}
     )
-    proxy: str = field(default="", metadata={"help": "HTTP proxy that leads out, with user:password@ if it wants one"})
+    proxy: str = field(
+        default="", metadata={"help": "HTTP proxy for outbound connections, with user:password@ if it needs them"}
+    )
 
     @property
     def enabled(self) -> bool:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agent.secret import Secret
+from agent.setting import Secret
 from bot.admin import operations
 from channels import discord, feishu, slack, telegram
 from tests.fakes import discord as fake_discord

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent.messages import Thread
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import discord
 from channels.base import Health
 from channels.discord import DiscordSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent.messages import Thread
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import feishu
 from tests.fakes.feishu import APP, DIRECT, GROUP, SECRET, FakeFeishu, Said
 from tests.support.rigs.base import ABILITIES, Call

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from agent.messages import Message, Thread
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import slack
 from channels.base import Reply
 from tests.fakes.server import until

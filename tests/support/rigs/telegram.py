@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent.messages import Thread
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import telegram
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram, Shown
 from tests.support.rigs.base import ABILITIES, Call

@@ -14,7 +14,7 @@ from agent.context import Meter
 from agent.factory import AgentSettings, build_agent, read_prompt
 from agent.models.loader import load_model
 from agent.models.settings import AgentConfigError, ModelSettings
-from agent.secret import Secret
+from agent.setting import Secret
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say

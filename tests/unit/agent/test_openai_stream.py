@@ -18,7 +18,7 @@ from langchain_openai import ChatOpenAI
 
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS, make_chat_openai
 from agent.models.settings import ModelSettings
-from agent.secret import Secret
+from agent.setting import Secret
 
 Piece = bytes | float  # bytes to write, or seconds to wait
 

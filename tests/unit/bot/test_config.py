@@ -14,10 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.models.settings import ModelSettings
-from agent.secret import Secret
-from bot.config.loader import ConfigError, load_config, secret_texts
+from agent.setting import Secret
+from bot.config.loader import ConfigError, channel_modules, environment_names, load_config, secret_texts
 from bot.config.reference import settings_table
-from bot.config.schema import AccessConfig, Config
+from bot.config.schema import AccessConfig, Config, ServiceLimits
+from sandbox.network.preview import PreviewSettings
 
 ISSUE = """\
 config_version: 1
@@ -127,6 +128,14 @@ channels: {console: {access: {allow: [12, "u7"], operators: [34], pairing: $NO}}
     assert config.channels[0].access == AccessConfig(allow=("12", "u7"), operators=("34",), pairing=False)
 
 
+def test_a_section_without_a_value_has_its_defaults_and_words_stay_words() -> None:
+    config = read("limits:\nmodels:\nsandbox: {network: {mode: on, hosts: }, preview: }\nchannels: {console: }")
+    assert config.limits == ServiceLimits()
+    assert (config.models, config.sandbox.network.hosts) == ((), ())
+    assert (config.sandbox.network.mode, config.sandbox.preview) == ("on", PreviewSettings())
+    assert [channel.name for channel in config.channels] == ["console"]
+
+
 def test_anchors_and_merges_work_and_recursive_ones_are_an_error() -> None:
     config = read("models:\n  - &m {name: a, api_key: k}\n  - {<<: *m, name: b}\n")
     assert [(m.name, m.api_key) for m in config.models] == [("a", Secret("k")), ("b", Secret("k"))]
@@ -165,6 +174,21 @@ def test_a_token_in_the_environment_configures_telegram_without_access() -> None
         assert channel.settings.token.reveal() == TOKEN
         assert channel.access == AccessConfig(open=False, allow=(), operators=(), pairing=True)
     assert read("channels: {telegram: false}", KEYS).channels == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [(name, variables) for name, module in channel_modules().items() if (variables := environment_names(module))],
+)
+def test_each_channel_is_configured_by_the_variables_that_its_settings_declare(
+    name: str, variables: dict[str, str]
+) -> None:
+    values = {variable: f"value-of-{variable}" for variable in variables.values()}
+    (channel,) = load_config(None, values).channels
+    assert (channel.name, channel.access) == (name, AccessConfig())
+    assert load_config(None, dict([*values.items()][1:])).channels == ()
+    assert read(f"channels: {{{name}: false}}", values).channels == ()
+    assert not any(value in repr(channel.settings) for value in values.values() if "ID" not in value)
 
 
 def test_the_console_is_open_unless_configured_otherwise() -> None:
@@ -229,14 +253,16 @@ log: {level: loud}
     )
     expected = [
         ("config.yaml:2: modles", "unknown setting → did you mean 'models'?"),
-        ("config.yaml:3: data_dir", "expected a path, found a list"),
+        ("config.yaml:3: data_dir", "expected text, found a list"),
         ("config.yaml:4: time_zone", "no such IANA time zone → did you mean 'Europe/Berlin'?"),
         ("config.yaml:6: models[0].base_url", "not a URL → write it with its scheme"),
         ("config.yaml:6: models[0].api_key", "$NOPE is not set → export it or put it into .env"),
         ("config.yaml:7: models[1].modle", "unknown setting → did you mean 'model'?"),
         ("config.yaml:7: models[1].retries", "must be at least 0"),
-        ("config.yaml:7: models[1].name", "a second model is called 'main' → give it its own name"),
+        ("config.yaml:7: models[1].name", "another model has the same name → give it its own name"),
+        ("config.yaml:7: models[1].api_key", "is missing and $OPENAI_API_KEY is not set → export it"),
         ("config.yaml:8: models[2].name", "is missing → add `name: …`"),
+        ("config.yaml:8: models[2].use", "is not a class path → write it as package.module:Class"),
         ("config.yaml:9: roles.lead", "no model has this name → did you mean 'main'?"),
         ("config.yaml:10: sandbox.provider", "'dokker' is not a valid value → did you mean 'docker'?"),
         ("config.yaml:10: sandbox.memory_mb", "expected a whole number, found text"),
@@ -272,11 +298,11 @@ log: {level: loud}
         ("config_version: 1\n\tkeep_days: 1", "config.yaml:2: YAML syntax: found character '\\t'"),
         ("config_version: 1\nkeep_days: *secret", "config.yaml:2: YAML syntax: found undefined alias → "),
         ("config_version: 1\nkeep_days: !!python/object:x 1", "config.yaml:2: keep_days: expected a whole number"),
-        ("config_version: 1\nmodels: {name: x}", "config.yaml:2: models: expected a list of models"),
-        ("config_version: 1\nmodels: [{name: x, api_key: y, use: ChatOpenAI}]", "models[0].use: is no class path"),
+        ("config_version: 1\nmodels: {name: x}", "config.yaml:2: models: expected a list, found a section"),
+        ("config_version: 1\nmodels: [{name: x, api_key: y, use: ChatOpenAI}]", "models[0].use: is not a class path"),
         ("config_version: 1\nmodels: [{name: x, use: 'langchain_nope:X'}]", "package langchain_nope is not installed"),
         ("config_version: 1\nmodels: [{name: x}]", "models[0].api_key: is missing and $OPENAI_API_KEY is not set"),
-        ("config_version: 1\nmodels: [{name: x, api_key: y, ca_file: no.pem}]", "ca_file: there is no such file"),
+        ("config_version: 1\nmodels: [{name: x, api_key: y, ca_file: no.pem}]", "ca_file: the file does not exist"),
         ("config_version: 1\nchannels: []", "channels: expected a section"),
         ("config_version: 1\nchannels: {console: 3}", "channels.console: expected a section"),
         ("config_version: 1\nroles: {title: main}", "roles.title: no model has this name → one of: demo"),
@@ -284,6 +310,21 @@ log: {level: loud}
         ("config_version: 1\ntime_zone: 5", "time_zone: expected text, found a whole number → put it in quotes"),
         ("config_version: 1\n<<: 3", "'<<' can only merge sections"),
         ("config_version: 1\nkeep_days: " + "[" * 5000, "nested too deeply"),
+        (
+            "config_version: 1\nmodels: [{name: x, api_key: y, options: {a: "
+            + "[" * 90
+            + "]" * 90
+            + ", b: !x 1}}]\nx: 1",
+            "x: unknown setting",
+        ),
+        ('config_version: 1\nprompt: {extend: "\\ud800"}', "a character that is not valid text"),
+        ("config_version: 1\nsource: x", "source: unknown setting"),
+        ("config_version: 1\nmodels: [3]", "models[0]: expected a section (name: value), found a whole number"),
+        ("config_version: 1\nchannels: {slack: {access: [x]}}", "channels.slack.access: expected a section"),
+        (
+            "config_version: 1\nchannels: {slack: {workspaces: [{bot_token: 5}]}}",
+            "workspaces[0].bot_token: expected text",
+        ),
     ],
 )
 def test_each_error_has_its_message(text: str, fault: str) -> None:
@@ -308,6 +349,8 @@ def test_secrets_are_not_shown() -> None:
         assert secret not in str(config)
         assert secret in secret_texts(config)
     assert config.prompt.extend == "not-for-eyes"
+    words = read("log: {level: $LEVEL}\ndata_dir: $DIR", {"LEVEL": "warning", "DIR": "/srv/fawn"})
+    assert secret_texts(words) == set(), "logs may show a word that has one of a few values, and a path"
 
 
 @pytest.mark.parametrize(
@@ -325,6 +368,10 @@ def test_secrets_are_not_shown() -> None:
         "keep_days: $S",
         "data_dir: *%s",
         "time_zone: '%s",
+        "models: [{name: $S}, {name: $S}]",
+        "models: $S",
+        "roles: {lead: $S}",
+        "channels: {slack: $S}",
     ],
 )
 def test_a_misplaced_secret_is_not_repeated_in_the_error(text: str) -> None:

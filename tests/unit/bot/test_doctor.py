@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.models.settings import ModelSettings
-from agent.secret import Secret
+from agent.setting import Secret
 from bot.admin.doctor import Finding, render_findings, run_checks
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.model_discovery import name_models
@@ -50,7 +50,7 @@ async def test_a_working_setup_passes_every_check(tmp_path: Path) -> None:
         assert states["model main"][0] == "ok"
         assert states["channel telegram"] == (
             "ok",
-            "connected as @fawn_bot; 2 people are configured, others by pairing",
+            "connected as @fawn_bot; access for 2 ids, others need pairing",
         )
         assert states["sandbox"] == ("note", "files only, as configured; commands are off.")
         assert states["time zone"][1].startswith("Europe/Berlin")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Final
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import discord
 from channels.base import Health, OutgoingFile, Refused
 from channels.discord import DiscordSettings

@@ -14,7 +14,7 @@ import pytest
 
 from agent.blocks import Ask, Final, Text
 from agent.messages import Unreadable
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import discord
 from channels.base import Channel, ChatGone, Health, OutcomeUnknown, Refused, TryLater
 from channels.discord import DiscordSettings

@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from agent.blocks import Final
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import feishu
 from channels.base import Channel, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import discord, feishu, slack, telegram
 from channels.base import Refused
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Final, Text
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import slack
 from channels.base import Health, OutgoingFile, Refused
 from channels.slack.manifest import BOT_EVENTS, SCOPES

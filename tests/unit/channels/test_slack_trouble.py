@@ -14,7 +14,7 @@ import pytest
 
 from agent.blocks import Final, Text
 from agent.messages import Attachment, Kind, Thread, Unreadable
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import slack
 from channels.base import ChannelError, Health, OutgoingFile, Receipt, Refused, TryLater
 from channels.slack.api import WRONG_KIND

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Final
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import telegram
 from channels.base import Health, OutgoingFile, Refused
 from tests.fakes.telegram import TOKEN, FakeTelegram

@@ -11,7 +11,7 @@ import pytest
 
 from agent.blocks import Final, Text
 from agent.messages import Attachment, Unreadable
-from agent.secret import Secret
+from agent.setting import Secret
 from channels import telegram
 from channels.base import ChatGone, CommandInfo, Health, OutcomeUnknown, OutgoingFile, Refused, TryLater
 from tests.fakes.telegram import TOKEN, FakeTelegram

@@ -1,0 +1,48 @@
+"""Fields of settings dataclasses, and secrets. At the bottom of the project: imports nothing else of ours."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+
+T = TypeVar("T")
+
+
+class Secret:
+    """A token or key that hides itself in repr, logs and errors; `reveal()` is the only way to its text."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
+        from pydantic import AfterValidator
+
+        return handler(Annotated[str, AfterValidator(lambda text: cls(text.strip()))])  # copied with its newline
+
+
+def setting(default: T, text: str, *, repr: bool = True, **metadata: object) -> T:
+    """Return a field of a settings dataclass with the sentence for the docs; see bot/config/decoder.py."""
+    return field(default=default, repr=repr, metadata={"help": text, **metadata})

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from bot.storage.database import Database, StorageError
 from bot.storage.disk_reserve import set_aside
-from sandbox.base import SandboxError, SandboxProvider
+from sandbox.base import SandboxError, SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.disk.folders import PlainFolders
+from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.quota import QuotaProvider
 from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
@@ -93,7 +93,7 @@ async def attack(provider: SandboxProvider, store: Database, place: Path, comman
     ):
 
         async def use() -> bool:
-            return (await other.run("date > note && cat note")).exit_code == 0
+            return (await other.run(ShellCommand("date > note && cat note"))).exit_code == 0
 
         watching = [
             asyncio.create_task(writes.again_and_again(write)),
@@ -103,7 +103,7 @@ async def attack(provider: SandboxProvider, store: Database, place: Path, comman
         await asyncio.sleep(1)
         begun = time.perf_counter()
         try:
-            await enemy.run(command, timeout=30)
+            await enemy.run(ShellCommand(command, timeout_seconds=30))
             ended = "it was not stopped"
         except SandboxError:
             ended = f"stopped, and its files gone, after {time.perf_counter() - begun:.2f} s"
@@ -131,7 +131,7 @@ async def main(kind: str, image: str, megabytes: int) -> None:
             if kind == "docker"
             else BubblewrapProvider(SandboxSettings(Path("skills")))
         )
-        provider = QuotaProvider(inner, PlainFolders(place / "threads", 4096))
+        provider = QuotaProvider(inner, ConversationFolders(place / "threads", 4096))
         watching = asyncio.create_task(provider.watch())
         try:
             async with Database(place / "fawn.db") as store:

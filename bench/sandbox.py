@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
+from sandbox.base import WORKSPACE, Sandbox, SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.loop_images import conversation_folders
 from sandbox.disk.quota import QuotaProvider
@@ -57,7 +57,7 @@ async def execute(engine: DockerEngine, container: str) -> None:
 async def container_with(engine: DockerEngine, folder: Path) -> str:
     """Return the container that mounts a part of this folder."""
     for one in await engine.list_labelled("fawn.instance"):
-        if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id)):
+        if any(source.startswith(str(folder)) for _, source in await engine.container_mounts(one.id)):
             return one.id
     raise LookupError(folder)
 
@@ -85,7 +85,7 @@ async def starts(provider: SandboxProvider, scratch: Path, rounds: int = 10) -> 
     for i in range(rounds):
         begun = time.perf_counter()
         async with provider.acquire(f"first{i}", scratch / f"first{i}") as sandbox:
-            await sandbox.run("true")
+            await sandbox.run(ShellCommand("true"))
         times.append((time.perf_counter() - begun) * 1000)
         await provider.destroy(f"first{i}")
     return times
@@ -103,8 +103,8 @@ async def single(provider: SandboxProvider, scratch: Path, rounds: int, engine: 
         rows: list[tuple[str, Work, int]] = [
             ("plain subprocess: bash -c true", lambda: process("/bin/bash", "-c", "true"), rounds),
             other,
-            ("long-lived sandbox: true", lambda: sandbox.run("true"), rounds),
-            ("long-lived sandbox: /bin/true", lambda: sandbox.run("/bin/true"), rounds),
+            ("long-lived sandbox: true", lambda: sandbox.run(ShellCommand("true")), rounds),
+            ("long-lived sandbox: /bin/true", lambda: sandbox.run(ShellCommand("/bin/true")), rounds),
             *files(sandbox, folder, rounds),
         ]
         figures = [(name, *await measure(work, n)) for name, work, n in rows]
@@ -138,7 +138,9 @@ async def crowd(provider: SandboxProvider, scratch: Path, many: int) -> None:
         print(f"{(before - available()) / many / 2**20:.1f} MiB of this machine's memory each, idle")
         for _ in range(2):  # the first round is cold
             begun = time.perf_counter()
-            await asyncio.gather(*(one.run("true", timeout=60) for one in sandboxes for _ in range(3)))
+            await asyncio.gather(
+                *(one.run(ShellCommand("true", timeout_seconds=60)) for one in sandboxes for _ in range(3))
+            )
             took = time.perf_counter() - begun
         print(f"{many} at once: {3 * many / took:.0f} commands/s")
     begun = time.perf_counter()

@@ -115,7 +115,7 @@ class Attachments:
         try:
             async with asyncio.timeout(self._patience.whole):
                 await self._fetch(channel, attachment, file)
-            async with self._folders.open(self._folder):
+            async with self._folders.open_folder(self._folder):
                 return await run_file_work(_save, self._folder, attachment.name, file)
         except TimeoutError:
             minutes = f"{self._patience.whole / 60:.0f} minutes"

@@ -74,7 +74,7 @@ class Retention:
             for key in keys:
                 try:
                     await self._forget(key)
-                    gone = await self._folders.remove(conversation_folder(self._data_dir, key))
+                    gone = await self._folders.remove_folder(conversation_folder(self._data_dir, key))
                 except StorageError:
                     raise
                 except Exception:  # the boundary of one conversation: the next round tries it again

@@ -319,7 +319,7 @@ class TurnRunner:
         spool = self._data_dir / "spool" / str(job.run)
         folder = self.folder(job.conversation)
         try:
-            async with self._folders.open(folder, writes=False):
+            async with self._folders.open_folder(folder, writes=False):
                 collected = await artifacts.collect_artifacts(folder, spool, before, work.view.files, limit)
         except (OSError, SandboxError) as error:
             log.exception("turn.outputs")

@@ -1,16 +1,16 @@
 """The sandbox protocols that every provider implements, and their errors.
 
 SandboxError
-├── SandboxUnavailable   this provider cannot work on this machine; the text says how to get it
-├── Gone                 the sandbox ended under a running call; the next use gets a new one
-└── FileFault            a path could not be read or written (missing, outside, not a file, too big)
+├── SandboxUnavailable   the provider does not work on this machine; the text says how to fix that
+├── SandboxGone          the sandbox ended during a call; the next call gets a new one
+└── SandboxFileError     a path cannot be read or written
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -21,27 +21,38 @@ FOLDERS = ("workspace", "uploads", "outputs")
 
 
 class SandboxError(Exception):
-    """The sandbox could not do it."""
+    """A sandbox operation failed."""
 
 
 class SandboxUnavailable(SandboxError):
-    """This provider cannot work here; the text is one sentence with the fix."""
+    """This provider does not work here. The text is one sentence with the fix."""
 
 
 class SandboxGone(SandboxError):
-    """The sandbox ended while it was used. Its folders are intact; the next call gets a new one."""
+    """The sandbox ended during a call. Its folders are intact; the next call gets a new one."""
 
 
 class SandboxFileError(SandboxError):
-    """A file could not be read or written; the text names the virtual path and the reason, never a host path."""
+    """A file cannot be read or written. The text has the virtual path and the reason, never a host path."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """A bash command. Without `cwd` it runs where the last command ended, at first in the workspace. `on_output`
+    receives the first half of `max_output_bytes` as it arrives."""
+
+    text: str
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float = 120
+    max_output_bytes: int = 64_000
+    on_output: Callable[[str], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command did. `exit_code` is None when the time-out killed it (128 + n when signal n did). `output` is
-    stdout and stderr in order of arrival, at most `max_output` bytes: of a longer one the beginning and the end, with
-    a word between them; `dropped` counts the bytes left out. `cwd` is where the shell ended, `seconds` how long it
-    took."""
+    """The result of a command. `exit_code` is None after a timeout, 128 + n after signal n. `output` is stdout and
+    stderr in order of arrival, without the `dropped` bytes in the middle. `cwd` is the shell's last folder."""
 
     exit_code: int | None
     output: str
@@ -53,8 +64,8 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something in a folder as the agent sees it: virtual path, bytes, and what it is: "file" (a regular file with one
-    name), "folder", "link", "hard link", "pipe", "socket" or "device"."""
+    """A directory entry: its virtual path, bytes, and kind: "file" (a regular file with one name), "folder", "link",
+    "hard link", "pipe", "socket" or "device"."""
 
     path: str
     size: int
@@ -67,88 +78,79 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One line that a search found: virtual path, 1-based line number, the line (shortened to 500 characters)."""
+    """A matching line: virtual path, 1-based line number, and the line, cut after 500 characters."""
 
     path: str
     line: int
     text: str
 
 
-class Sandbox(Protocol):
-    """One thread's machine. Paths are virtual and absolute (/mnt/user-data/…); links resolve inside."""
+def child_path(path: str, rel: str) -> str:
+    return f"{path.rstrip('/')}/{rel}"
 
-    runs_commands: bool  # False: files only (no bubblewrap), `run` raises SandboxUnavailable
+
+class Sandbox(Protocol):
+    """The sandbox of one conversation. Paths are virtual and absolute (/mnt/user-data/…)."""
+
+    runs_commands: bool  # False without bubblewrap: then `run` raises SandboxUnavailable
 
     @property
     def gone(self) -> bool:
-        """It ended: every call raises Gone, acquire another one."""
+        """Whether the sandbox has ended. Then every call raises SandboxGone."""
 
-    async def run(
-        self,
-        command: str,
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 120,
-        max_output: int = 64_000,
-        on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> CommandResult:
-        """Run one bash command. `cwd` None goes on where the last command ended (at first the workspace). A time-out
-        or the cancellation of this coroutine kills the whole process tree; processes left in the background after a
-        normal end live on until the sandbox is reaped. `on_output` gets text as it comes, the first half of
-        `max_output` bytes at most."""
+    async def run(self, command: ShellCommand) -> CommandResult:
+        """Run one bash command. A timeout or a cancellation kills the whole process tree. Processes that a command
+        leaves in the background run until the sandbox stops."""
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Bytes of a regular file. Raises FileFault."""
+        """Read bytes of a regular file. Raises SandboxFileError."""
 
     async def write(self, path: str, data: bytes, *, append: bool = False) -> None:
-        """Write a file below /mnt/user-data, making its folders; whole or not at all, unless it appends. Raises
-        FileFault."""
+        """Write a file below /mnt/user-data, atomically unless it appends. Raises SandboxFileError."""
 
     async def stat(self, path: str) -> Entry:
-        """What is at `path`, with links resolved: the result has the real path. Raises FileFault."""
+        """Describe the entry at `path`, with its links resolved. Raises SandboxFileError."""
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
-        """Files and folders below `path`, sorted, at most `limit`. Raises FileFault."""
+        """List at most `limit` files and folders below `path`, sorted. Raises SandboxFileError."""
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
-        """Virtual paths of files below `path` that match, newest first (see `sandbox.inside.search.translate`
-        for patterns). Raises FileFault."""
+        """List the files below `path` that match (see `translate_glob`), newest first. Raises SandboxFileError."""
 
     async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
-        """Lines below `path` that match a Python regular expression. Raises FileFault for a bad expression."""
+        """Find the lines below `path` that match a Python regular expression. Raises SandboxFileError."""
 
 
 class SandboxProvider(Protocol):
-    """A kind of machine. `key` names a thread's machine; it may be any text (hash it before using it as a name)."""
+    """Starts and stops sandboxes. `key` names the sandbox of a conversation and may be any text."""
 
     name: str
-    runs_commands: bool  # what its sandboxes say: without commands there is no bash tool
+    runs_commands: bool  # False: the agent does not get a bash tool
 
     async def check(self) -> None:
-        """A real probe. Raises SandboxUnavailable."""
+        """Start a sandbox to see whether that works. Raises SandboxUnavailable."""
 
     def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
-        """The machine of `key` with the three folders below `folder` (made if missing). Leaving the context makes it
-        idle, it is not destroyed: background processes live on until `reap` or `destroy`."""
+        """Use the sandbox of `key` with the three folders below `folder`, which are made if missing. At the end of the
+        context the sandbox becomes idle; its background processes run until `reap` or `destroy`."""
 
     async def reap(self, idle: float) -> list[str]:
-        """Stop machines that nobody used for `idle` seconds; returns their keys."""
+        """Stop the sandboxes that were idle for `idle` seconds. Returns their keys."""
 
     async def destroy(self, key: str) -> None:
-        """Stop this machine now; its folders stay."""
+        """Stop this sandbox now. Its folders stay."""
 
     async def close(self) -> None:
-        """Stop everything of this provider."""
+        """Stop all sandboxes of this provider."""
 
 
 class SandboxHandle(Protocol):
-    """A turn's lazy hold on its sandbox: the first call (or `warm`) starts it, the end of the turn lets it go."""
+    """Gives a turn its sandbox, and starts it on first use. The end of the turn releases it."""
 
     runs_commands: bool
 
     def warm(self) -> None:
-        """Begin to start it; returns at once."""
+        """Start the sandbox in the background."""
 
     async def get(self) -> Sandbox:
-        """The sandbox, started. Raises SandboxError."""
+        """Return the sandbox, started. Raises SandboxError."""

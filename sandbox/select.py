@@ -1,4 +1,4 @@
-"""Select the sandbox provider, and hand a turn its sandbox on first use."""
+"""Select the sandbox provider, and start a turn's sandbox on first use."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ async def select_provider(
     settings: DockerSettings,
     folders: ConversationFolders,
 ) -> tuple[SandboxProvider, str]:
-    """The provider, and one sentence for people: what is used and why. "docker" and "local" insist on theirs and raise
-    SandboxUnavailable with the fix, as do `folders` where they do not work; "auto" takes the best that works, and says
-    what keeps it from a better one."""
+    """Return the provider and a sentence about the choice. "docker" and "local" raise SandboxUnavailable with the fix
+    if theirs does not work; "auto" takes the best that works and says why the others do not."""
     only = FilesOnlyProvider(settings.skills)
     if provider == "none":
         await folders.check(only)
@@ -48,12 +47,12 @@ async def select_provider(
         await folders.check(only)
         return only, " ".join(["Sandbox: files only, commands are off.", str(error), *why])
     network = describe_network(settings.network)
-    words = f"Sandbox: bubblewrap, one isolated machine per conversation, {network}, {folders.description}."
+    words = f"Sandbox: bubblewrap, one isolated sandbox per conversation, {network}, {folders.description}."
     return made, " ".join([words, *why])
 
 
 async def _checked_provider(provider: SandboxProvider, folders: ConversationFolders) -> None:
-    """Its check, and that of `folders` with it; a provider that does not pass is closed."""
+    """Check `provider` and `folders` together. Closes the provider if they do not work."""
     try:
         await provider.check()
         await folders.check(provider)
@@ -63,51 +62,50 @@ async def _checked_provider(provider: SandboxProvider, folders: ConversationFold
 
 
 def describe_network(rules: NetworkRules) -> str:
-    """What sandboxes reach, in a few words."""
+    """Describe in a few words what sandboxes can reach."""
     if rules.mode == "allowlist":
-        return "with a network of named hosts"
-    return "with a way to public hosts" if rules.mode == "on" else "without network"
+        return "with network access to named hosts"
+    return "with network access to public hosts" if rules.mode == "on" else "without network"
 
 
 class LazySandbox:
-    """See `SandboxHandle`. Made at the start of a turn, closed at its end."""
+    """See `SandboxHandle`. It lives as long as a turn."""
 
     def __init__(self, provider: SandboxProvider, key: str, folder: Path) -> None:
         self.runs_commands = provider.runs_commands
         self._provider, self._key, self._folder = provider, key, folder
-        self._held = AsyncExitStack()
+        self._exit_stack = AsyncExitStack()
         self._task: asyncio.Task[Sandbox] | None = None
 
     @property
     def used(self) -> bool:
-        """Somebody asked for it in this turn."""
+        """Whether this turn asked for its sandbox."""
         return self._task is not None
 
     def warm(self) -> None:
-        """See `SandboxHandle.warm`."""
-        self._begin()
+        self._start_acquiring()
 
     async def get(self) -> Sandbox:
-        """See `SandboxHandle.get`. A sandbox that ended meanwhile is replaced."""
+        """See `SandboxHandle.get`. Replaces a sandbox that has ended."""
         while True:
-            task = self._begin()
-            sandbox = await asyncio.shield(task)  # a tool call that is stopped does not take it from the others
+            task = self._start_acquiring()
+            sandbox = await asyncio.shield(task)  # a cancelled tool call must not cancel it for others
             if not sandbox.gone:
                 return sandbox
             if self._task is task:
                 self._task = None
 
     async def aclose(self) -> None:
-        """Let it go: it stays warm for the next turn until it is reaped."""
+        """Release the sandbox. It stays warm for the next turn until it is reaped."""
         if self._task:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await self._held.aclose()
+        await self._exit_stack.aclose()
 
-    def _begin(self) -> asyncio.Task[Sandbox]:
+    def _start_acquiring(self) -> asyncio.Task[Sandbox]:
         if self._task is None or (self._task.done() and (self._task.cancelled() or self._task.exception())):
-            acquired = self._held.enter_async_context(self._provider.acquire(self._key, self._folder))
+            acquired = self._exit_stack.enter_async_context(self._provider.acquire(self._key, self._folder))
             self._task = asyncio.create_task(acquired, name=f"sandbox-acquire:{self._key}")
-            # Seen here, so that a failed warm-up is not reported by the loop: `get` raises it to whoever needs it.
+            # Retrieve the exception, so that the loop does not report a failed warm-up: `get` raises it.
             self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._task

@@ -1,9 +1,9 @@
-"""The system calls that a sandbox is refused: one table, from which both engines' seccomp filters are made.
+"""The system calls that a sandbox may not make, as filters for both engines.
 
-Nothing in a sandbox needs these calls, and flaws of the kernel were found behind them. A refused call fails with ENOSYS
-(the kernel has no such call), which programs know how to live with, unless a rule says otherwise. Numbers are those of
-arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux; the filter programs follow
-linux/filter.h and linux/seccomp.h, the profile is the engine's own JSON (docs.docker.com/engine/security/seccomp).
+Programs in a sandbox do not need these calls, and they were the way to flaws in the kernel. A refused call fails with
+ENOSYS (not implemented), which programs handle, unless a rule says otherwise. The numbers are those of
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux. The filter follows
+linux/filter.h and linux/seccomp.h; the profile is Docker's JSON (docs.docker.com/engine/security/seccomp).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 import orjson
 
-# Name: the number on x86_64, and on aarch64; None where that kind of processor never had the call.
+# name: (number on x86_64, number on aarch64); None if the processor never had the call
 FORBIDDEN_CALLS: dict[str, tuple[int | None, int | None]] = {
-    # keys of the kernel, which belong to no namespace
+    # kernel keys, which belong to no namespace
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
-    # modules, another kernel, restart
+    # kernel modules, kexec, reboot
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "create_module": (174, None),
     "get_kernel_syms": (177, None), "query_module": (178, None), "kexec_load": (246, 104),
     "kexec_file_load": (320, 294), "reboot": (169, 142),
-    # programs in the kernel, tracing, page faults by hand
+    # BPF, tracing, user-space page faults
     "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "lookup_dcookie": (212, 18),
     "fanotify_init": (300, 262),
     # mounts and namespaces
@@ -32,44 +32,42 @@ FORBIDDEN_CALLS: dict[str, tuple[int | None, int | None]] = {
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     "clone3": (435, 435),  # a filter cannot see its flags; the C libraries fall back to clone
-    # handles of files, swap, quotas, accounting, terminals of the host
+    # file handles, swap, quotas, accounting, the host's terminals
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "swapon": (167, 224), "swapoff": (168, 225),
     "quotactl": (179, 60), "quotactl_fd": (443, 443), "acct": (163, 89), "vhangup": (153, 58),
-    # input and output past the ordinary calls; io_setup takes of a number that the whole machine shares
+    # other kinds of I/O; io_setup uses up a number that the whole machine shares
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_setup": (206, 0),
-    # other processes' memory and descriptors, where memory lies
+    # memory and descriptors of other processes, memory placement
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
     "pidfd_getfd": (438, 438), "kcmp": (312, 272), "mbind": (237, 235), "get_mempolicy": (239, 236),
     "set_mempolicy": (238, 237), "migrate_pages": (256, 238), "move_pages": (279, 239),
     "set_mempolicy_home_node": (450, 450),
-    # the machine's log, clock and names, ways of old programs
+    # the machine's log, clock and names, obsolete calls
     "syslog": (103, 116), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "settimeofday": (164, 170),
     "sethostname": (170, 161), "setdomainname": (171, 162), "personality": (135, 92), "modify_ldt": (154, None),
     "iopl": (172, None), "ioperm": (173, None), "uselib": (134, None), "ustat": (136, None), "sysfs": (139, None),
     "_sysctl": (156, None), "nfsservctl": (180, 42), "vserver": (236, None),
 }  # fmt: skip
-# Looked at by their arguments.
+# Filtered by their arguments.
 EXAMINED_CALLS = {"clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "setsockopt": (54, 208)}
-NEWEST_CALL_NUMBER = (
-    466  # the last call that was judged: what later kernels bring (and the x32 numbers) is refused unseen
-)
+NEWEST_CALL_NUMBER = 466  # calls of later kernels, and the x32 numbers, are refused, too
 
 NAMESPACES = {  # flags of clone
     "CLONE_NEWNS": 0x20000, "CLONE_NEWCGROUP": 0x2000000, "CLONE_NEWUTS": 0x4000000, "CLONE_NEWIPC": 0x8000000,
     "CLONE_NEWUSER": 0x10000000, "CLONE_NEWPID": 0x20000000, "CLONE_NEWNET": 0x40000000,
 }  # fmt: skip
 ALLOWED_SOCKET_FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}  # all that sockets may be of
-SOL_SOCKET, BUFFERS = 1, {"SO_SNDBUF": 7, "SO_RCVBUF": 8}  # kept small: "done", says the kernel, and does nothing
+SOL_SOCKET, BUFFERS = 1, {"SO_SNDBUF": 7, "SO_RCVBUF": 8}  # kept small: the call succeeds without effect
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E, "SCMP_ARCH_X86_64"), "aarch64": (1, 0xC00000B7, "SCMP_ARCH_AARCH64")}
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-Step = tuple[int, int, int, int]  # of a program: what to do, how far to go on if true, if false, with which value
-NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16  # in what the kernel shows a filter
+Step = tuple[int, int, int, int]  # operation, jump if true, jump if false, value
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16  # offsets in seccomp_data
 
 
 def seccomp_program(machine: str = "") -> bytes:
-    """The filter as a program of the kernel, as bubblewrap takes it; empty where the numbers are not known."""
+    """Build the filter as a BPF program for bubblewrap; empty on an unknown processor."""
     machine = machine or os.uname().machine
     if machine not in ARCHITECTURES:
         return b""
@@ -82,7 +80,7 @@ def seccomp_program(machine: str = "") -> bytes:
         return [(test, 0, 1, value), give(action)]
 
     def argument(index: int) -> Step:
-        return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)  # its lower half: all that are looked at have 32 bits
+        return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)  # the lower half, since all examined arguments have 32 bits
 
     families = [argument(0), *chain(*(when(EQUAL, family, ALLOW) for family in ALLOWED_SOCKET_FAMILIES.values()))]
     examined: dict[str, list[Step]] = {
@@ -105,7 +103,7 @@ def seccomp_program(machine: str = "") -> bytes:
 
 
 def seccomp_profile(machine: str = "") -> str:
-    """The same as a profile of a container engine; empty where the numbers are not known."""
+    """Build the same filter as a Docker profile; empty on an unknown processor."""
     machine = machine or os.uname().machine
     if machine not in ARCHITECTURES:
         return ""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from agent.tools.tool import Runtime, make_tool
+from sandbox.base import ShellCommand
 
 FLUSH_SECONDS = 0.25  # between two chunks of live output
 MAX_CHUNK_CHARS = 2000
@@ -54,7 +55,7 @@ async def bash(
     sandbox = await runtime.context.sandbox.get()
     live = LiveOutput(runtime.stream_writer, runtime.tool_call_id or "")
     try:
-        result = await sandbox.run(command, timeout=max(timeout, 0.1), on_output=live.add)
+        result = await sandbox.run(ShellCommand(command, timeout_seconds=max(timeout, 0.1), on_output=live.add))
     finally:
         live.stop()
     output = result.output.rstrip("\n")

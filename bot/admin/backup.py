@@ -24,7 +24,7 @@ async def back_up(data_dir: Path, folders: ConversationFolders, target: Path) ->
         for folder in await run_file_work(folders.list_folders):
             name = f"threads/{folder.name}"
             try:
-                async with folders.open(folder, writes=False):
+                async with folders.open_folder(folder, writes=False):
                     left_out += await run_file_work(archive.add_folder, folder, name)
             except SandboxError as error:
                 left_out.append(f"{name}: {error}")

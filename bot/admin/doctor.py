@@ -24,7 +24,7 @@ from bot.log import Redactor
 from bot.model_discovery import name_models
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
-from sandbox.bubblewrap.provider import further_groups
+from sandbox.bubblewrap.provider import supplementary_groups
 from sandbox.select import select_provider
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
@@ -114,7 +114,7 @@ async def _check_sandbox(config: Config) -> Finding:
         return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to run without commands")
     await provider.close()
     sentence = sentence.removeprefix("Sandbox: ")
-    if provider.name == "bubblewrap" and (groups := further_groups()):
+    if provider.name == "bubblewrap" and (groups := supplementary_groups()):
         text = f"{sentence} Its commands can read the files of the groups {', '.join(groups)}."
         return Finding("note", "sandbox", text, "run Fawn as a user without supplementary groups (docs/sandbox.md)")
     return Finding("ok" if provider.runs_commands else "note", "sandbox", sentence)

@@ -1,7 +1,7 @@
-"""Control groups for sandboxes that no engine puts into one: memory, processors and processes of a whole sandbox.
+"""Control groups for bubblewrap: memory, processors and processes.
 
-Only root may make them, and where the machine does not let us there are none: then each process is bounded by itself.
-Version 1 has a tree per controller, version 2 one for all (kernel.org, admin-guide/cgroup-v1 and cgroup-v2).
+Only root can make them. Without one, the limits apply to each process. Version 1 has a tree per controller, version 2
+one for all (kernel.org, admin-guide/cgroup-v1 and cgroup-v2).
 """
 
 from __future__ import annotations
@@ -13,39 +13,38 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.settings import MAX_SOCKET_MB
+from sandbox.settings import MAX_SOCKET_MB, parse_oom_kills
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PARENT_NAME = "fawn"
 OPTIONAL_LIMITS = ("memory.swap", "memory.memsw", "memory.kmem")  # not in every kernel
-CPU_PERIOD_MICROSECONDS = 100_000  # microseconds in which a group may use its share of the processors
+CPU_PERIOD_MICROSECONDS = 100_000  # the period of the processor quota
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """`places` are its folders: one, or one per controller, or none where there is no group."""
+    """The folders of a group: one, one per controller, or none if there is no group."""
 
-    places: tuple[Path, ...] = ()
+    folders: tuple[Path, ...] = ()
 
     @property
     def join_files(self) -> list[str]:
-        """A process that writes its number into all of these is in."""
-        return [str(place / "cgroup.procs") for place in self.places]
+        """A process joins by writing its pid into each of these files."""
+        return [str(place / "cgroup.procs") for place in self.folders]
 
     def oom_kills(self) -> int:
-        """How often the kernel ended a process in it for want of memory."""
-        for place in self.places:
+        """Count the processes that the kernel killed for lack of memory."""
+        for place in self.folders:
             for name in ("memory.events", "memory.oom_control"):
                 with contextlib.suppress(OSError):
-                    for line in (place / name).read_text("ascii").splitlines():
-                        if line.startswith("oom_kill "):
-                            return int(line.split()[1])
+                    if (count := parse_oom_kills((place / name).read_text("ascii"))) is not None:
+                        return count
         return 0
 
     def remove(self) -> None:
-        """Its processes have been killed; the last of them may still be leaving."""
-        for place in self.places:
+        """Remove the group after its processes were killed; they may still be exiting."""
+        for place in self.folders:
             for _ in range(50):
                 try:
                     place.rmdir()
@@ -58,7 +57,7 @@ class ControlGroup:
 
 
 def make_control_group(memory_mb: int, processes: int, cpus: float) -> ControlGroup:
-    """A group with these bounds, or an empty one where there can be none."""
+    """Make a group with these limits, or an empty one if the machine does not allow it."""
     if os.geteuid() != 0:
         return ControlGroup()
     name = f"{os.getpid()}-{next(_numbers)}"
@@ -86,7 +85,7 @@ def make_control_group(memory_mb: int, processes: int, cpus: float) -> ControlGr
     made: list[Path] = []
     try:
         for place, bounds in wanted.items():
-            _parent_group(place.parent)
+            _make_parent_group(place.parent)
             place.mkdir()
             made.append(place)
             for file, bound in bounds.items():
@@ -98,8 +97,8 @@ def make_control_group(memory_mb: int, processes: int, cpus: float) -> ControlGr
     return ControlGroup(tuple(made))
 
 
-def _parent_group(folder: Path) -> None:
-    """Ours among the groups of the machine, without what a service that was killed left there. Raises OSError."""
+def _make_parent_group(folder: Path) -> None:
+    """Make the parent of our groups, and remove groups of killed processes from it. Raises OSError."""
     if not folder.exists():
         folder.mkdir()
     control = folder / "cgroup.subtree_control"
@@ -107,5 +106,5 @@ def _parent_group(folder: Path) -> None:
         control.write_text("+memory +pids +cpu\n", "ascii")
     for left in folder.iterdir():
         if left.is_dir() and not Path("/proc", left.name.partition("-")[0]).exists():
-            with contextlib.suppress(OSError):  # something is in it
+            with contextlib.suppress(OSError):  # it has processes
                 left.rmdir()

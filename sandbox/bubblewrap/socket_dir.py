@@ -1,5 +1,4 @@
-"""Folders with short names below /tmp, for unix sockets, whose paths end at 107 bytes. A process that is killed leaves
-its own behind; the next one takes them away."""
+"""Short folders below /tmp for unix sockets, whose paths end at 107 bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from sandbox.disk.removal import remove_tree
 
 
 def make_socket_dir() -> Path:
-    """A new folder, for its owner only. Those of processes that are gone are removed first."""
+    """Make a private folder, and remove those of processes that have ended."""
     for left in Path(tempfile.gettempdir()).glob("fawn-*-*"):
         named = re.fullmatch(r"fawn-(\d+)-\w+", left.name)
         if named and not Path(f"/proc/{named[1]}").exists() and _is_ours(left):
@@ -21,8 +20,8 @@ def make_socket_dir() -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Anybody may make a folder below /tmp that is called like ours."""
+    """Check the owner: any user may make a folder below /tmp with such a name."""
     try:
         return folder.lstat().st_uid == os.geteuid()
-    except FileNotFoundError:  # another process took it away
+    except FileNotFoundError:  # another process removed it
         return False

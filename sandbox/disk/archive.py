@@ -1,8 +1,7 @@
-"""A .tar.gz of tenants' folders, through descriptors that follow nothing and wait for nobody.
+"""Write a .tar.gz of folders whose content is hostile and changes meanwhile.
 
-What is in a folder changes while it is copied, perhaps on purpose. So each file is opened first and examined then, its
-size is written down before its content and kept to, and what is refused becomes a line instead of an error. Only what
-concerns the archive itself (a full disk) raises.
+Each file is opened without following links or waiting, and then examined. Its size is recorded before its content and
+kept. A refused entry becomes a note, not an error. Only faults of the archive itself (a full disk) raise.
 """
 
 from __future__ import annotations
@@ -17,44 +16,43 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sandbox.disk.safe_files import opened, shown_path
+from sandbox.disk.safe_files import open_below, shown_path
 from sandbox.inside import search
 
-ARCHIVE_BOUNDS = search.WalkBounds(entries=1_000_000, depth=128, path_bytes=3_000, seconds=3600.0)  # of one folder
-MAX_SPARSE_BYTES = 8 << 30  # of one folder: what sparse files have, but do not take
-MAX_LINES_PER_FOLDER = 3  # of one folder, about what is left out
+ARCHIVE_BOUNDS = search.WalkBounds(entries=1_000_000, depth=128, path_bytes=3_000, seconds=3600.0)  # per folder
+MAX_SPARSE_BYTES = 8 << 30  # per folder: holes of sparse files
+MAX_LINES_PER_FOLDER = 3  # about entries that are left out
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
-_WHY = {errno.EAGAIN: "is held by a program (a lease)", errno.ELOOP: "became a link while it was looked at"}
+_REASONS = {errno.EAGAIN: "is held by a program (a lease)", errno.ELOOP: "became a link while it was looked at"}
 
 
 class ArchiveAbandoned(Exception):
-    """The archive was given up while something was added to it."""
+    """The archive was abandoned while something was added to it."""
 
 
 class _Refused(Exception):
-    """One entry stays outside; the words say why."""
+    """An entry is left out; the text says why."""
 
 
 @dataclass(slots=True)
 class _FolderNotes:
-    """What was said and seen of the folder that is added: names of files with several, by what tells them apart."""
+    """The notes on a folder that is being added. `names` are its files with several names, by identity."""
 
     name: str
     names: dict[tuple[int, ...], str] = field(default_factory=dict)
-    holes: int = 0
+    hole_bytes: int = 0
     lines: list[str] = field(default_factory=list)
-    more: int = 0
+    omitted: int = 0
 
     def leave_out(self, rel: str, why: str) -> None:
         if len(self.lines) < MAX_LINES_PER_FOLDER:
             self.lines.append(f"{self.name}/{shown_path(rel)}: {why}")
         else:
-            self.more += 1
+            self.omitted += 1
 
 
 class Archive:
-    """Written beside `target`, which it replaces in `finish`; only its owner can read it. All of it blocks. `abandon`
-    may be called while another thread adds something."""
+    """An archive for its owner only, in place after `finish`. Blocks. Another thread may call `abandon`."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -62,31 +60,30 @@ class Archive:
         target.parent.mkdir(mode=0o700, exist_ok=True)
         self._partial.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = open(os.open(self._partial, flags, 0o600), "wb")  # noqa: SIM115  open until the end
+        self._file = open(os.open(self._partial, flags, 0o600), "wb")  # noqa: SIM115  `finish` and `abandon` close it
         self._tar = tarfile.open(fileobj=self._file, mode="w:gz")  # noqa: SIM115  the same
         self._lock = threading.Lock()
         self._abandoned = False
 
     def add_file(self, path: Path, name: str) -> None:
-        """Add a file of our own, for the service alone. Raises OSError."""
+        """Add a file of the service, readable only by it. Raises OSError."""
         with self._lock, open(path, "rb") as file:
             self._add_content(name, file.fileno(), 0o600)
 
     def add_folder(self, root: Path, name: str) -> list[str]:
-        """Add everything in `root`, a tenant's folder, below `name`; gives lines about what is left out. Raises
-        FileFault when it cannot be opened, and OSError."""
+        """Add the content of `root`. Returns notes on what is left out. Raises SandboxFileError, OSError."""
         folder = _FolderNotes(name)
-        with self._lock, opened(root) as top:
+        with self._lock, open_below(root) as top:
             self._add_member(_make_member(name, tarfile.DIRTYPE, os.fstat(top)))
             for rel, status, parent in search.walk_folder(top, ARCHIVE_BOUNDS, folder.leave_out):
                 try:
                     self._add_entry(folder, rel, status, parent)
                 except _Refused as refused:
                     folder.leave_out(rel, str(refused))
-        return [*folder.lines, f"{name}: {folder.more:,} more"] if folder.more else folder.lines
+        return [*folder.lines, f"{name}: {folder.omitted:,} more"] if folder.omitted else folder.lines
 
     def finish(self) -> int:
-        """Put it in its place; gives its bytes. Raises OSError."""
+        """Put the archive in place. Returns its bytes. Raises OSError."""
         with self._lock:
             self._tar.close()
             self._file.flush()
@@ -97,26 +94,24 @@ class Archive:
         return size
 
     def abandon(self) -> None:
-        """Give it up and leave nothing behind."""
+        """Stop and delete the partial archive."""
         self._abandoned = True
         with self._lock:
             for close in (self._tar.close, self._file.close):
-                with contextlib.suppress(OSError):  # a full disk: what could not be written is not wanted
+                with contextlib.suppress(OSError):  # the disk may be full; the content is not needed
                     close()
             self._partial.unlink(missing_ok=True)
-
-    # ------------------------------------------------------------ one entry
 
     def _add_entry(self, folder: _FolderNotes, rel: str, status: os.stat_result, parent: int) -> None:
         kind, name, item = search.entry_kind(status), f"{folder.name}/{rel}", os.path.basename(rel)
         if kind == "folder":
             self._add_member(_make_member(name, tarfile.DIRTYPE, status))
         elif kind == "link":
-            with _refuse_special_files():
+            with _refuse_unreadable():
                 target = os.readlink(item, dir_fd=parent)
             self._add_member(_make_member(name, tarfile.SYMTYPE, status, target))
         elif stat.S_ISREG(status.st_mode):
-            with _refuse_special_files():
+            with _refuse_unreadable():
                 fd = os.open(item, _READ, dir_fd=parent)
             try:
                 self._add_file(folder, name, fd)
@@ -134,9 +129,9 @@ class Archive:
             self._add_member(_make_member(name, tarfile.LNKTYPE, status, folder.names[same]))
             return
         holes = max(0, status.st_size - status.st_blocks * 512)
-        if folder.holes + holes > MAX_SPARSE_BYTES:
+        if folder.hole_bytes + holes > MAX_SPARSE_BYTES:
             raise _Refused(f"has more than {MAX_SPARSE_BYTES >> 20:,} MB of holes")
-        folder.holes += holes
+        folder.hole_bytes += holes
         if status.st_nlink > 1:
             folder.names[same] = name
         self._add_content(name, fd, status.st_mode & 0o777)
@@ -153,7 +148,7 @@ class Archive:
     def _add_member(self, member: tarfile.TarInfo, source: _FixedSizeSource | None = None) -> None:
         self._raise_if_abandoned()
         self._tar.addfile(member, source)
-        self._tar.members.clear()  # type: ignore[attr-defined]  # not in typeshed; it would remember every one
+        self._tar.members.clear()  # type: ignore[attr-defined]  # not in typeshed; the list would grow with every entry
 
     def _raise_if_abandoned(self) -> None:
         if self._abandoned:
@@ -161,7 +156,7 @@ class Archive:
 
 
 class _FixedSizeSource:
-    """A file that gives as many bytes as it is asked for, whatever becomes of it."""
+    """A file that always returns the requested number of bytes, padded with zeros."""
 
     def __init__(self, fd: int, check: Callable[[], None]) -> None:
         self._fd, self._check, self.short = fd, check, False
@@ -187,8 +182,8 @@ def _make_member(name: str, kind: bytes, status: os.stat_result, target: str = "
 
 
 @contextlib.contextmanager
-def _refuse_special_files() -> Iterator[None]:
+def _refuse_unreadable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _Refused(_WHY.get(error.errno or 0) or error.strerror) from error
+        raise _Refused(_REASONS.get(error.errno or 0) or error.strerror) from error

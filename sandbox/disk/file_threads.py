@@ -1,5 +1,7 @@
 """Bounded thread pools for file work, apart from the event loop's own.
-or waits for a mount or a lock, holds up nobody who resolves a name or opens one file."""
+
+A long walk, a mount or a lock then delays no name lookup.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _files = ThreadPoolExecutor(8, "files")
-_mounts = ThreadPoolExecutor(8, "mounts")  # these may wait long for each other: for a lock, for a file system's repair
+_mounts = ThreadPoolExecutor(8, "mounts")  # may wait long: for a lock, for a repair
 
 
 async def run_file_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -22,7 +24,7 @@ async def run_file_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def run_mount_work(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for what mounts, formats or locks a disk."""
+    """The same for work that mounts, formats or locks a disk."""
     return await _run_in_pool(_mounts, work, *args, **kwargs)
 
 

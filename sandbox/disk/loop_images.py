@@ -1,8 +1,8 @@
-"""A file system of its own for the folder of each conversation: an image beside it, mounted while somebody uses it.
+"""A file system per conversation: an ext4 image, mounted while it is in use.
 
-What is written there meets a hard bound, whoever writes. Only root can do that. At rest an image takes what is in it;
-before somebody may write, all of its size is set aside on the disk, because nobody is told of blocks that turn out to
-be missing later, and what was written is lost. Folders that were there without an image stay as they are.
+The kernel enforces its size. This needs root. At rest an image takes only the space of its content. Before a mount for
+writing, its full size is allocated, because a full host disk would lose writes without an error. Existing folders
+without an image stay plain.
 """
 
 from __future__ import annotations
@@ -25,49 +25,47 @@ from pathlib import Path
 
 from sandbox.base import OUTPUTS, SandboxError, SandboxProvider, SandboxUnavailable
 from sandbox.disk.file_threads import run_mount_work
-from sandbox.disk.folders import LINGER_SECONDS, ConversationFolders, PlainFolders
+from sandbox.disk.folders import LINGER_SECONDS, ConversationFolders
 from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
 PROBE_MB = 16
-SPARE_SHARE = 20  # a part in so many of the disk is never set aside: the service itself has to write, too
+SPARE_SHARE = 20  # one part in so many of the disk is never allocated to images: the service needs it
 PROGRAM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 SUFFIX, DRAFT = ".img", ".draft"
-# A file per 8 KiB; a small journal, so that a power cut costs no more than the last seconds.
+# One inode per 8 KiB; a small journal, so that a power cut loses only the last seconds.
 MKFS_OPTIONS = ("-q", "-F", "-m", "0", "-i", "8192", "-J", "size=4")
 FSCK_OPTIONS = ("-f", "-E", "discard")
 MOUNT_OPTIONS = "loop,nosuid,nodev,noatime,noinit_itable"
 DISK_UNAVAILABLE = (
-    "The disk of this conversation cannot be used now. Nothing was deleted; the operator sees in the log why."
+    "The disk of this conversation cannot be mounted. Nothing was deleted; the operator finds the reason in the log."
 )
 
 
 @dataclass(slots=True)
 class _FolderUse:
-    """Who uses a folder now, and when it was used last."""
+    """The number of users of a folder, and when the last one left."""
 
     users: int = 0
     since: float = field(default_factory=time.monotonic)
 
 
-class LoopImageFolders:
-    """See `ConversationFolders`. With `make`, new ones get an image of `size_mb`; those that have one already are
-    mounted in any case."""
+class LoopImageFolders(ConversationFolders):
+    """Folders in images. With `make`, new ones get an image of `size_mb`; existing images are always mounted."""
 
     def __init__(self, root: Path, size_mb: int, *, make: bool) -> None:
-        self.root, self.size, self.make = root, size_mb << 20, make
+        super().__init__(root, size_mb)
+        self.make = make
         self._uses: dict[Path, _FolderUse] = {}
-        self._room = threading.Lock()
+        self._space_lock = threading.Lock()
 
     @property
     def description(self) -> str:
-        """See `ConversationFolders.words`."""
         return f"{self.size >> 20} MB of files each ({'in an image' if self.make else 'measured'})"
 
     @asynccontextmanager
-    async def open(self, folder: Path, *, writes: bool = True) -> AsyncIterator[bool]:
-        """See `ConversationFolders.open`."""
+    async def open_folder(self, folder: Path, *, writes: bool = True) -> AsyncIterator[bool]:
         use = self._uses.setdefault(folder, _FolderUse())
         use.users += 1
         try:
@@ -77,22 +75,20 @@ class LoopImageFolders:
             use.since = time.monotonic()
 
     def list_folders(self) -> list[Path]:
-        """See `ConversationFolders.folders`; also where the image is not mounted."""
+        """See `ConversationFolders.list_folders`. Includes images that are not mounted."""
         return sorted({path.with_suffix("") for path in self.root.glob("*") if path.suffix in ("", SUFFIX)})
 
     async def adopt_leftovers(self) -> None:
-        """See `ConversationFolders.adopt`."""
         for folder in await run_mount_work(self._leftover_folders):
             self._uses.setdefault(folder, _FolderUse())
 
     async def release_idle(self, idle: float = LINGER_SECONDS, keep: Collection[Path] = ()) -> None:
-        """See `ConversationFolders.release`: unmount, and give back what the image does not need of the disk."""
+        """See `ConversationFolders.release_idle`. Also frees the space that an image does not need."""
         before = time.monotonic() - idle
         unused = [folder for folder, use in self._uses.items() if use.since <= before and folder not in keep]
         await asyncio.gather(*map(self.release_folder, unused))
 
     async def release_folder(self, folder: Path) -> None:
-        """See `ConversationFolders.let_go`."""
         use = self._uses.get(folder)
         if use is None:
             return
@@ -100,40 +96,36 @@ class LoopImageFolders:
         if await run_mount_work(_unmount_if_idle, folder, use) and not use.users and use.since == since:
             self._uses.pop(folder, None)
 
-    async def remove(self, folder: Path) -> bool:
-        """See `ConversationFolders.remove`."""
+    async def remove_folder(self, folder: Path) -> bool:
         self._uses.pop(folder, None)
-        return await run_mount_work(_remove_folder, folder)
+        return await run_mount_work(_unmount_and_remove, folder)
 
     async def check(self, provider: SandboxProvider) -> None:
-        """See `ConversationFolders.check`."""
         if not self.make:
             return
         other = "or set `sandbox: {disk: measured}`"
         if os.geteuid() != 0:
-            raise SandboxUnavailable(f"Images of disks need root (`sandbox.disk: images`): run Fawn as root, {other}.")
+            raise SandboxUnavailable(f"Disk images need root (`sandbox.disk: images`): run Fawn as root, {other}.")
         key = f"check-{secrets.token_hex(8)}"
         folder = self.root / key
         probe = LoopImageFolders(self.root, PROBE_MB, make=True)
         try:
-            async with probe.open(folder), provider.acquire(key, folder) as sandbox:
+            async with probe.open_folder(folder), provider.acquire(key, folder) as sandbox:
                 await sandbox.write(f"{OUTPUTS}/seen", b"seen")
                 seen = await run_mount_work((folder / "outputs" / "seen").exists)
         except SandboxError as error:
             cause = error.__cause__
             reason = str(cause.strerror if isinstance(cause, OSError) else error).partition("\n")[0]
             reason = reason.replace(str(folder), "the folder").removesuffix(".")
-            raise SandboxUnavailable(f"Images of disks do not work here ({reason}): {other}.") from error
+            raise SandboxUnavailable(f"Disk images do not work here ({reason}): {other}.") from error
         finally:
             await provider.destroy(key)
-            await probe.remove(folder)
+            await probe.remove_folder(folder)
         if not seen:
             raise SandboxUnavailable(f"Sandboxes do not see the disks that Fawn mounts: {other}.")
 
-    # ------------------------------------------------------------ in a thread
-
     def _mount_image(self, folder: Path, writes: bool) -> bool:
-        plain = folder.exists()  # looked at first: an image is there before its folder
+        plain = folder.exists()  # checked first: an image is made before its folder
         image = _image_path(folder)
         try:
             if not image.exists():
@@ -149,12 +141,12 @@ class LoopImageFolders:
         except OSError as error:
             log.error("disk.closed image=%s reason=%s", image, error)  # noqa: TRY400  the reason is enough
             if error.errno == errno.ENOSPC:
-                words = f"This machine has no room for the {self.size >> 20} MB that this conversation may take."
-                raise SandboxError(f"{words} Nothing was deleted; the operator has to make some.") from error
+                words = f"This machine does not have {self.size >> 20} MB of free disk space for this conversation."
+                raise SandboxError(f"{words} Nothing was deleted; the operator has to free some.") from error
             raise SandboxError(DISK_UNAVAILABLE) from error
 
     def _create_image(self, image: Path) -> None:
-        """An empty one. Two who make it at once get the same."""
+        """Make an empty image. Concurrent callers get the same one."""
         image.parent.mkdir(parents=True, exist_ok=True)
         fd, draft = tempfile.mkstemp(DRAFT, dir=image.parent)
         try:
@@ -170,7 +162,7 @@ class LoopImageFolders:
         folder.mkdir(mode=0o711, exist_ok=True)
         if any(folder.iterdir()):
             raise FileExistsError(errno.EEXIST, "files lie where the image belongs: move them away", str(folder))
-        # A container that outlived the service may still use it: then the same device is mounted once more.
+        # If a container that outlived the service uses the image, the same device is mounted again.
         if not _is_attached(image, fd):
             _repair_image(image, fd)
             if _formatted_bytes(fd) < self.size:
@@ -183,8 +175,8 @@ class LoopImageFolders:
         folder.chmod(0o711)
 
     def _reserve_space(self, fd: int) -> None:
-        """Take all of the image's size from the disk now. Raises OSError when that leaves too little to others."""
-        with self._room:
+        """Allocate the image's full size. Raises OSError if that would leave the disk too little."""
+        with self._space_lock:
             disk, image = os.fstatvfs(fd), os.fstat(fd)
             missing = image.st_size - image.st_blocks * 512
             if missing > 0:
@@ -200,14 +192,14 @@ class LoopImageFolders:
 
 
 def conversation_folders(root: Path, size_mb: int, *, images: bool) -> ConversationFolders:
-    """Folders of new conversations get an image, or stay plain; images that are there already are used either way."""
+    """Return the folders; without `images`, new ones stay plain, but existing images are still mounted."""
     if images or any(root.glob(f"*{SUFFIX}")):
         return LoopImageFolders(root, size_mb, make=images)
-    return PlainFolders(root, size_mb)
+    return ConversationFolders(root, size_mb)
 
 
 def _unmount_if_idle(folder: Path, use: _FolderUse) -> bool:
-    """Whether nothing is left to be done, because nobody came meanwhile, or still uses it."""
+    """Unmount an image and free its unused space. Returns whether nothing is left to do."""
     image = _image_path(folder)
     if not image.exists():
         return True
@@ -220,7 +212,7 @@ def _unmount_if_idle(folder: Path, use: _FolderUse) -> bool:
             if _is_attached(image, fd):
                 return False
         except OSError as error:
-            log.warning("disk.busy folder=%s reason=%s", folder, error)  # the next round tries again
+            log.warning("disk.busy folder=%s reason=%s", folder, error)  # the next release tries again
             return False
         try:
             if _is_fully_allocated(image):
@@ -230,7 +222,7 @@ def _unmount_if_idle(folder: Path, use: _FolderUse) -> bool:
         return True
 
 
-def _remove_folder(folder: Path) -> bool:
+def _unmount_and_remove(folder: Path) -> bool:
     with suppress(FileNotFoundError), _locked_image(_image_path(folder)) as fd:
         if os.path.ismount(folder):
             _run_program("umount", "--lazy", str(folder), fd=fd)
@@ -244,14 +236,14 @@ def _image_path(folder: Path) -> Path:
 
 @contextmanager
 def _locked_image(image: Path) -> Iterator[int]:
-    """The image's descriptor, while nobody else works on it: also no program that a killed service left at it."""
+    """Open and lock an image, also against helper programs of a killed service."""
     with image.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()
 
 
 def _run_program(program: str, *arguments: str, fd: int = -1, good: Collection[int] = (0,)) -> str:
-    """What it says. It inherits `fd`, and with it the lock. Raises OSError when it fails."""
+    """Run a program that inherits `fd` and thus its lock. Returns its output. Raises OSError if it fails."""
     try:
         done = subprocess.run(
             [program, *arguments], env={"PATH": PROGRAM_PATH, "LC_ALL": "C"}, pass_fds=[fd] if fd >= 0 else [],
@@ -265,22 +257,21 @@ def _run_program(program: str, *arguments: str, fd: int = -1, good: Collection[i
 
 
 def _is_attached(image: Path, fd: int) -> bool:
-    """A loop device has it open: somebody has it mounted, perhaps where we do not see it."""
+    """Whether a loop device uses it, perhaps for a mount in another namespace."""
     return bool(_run_program("losetup", "-j", str(image), fd=fd))
 
 
 def _repair_image(image: Path, fd: int, *options: str) -> None:
-    """Repair what can be repaired without a choice. Raises OSError."""
+    """Repair what does not need a decision. Raises OSError."""
     _run_program("e2fsck", "-p", *options, str(image), fd=fd, good=(0, 1))
 
 
 def _is_fully_allocated(image: Path) -> bool:
-    """All of its size is taken from the disk."""
     status = image.stat()
     return status.st_blocks * 512 >= status.st_size
 
 
 def _formatted_bytes(fd: int) -> int:
-    """The bytes of an ext4 file system, from its superblock."""
+    """Read the size of an ext4 file system from its superblock."""
     blocks, scale = struct.unpack("<4xI16xI", os.pread(fd, 28, 1024))
     return int(blocks << (10 + scale))

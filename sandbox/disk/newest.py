@@ -1,12 +1,11 @@
-"""Delete what a conversation made last, largest first, until enough of the disk is free again.
+"""Delete a conversation's newest files, largest first, until enough is free.
 
-A program of its own, standard library only, because a tree of a million entries must hold up neither the service's
-loop nor its threads: `python -I -S newest.py SINCE BYTES FILES FOLDER…`. It deletes files and folders that were made
-after SINCE (unix time) until BYTES and FILES (inodes) are free; where that is not enough, also those that were there
-before and changed since. It prints as JSON the bytes and files that it freed, and the largest names.
+A separate program, standard library only, because a tree of a million entries would block the event loop or a thread:
+`python -I -S newest.py SINCE BYTES FILES FOLDER…`. It deletes entries created after SINCE (unix time) until BYTES and
+FILES (inodes) are free; if that is not enough, also older entries that changed since. It prints the freed bytes, the
+freed inodes and the largest names as JSON.
 
-It goes through folders one level at a time, follows no link, leaves the file system never, and stops when a folder
-moves under its feet.
+It descends one folder at a time, follows no link, stays on the file system, and stops if a folder is moved meanwhile.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ import sys
 from collections.abc import Iterator
 
 NAMES, NAME_CHARS = 5, 80
-ROUNDS = 5  # a folder can only go when all in it went
+ROUNDS = 5  # a folder can only be deleted after its content
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, STATX_BTIME = -100, 0x100, 0x800  # statx(2)
 _libc = ctypes.CDLL(None, use_errno=True)
 _answer = ctypes.create_string_buffer(256)
 
-Found = tuple[list[str], str, os.stat_result]  # the folders that it lies in (valid until the next), name, status
+Found = tuple[list[str], str, os.stat_result]  # path components (valid until the next step), name, lstat
 
 
-def walk(top: str) -> Iterator[Found]:
-    """Everything below `top`, what is in a folder before the folder; the current folder is then the one it lies in."""
+def walk_bottom_up(top: str) -> Iterator[Found]:
+    """Yield everything below `top`, a folder after its content. The current folder is the entry's parent."""
     os.chdir(top)
     path, levels = top.split("/"), [(os.stat("."), iter(os.listdir(".")))]
     while levels:
@@ -67,14 +66,14 @@ def _enter(name: str, status: os.stat_result) -> bool:
 
 
 def creation_time(name: str) -> float:
-    """When the entry was made; 0 where the file system does not know."""
+    """Return when the entry was created; 0 if the file system does not record it."""
     _libc.statx(AT_FDCWD, os.fsencode(name), AT_SYMLINK_NOFOLLOW, STATX_BTIME, _answer)
     mask, seconds, nanoseconds = struct.unpack_from("<I76xqI", _answer)
     return float(seconds + nanoseconds / 1e9) if mask & STATX_BTIME else 0.0
 
 
 def choose_inodes(tops: list[str], since: float, size: int, files: int) -> set[int]:
-    """The inodes that have to go, folders last."""
+    """Choose the inodes to delete, folders last."""
     found: dict[int, tuple[bool, bool, int]] = {}
     for _, name, status in walk_all_tops(tops):
         if status.st_ctime >= since and status.st_ino not in found:
@@ -90,19 +89,19 @@ def choose_inodes(tops: list[str], since: float, size: int, files: int) -> set[i
 
 
 def walk_all_tops(tops: list[str]) -> Iterator[Found]:
-    """`walk` of each, from the folder that this began in."""
+    """Walk each folder, relative to the current one."""
     start = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         for top in tops:
             os.fchdir(start)
-            yield from walk(top)
+            yield from walk_bottom_up(top)
     finally:
         os.fchdir(start)
         os.close(start)
 
 
 def delete_inodes(tops: list[str], chosen: set[int], largest: list[tuple[int, str]]) -> tuple[int, int]:
-    """Delete these inodes under all of their names; the bytes and inodes that are free."""
+    """Delete these inodes under all their names. Returns the freed bytes and inodes."""
     freed, gone = 0, set()
     for path, name, status in walk_all_tops(tops):
         if status.st_ino not in chosen:
@@ -112,21 +111,20 @@ def delete_inodes(tops: list[str], chosen: set[int], largest: list[tuple[int, st
                 os.rmdir(name)
             else:
                 os.unlink(name)
-        except OSError:  # a folder with something else in it
+        except OSError:  # a folder with other entries
             continue
         if status.st_ino not in gone:
             gone.add(status.st_ino)
             size = status.st_blocks * 512
             freed += size
-            if len(largest) < NAMES:
-                heapq.heappush(largest, (size, "/".join([*path[:NAME_CHARS], name])[:NAME_CHARS]))
-            elif size > largest[0][0]:
-                heapq.heapreplace(largest, (size, "/".join([*path[:NAME_CHARS], name])[:NAME_CHARS]))
+            heapq.heappush(largest, (size, "/".join([*path[:NAME_CHARS], name])[:NAME_CHARS]))
+            if len(largest) > NAMES:
+                heapq.heappop(largest)
     return freed, len(gone)
 
 
 def main(since: float, size: int, files: int, tops: list[str]) -> None:
-    """Delete, and say what."""
+    """Delete, and print the result."""
     freed, gone, largest = 0, 0, list[tuple[int, str]]()
     for _ in range(ROUNDS):
         if freed >= size and gone >= files:

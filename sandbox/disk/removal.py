@@ -1,4 +1,4 @@
-"""Delete folders that tenants filled: however deep, following nothing, with few descriptors."""
+"""Delete folders with hostile content: any depth, no links, few descriptors."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from sandbox.inside.search import WalkBounds, walk_folder
 
 log = logging.getLogger(__name__)
 
-LIMIT_SECONDS = 300.0  # ext4 took 0.8 ms for each folder on a busy machine
-DEPTH = 8  # folders inside each other in one sweep; so many descriptors it needs
-TOLD = 5  # of the paths that stay
+REMOVAL_SECONDS = 300.0  # ext4 took 0.8 ms per folder on a busy machine
+SWEEP_DEPTH = 8  # nested folders in one sweep, and descriptors it needs
+MAX_REPORTED = 5  # remaining paths
 
 
-def remove_tree(folder: Path, seconds: float = LIMIT_SECONDS) -> list[str]:
-    """Delete `folder` with everything in it; gives some of the paths that stay, with the reason. Empty: it is gone.
-
-    Whoever wants it gone tries again later: what could be deleted is.
-    """
+def remove_tree(folder: Path, seconds: float = REMOVAL_SECONDS) -> list[str]:
+    """Delete `folder` and its content. Returns some of the paths that remain, with the reason; an empty list means that
+    all is deleted. A caller can try again later."""
     try:
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return []
     except OSError as error:
-        return _told(folder, [f"{folder.name}: {error.strerror}"])
+        return _log_remaining(folder, [f"{folder.name}: {error.strerror}"])
     try:
-        left = _empty(top, seconds)
+        left = _empty_folder(top, seconds)
     finally:
         os.close(top)
     if not left:
@@ -40,16 +38,16 @@ def remove_tree(folder: Path, seconds: float = LIMIT_SECONDS) -> list[str]:
             os.rmdir(folder)
         except OSError as error:
             left = [f"{folder.name}: {error.strerror}"]
-    return _told(folder, left)
+    return _log_remaining(folder, left)
 
 
-def _told(folder: Path, left: list[str]) -> list[str]:
+def _log_remaining(folder: Path, left: list[str]) -> list[str]:
     if left:
         log.warning("files.not_removed folder=%s reason=%s", folder.name, "; ".join(left))
     return left
 
 
-def _empty(top: int, seconds: float) -> list[str]:
+def _empty_folder(top: int, seconds: float) -> list[str]:
     """Sweep until nothing is left, or a sweep changes nothing."""
     until = time.monotonic() + seconds
     while (room := until - time.monotonic()) > 0:
@@ -61,7 +59,7 @@ def _empty(top: int, seconds: float) -> list[str]:
 
 
 class _Sweep:
-    """One walk that deletes what it meets. Folders that lie too deep for it are moved up, for the next one."""
+    """One walk that deletes entries, and moves folders that are too deep up for the next sweep."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -69,37 +67,38 @@ class _Sweep:
         self.left: list[str] = []
 
     def run(self, seconds: float) -> None:
-        bounds = WalkBounds(depth=DEPTH, path_bytes=1 << 20, seconds=seconds)
-        for rel, status, folder in walk_folder(self._top, bounds, self._stays, self._leave):
+        bounds = WalkBounds(depth=SWEEP_DEPTH, path_bytes=1 << 20, seconds=seconds)
+
+        def remove_folder(rel: str, folder: int) -> None:
+            self._change(rel, lambda: os.rmdir(os.path.basename(rel), dir_fd=folder))
+
+        for rel, status, folder in walk_folder(self._top, bounds, self._stays, remove_folder):
             name = os.path.basename(rel)
             if not stat.S_ISDIR(status.st_mode):
                 self._change(rel, lambda: os.unlink(name, dir_fd=folder))  # noqa: B023  called at once
                 continue
             if status.st_mode & 0o700 != 0o700:
-                self._change(rel, lambda: _open_up(name, folder))  # noqa: B023  called at once
-            if rel.count("/") == DEPTH - 1:
+                self._change(rel, lambda: _make_accessible(name, folder))  # noqa: B023  called at once
+            if rel.count("/") == SWEEP_DEPTH - 1:
                 up = secrets.token_hex(8)
                 self._change(rel, lambda: os.rename(name, up, src_dir_fd=folder, dst_dir_fd=self._top))  # noqa: B023  called at once
-
-    def _leave(self, rel: str, folder: int) -> None:
-        self._change(rel, lambda: os.rmdir(os.path.basename(rel), dir_fd=folder))
 
     def _change(self, rel: str, action: Callable[[], None]) -> None:
         try:
             action()
             self.changed = True
         except FileNotFoundError:
-            self.changed = True  # somebody else did
+            self.changed = True  # another process removed it
         except OSError as error:
             self._stays(rel, str(error.strerror))
 
     def _stays(self, rel: str, why: str) -> None:
-        if len(self.left) < TOLD:
+        if len(self.left) < MAX_REPORTED:
             self.left.append(f"{shown_path(rel)}: {why}")
 
 
-def _open_up(name: str, folder: int) -> None:
-    """Let its owner list and change a folder; a link in its place is not followed."""
+def _make_accessible(name: str, folder: int) -> None:
+    """Let the owner list and change a folder, without following a link."""
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         os.chmod(f"/proc/self/fd/{fd}", 0o700)

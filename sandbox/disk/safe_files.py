@@ -1,10 +1,10 @@
-"""Safe access from the host to a thread's folders, whose content is under the tenant's control.
+"""Safe access from the host to a conversation's folders.
 
-Checking a path and then opening it loses a race against a tenant who swaps a link in. So nothing here looks first:
-every path is opened with openat2(2) below the folder, refusing links and other mounts, and what was opened is then
-examined. Where that call is missing, the path is walked one component at a time. Pipes are opened without waiting,
-sizes are never believed, writes go to a draft of ours that is renamed. All functions are synchronous, paths are
-relative to `root`, errors are FileFault with no host path in it.
+Commands in the sandbox control their content, so a check of a path can lose a race against a swapped link. Nothing
+here checks a path first. Every path is opened below the folder with openat2(2), which refuses links and other mounts,
+and then the descriptor is examined. Without that call, each component is opened in turn. Opening a pipe does not
+block, reads are bounded, and writes go to a draft that is renamed. All functions block. Paths are relative to `root`.
+Errors are SandboxFileError without a host path.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import re
 import stat
@@ -25,27 +26,22 @@ from typing import BinaryIO
 from sandbox.base import FOLDERS, SandboxFileError
 from sandbox.inside import search
 
-OPENAT2 = 437  # the same number on every architecture that has it
-BENEATH, NO_SYMLINKS, NO_XDEV = 8, 4, 1  # openat2(2), RESOLVE_…
-CHUNK = 1 << 20
-LONGEST_NAME = (
-    120  # characters of an upload's name; with an encoding of 4 bytes each and a suffix below the 255 of ext4
-)
+OPENAT2 = 437  # the same on every architecture
+BENEATH, NO_SYMLINKS, NO_XDEV = 8, 4, 1  # RESOLVE_… of openat2(2)
+CHUNK_BYTES = 1 << 20
+MAX_NAME_CHARS = 120  # of an upload's name
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Equal stamps mean: not changed. `problem` says why this entry cannot be sent ("" when it can)."""
+    """Equal stamps mean an unchanged file. `problem` says why the file cannot be sent, or is ""."""
 
     mtime_ns: int
     ctime_ns: int
     size: int
     ino: int
     problem: str = ""
-
-
-# ---------------------------------------------------------------- opening
 
 
 def _openat2(folder: int, rel: str, flags: int) -> int:
@@ -57,8 +53,8 @@ def _openat2(folder: int, rel: str, flags: int) -> int:
     return fd
 
 
-def _walk(folder: int, rel: str, flags: int) -> int:
-    """The same without openat2: every component is opened below the one before, following nothing."""
+def _open_by_component(folder: int, rel: str, flags: int) -> int:
+    """The same without openat2: open each component below the one before, without following links."""
     parts = [part for part in rel.split("/") if part not in ("", ".")]
     if ".." in parts or rel.startswith("/"):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -77,18 +73,18 @@ def _walk(folder: int, rel: str, flags: int) -> int:
     return here
 
 
-def _open(folder: int, rel: str, flags: int) -> int:
+def _open_resolved(folder: int, rel: str, flags: int) -> int:
     try:
         return _openat2(folder, rel, flags)
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: a seccomp filter that does not know the call
+        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: a seccomp filter does not know the call
             raise
-        return _walk(folder, rel, flags)
+        return _open_by_component(folder, rel, flags)
 
 
 @contextlib.contextmanager
-def _fault(rel: str) -> Iterator[None]:
-    """Translate errors of the system, once, without host paths."""
+def _map_errors(rel: str) -> Iterator[None]:
+    """Map system errors to SandboxFileError, without host paths."""
     try:
         yield
     except OSError as error:
@@ -104,12 +100,12 @@ def _fault(rel: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(root: Path, rel: str = ".", flags: int = os.O_RDONLY | os.O_DIRECTORY) -> Iterator[int]:
-    """A descriptor of `rel` below `root` (which is ours: no tenant can change its parents). Raises FileFault."""
-    with _fault(rel):
+def open_below(root: Path, rel: str = ".", flags: int = os.O_RDONLY | os.O_DIRECTORY) -> Iterator[int]:
+    """Open `rel` below `root`, whose own parents no command can change. Raises SandboxFileError."""
+    with _map_errors(rel):
         top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            fd = _open(top, rel, flags)
+            fd = _open_resolved(top, rel, flags)
         finally:
             os.close(top)
     try:
@@ -119,44 +115,41 @@ def opened(root: Path, rel: str = ".", flags: int = os.O_RDONLY | os.O_DIRECTORY
 
 
 @contextlib.contextmanager
-def regular(root: Path, rel: str) -> Iterator[int]:
-    """A descriptor of the regular file `rel`, for reading. Raises FileFault for anything else."""
-    with opened(root, rel, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
+def open_regular(root: Path, rel: str) -> Iterator[int]:
+    """Open the regular file `rel` for reading. Raises SandboxFileError for anything else."""
+    with open_below(root, rel, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as fd:
         if (kind := search.entry_kind(os.fstat(fd))) != "file":
             raise SandboxFileError(f"{shown_path(rel)}: is a {kind}, not a regular file")
         yield fd
 
 
-# ---------------------------------------------------------------- reading and writing
-
-
 def read_file(root: Path, rel: str, limit: int = 20 << 20, offset: int = 0) -> bytes:
-    """At most `limit` bytes of a regular file from `offset` on. Raises FileFault."""
-    with regular(root, rel) as fd, _fault(rel), open(fd, "rb", closefd=False) as file:
+    """Read at most `limit` bytes of a regular file from `offset` on. Raises SandboxFileError."""
+    with open_regular(root, rel) as fd, _map_errors(rel), open(fd, "rb", closefd=False) as file:
         file.seek(offset)
         return file.read(limit)
 
 
-def look(root: Path, rel: str) -> tuple[int, str]:
-    """Bytes and kind (`sandbox.inside.search.kind`) of what is at `rel`. Raises FileFault."""
-    with opened(root, rel, os.O_PATH) as fd:
+def size_and_kind(root: Path, rel: str) -> tuple[int, str]:
+    """Return bytes and kind (`sandbox.inside.search.entry_kind`) of `rel`. Raises SandboxFileError."""
+    with open_below(root, rel, os.O_PATH) as fd:
         status = os.fstat(fd)
         return status.st_size, search.entry_kind(status)
 
 
 def copy_out(root: Path, rel: str, target: Path, limit: int) -> int:
-    """Copy a regular file to the new host file `target`, which is ours; gives its bytes. Raises FileFault when it has
-    more than `limit` bytes (then `target` is removed)."""
-    with regular(root, rel) as fd:
+    """Copy a regular file to the new host file `target`. Returns its bytes. Raises SandboxFileError, and removes
+    `target`, if it has more than `limit` bytes."""
+    with open_regular(root, rel) as fd:
         too_big = SandboxFileError(f"{shown_path(rel)}: is bigger than {limit / (1 << 20):,.1f} MB")
         if os.fstat(fd).st_size > limit:
             raise too_big
         done = 0
-        with _fault(rel), open(target, "xb") as out:
+        with _map_errors(rel), open(target, "xb") as out:
             try:
-                while data := os.read(fd, CHUNK):
+                while data := os.read(fd, CHUNK_BYTES):
                     done += out.write(data)
-                    if done > limit:  # it grew
+                    if done > limit:  # it grew meanwhile
                         raise too_big
             except BaseException:
                 target.unlink()
@@ -165,16 +158,15 @@ def copy_out(root: Path, rel: str, target: Path, limit: int) -> int:
 
 
 def write_file(root: Path, rel: str, data: bytes) -> None:
-    """Write a file, making its folders; whole or not at all, never through a link. It gets the owner of its folder.
-    Raises FileFault."""
+    """Write a file atomically and make its folders. It gets the owner of its folder. Raises SandboxFileError."""
     with _make_draft(root, rel) as fd, open(fd, "wb", closefd=False) as file:
         file.write(data)
 
 
 def append_file(root: Path, rel: str, data: bytes) -> None:
-    """Add to a regular file, or write a new one. Raises FileFault."""
+    """Append to a regular file, or write a new one. Raises SandboxFileError."""
     try:
-        with opened(root, rel, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY) as fd, _fault(rel):
+        with open_below(root, rel, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY) as fd, _map_errors(rel):
             if (kind := search.entry_kind(os.fstat(fd))) != "file":
                 raise SandboxFileError(f"{shown_path(rel)}: is a {kind}, not a regular file")
             with open(fd, "ab", closefd=False) as file:
@@ -186,22 +178,22 @@ def append_file(root: Path, rel: str, data: bytes) -> None:
 
 
 def copy_in(root: Path, rel: str, source: BinaryIO) -> int:
-    """Copy the rest of our own open file `source` to `rel`, like `write_file`; gives its bytes. Raises FileFault."""
+    """Copy the rest of an open host file to `rel`, like `write_file`. Returns its bytes. Raises SandboxFileError."""
     done = 0
     with _make_draft(root, rel) as fd, open(fd, "wb", closefd=False) as out:
-        while data := source.read(CHUNK):
+        while data := source.read(CHUNK_BYTES):
             done += out.write(data)
     return done
 
 
 @contextlib.contextmanager
 def _make_draft(root: Path, rel: str) -> Iterator[int]:
-    """A new file of ours in the folder of `rel` that takes its name when the block ends well."""
+    """Open a draft in the folder of `rel`. It is renamed to `rel` if the block succeeds, else deleted."""
     parent, _, name = rel.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
         raise SandboxFileError(f"{shown_path(rel)}: not a file name")
     _make_parents(root, parent)
-    with opened(root, parent or ".") as folder, _fault(rel):
+    with open_below(root, parent or ".") as folder, _map_errors(rel):
         draft = f".{os.urandom(8).hex()}.draft"
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
         try:
@@ -220,7 +212,7 @@ def _make_parents(root: Path, parent: str) -> None:
     for part in parent.split("/"):
         if part in ("", "."):
             continue
-        with opened(root, done) as folder, _fault(parent):
+        with open_below(root, done) as folder, _map_errors(parent):
             try:
                 os.mkdir(part, 0o755, dir_fd=folder)
             except FileExistsError:
@@ -235,80 +227,62 @@ def _make_parents(root: Path, parent: str) -> None:
 
 
 def _same_owner(fd: int, folder: int) -> None:
-    """What root makes in the sandbox user's folder belongs to him."""
+    """Give an entry made by root to the owner of its folder."""
     owner = os.fstat(folder)
     if os.geteuid() == 0 and owner.st_uid != 0:
         os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
-# ---------------------------------------------------------------- looking
-
-
 def list_files(root: Path, bounds: search.WalkBounds, skip: Callable[[str, str], None]) -> dict[str, Stamp]:
-    """What is below `root`: every entry that is no folder, by relative path. Entries that cannot be sent (links, pipes,
-    hard links, strange names) are there too, with the reason; `skip` is told (path, why) of what was not looked at. A
-    missing `root` is empty."""
+    """Map each entry below `root` that is not a folder to its stamp; a missing `root` is empty. Entries that cannot be
+    sent are included, with the reason. Calls `skip` with (path, reason) for what was not examined."""
     found: dict[str, Stamp] = {}
     if not root.is_dir():
         return found
-    with opened(root) as top:
+    with open_below(root) as top:
         for rel, status, _ in search.walk_folder(top, bounds, skip):
             if stat.S_ISDIR(status.st_mode):
                 continue
             kind = search.entry_kind(status)
             problem = "" if kind == "file" else f"is a {kind}, not a regular file"
-            found[rel] = Stamp(
-                status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, problem or _has_strange_name(rel)
-            )
+            if not problem and not rel.isprintable():
+                problem = "has a line break, a control character or invalid UTF-8 in its name"
+            found[rel] = Stamp(status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, problem)
     return found
 
 
-def _has_strange_name(rel: str) -> str:
-    if not rel.isprintable():
-        return "has a line break, a control character or bytes that are no text in its name"
-    return ""
-
-
 def shown_path(rel: str) -> str:
-    """A relative path for people: one line, whatever the tenant called the file."""
+    """Make a relative path safe to show: one line, bounded."""
     return "".join(char if char.isprintable() else "�" for char in rel[:300])
 
 
-# ---------------------------------------------------------------- names and folders
-
-
 def safe_name(name: str) -> str:
-    """A name for an upload that is one plain component: no folders, control characters or leading dots, at most 120
-    characters with the suffix kept; letters of every script stay. "file" when nothing is left."""
+    """Make an upload's name safe: one path component without control characters or leading dots, at most 120
+    characters. The suffix and letters of every script stay. "file" if nothing is left."""
     base = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
     base = "".join(char if char.isprintable() and char not in '<>:"|?*' else "_" for char in base)
     base = base.strip().lstrip(".").strip() or "file"
-    stem, dot, suffix = base.rpartition(".")
-    if not dot or len(suffix) > 16:
-        stem, dot, suffix = base, "", ""
-    room = LONGEST_NAME - len(dot + suffix)
-    while len((stem[:room] + dot + suffix).encode()) > 240:  # 255 bytes is the limit; " -99" may be added
-        room -= 1
-    return stem[:room] + dot + suffix
+    stem, suffix = os.path.splitext(base)
+    if len(suffix) > 17:
+        stem, suffix = base, ""
+    length = MAX_NAME_CHARS - len(suffix)
+    while len((stem[:length] + suffix).encode()) > 240:  # the limit is 255 bytes, and `free_name` may add "-99"
+        length -= 1
+    return stem[:length] + suffix
 
 
 def free_name(root: Path, name: str) -> str:
-    """`name`, or "name-2", "name-3" … when something, a dangling link too, already has it. `name` must be safe."""
-    with opened(root) as folder:
+    """Return the safe `name`, or "name-2", "name-3" … if an entry, even a dangling link, has it."""
+    with open_below(root) as folder:
         taken = set(os.listdir(folder))
-    stem, dot, suffix = name.rpartition(".")
-    if not stem:
-        stem, dot, suffix = name, "", ""
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{stem}-{number}{dot}{suffix}"
-    return free
+    stem, suffix = os.path.splitext(name)
+    candidates = itertools.chain([name], (f"{stem}-{number}{suffix}" for number in itertools.count(2)))
+    return next(free for free in candidates if free not in taken)
 
 
 def make_folders(folder: Path, owner: int | None = None) -> None:
-    """Make a thread's folder with its three folders. With `owner` (a uid, when the service is root) the three belong
-    to him, with what is in them; only he and the service may look inside."""
+    """Make a conversation's folder and its three folders. With `owner` (a uid, if the service is root), the three and
+    their content belong to that user. Other users cannot read them."""
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     for name in FOLDERS:
         place = folder / name
@@ -318,10 +292,10 @@ def make_folders(folder: Path, owner: int | None = None) -> None:
 
 
 def _give_to_owner(place: Path, owner: int) -> None:
-    with opened(place) as top:
+    with open_below(place) as top:
         before = os.fstat(top).st_uid
         for rel, status, folder in search.walk_folder(top):
-            # What has several names may have one elsewhere; it goes only with the user whose it was.
+            # A file with several names may have one elsewhere, so it only moves with the user who owned it before.
             if (kind := search.entry_kind(status)) in ("file", "folder") or (
                 kind == "hard link" and status.st_uid == before
             ):

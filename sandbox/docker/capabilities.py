@@ -1,4 +1,4 @@
-"""Probe the engine: file owner, available limits, missing bounds."""
+"""Probe the engine: file owner, available limits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sandbox.base import SandboxUnavailable
 from sandbox.docker.client import DockerEngine
 from sandbox.docker.spec import DockerSettings, EngineSite
 from sandbox.settings import MAX_SOCKET_MB
-from sandbox.users import FIRST
+from sandbox.users import FIRST_USER_ID
 
 
 async def probe_engine(engine: DockerEngine, settings: DockerSettings) -> EngineSite:
-    """Look at the engine. Raises SandboxUnavailable with the fix."""
-    info = await engine.info()
+    """Ask the engine what it supports. Raises SandboxUnavailable with the fix."""
+    info = await engine.engine_info()
     if settings.runtime and settings.runtime not in info.get("Runtimes", {}):
         raise SandboxUnavailable(
             f"The Docker engine has no runtime {settings.runtime}: docs/sandbox.md shows how to add it, or leave "
@@ -29,16 +29,16 @@ async def probe_engine(engine: DockerEngine, settings: DockerSettings) -> Engine
 
 
 def describe_site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> EngineSite:
-    """For an engine that says `info` of itself and a service that runs as `uid`. Raises SandboxUnavailable."""
+    """Derive users and limits from the engine's `info`, for a service with `uid`. Raises SandboxUnavailable."""
     options = {option.split(",")[0].removeprefix("name=") for option in info.get("SecurityOptions") or []}
-    user, group, shift = (FIRST, FIRST, 0) if uid == 0 else (uid, gid, None)
+    user, group, shift = (FIRST_USER_ID, FIRST_USER_ID, 0) if uid == 0 else (uid, gid, None)
     if "rootless" in options:
-        # Its users are those of the person who started it, and root inside is that person outside.
+        # Its users belong to the person who started it, and root inside is that person outside.
         if uid != sock.stat().st_uid:
             raise SandboxUnavailable("The Docker engine is rootless and belongs to another user: run Fawn as that one.")
         user, group, shift = 0, 0, None
     elif "userns" in options:
-        # Its root folder is called after the first uid and gid of the range (docs: "userns-remap").
+        # The name of its root folder ends with the first uid and gid of the range (docs: "userns-remap").
         found = re.search(r"/(\d+)\.(\d+)$", info.get("DockerRootDir", ""))
         if uid != 0 or not found:
             raise SandboxUnavailable(
@@ -56,15 +56,15 @@ def describe_site(info: dict[str, Any], sock: Path, uid: int, gid: int) -> Engin
     )
 
 
-def bound_sockets(container: str, pid: int) -> None:
-    """Bound what stands in the sockets of a container whose first process is `pid`, where control groups of version 1
-    charge nobody for it. Engines take such a bound (KernelMemoryTCP), and their runtimes ignore it. Only root can."""
+def limit_socket_memory(container: str, pid: int) -> None:
+    """Limit the socket memory of a container on cgroup v1, where it is not charged. The engine accepts this limit
+    (KernelMemoryTCP), but its runtimes ignore it. Needs root."""
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
     except OSError:
         return  # it has ended
     for _, controllers, path in (line.split(":", 2) for line in groups):
         bound = Path(f"/sys/fs/cgroup/{controllers}{path}/memory.kmem.tcp.limit_in_bytes")
-        # The engine may count processes in another way than we do: then that is another process.
+        # The engine may have another pid namespace: then this is another process.
         if controllers == "memory" and container in path and bound.exists() and os.access(bound, os.W_OK):
             bound.write_text(f"{MAX_SOCKET_MB << 20}\n", "ascii")

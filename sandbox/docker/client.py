@@ -1,9 +1,13 @@
-"""The Docker SDK off the event loop, its errors as ours. It is imported only here, when an engine is first asked."""
+"""The Docker SDK in threads, with its errors mapped.
+
+The SDK is imported when the engine is first used.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import logging
 import os
 import re
@@ -20,24 +24,24 @@ from sandbox.base import SandboxError, SandboxUnavailable
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Client = Any  # docker.APIClient: half of its methods have no types
+Client = Any  # docker.APIClient, which is only half typed
 
 MAX_THREADS = 8
-CALL_SECONDS = 30.0
+API_SECONDS = 30.0
 NOT_FOUND, CONFLICT = 404, 409
 
 
 class NotInEngine(SandboxError):
-    """The engine does not know it (any more)."""
+    """The engine does not have this container or image."""
 
 
 class NameTaken(SandboxError):
-    """The name belongs to another container, or one that is being removed."""
+    """Another container has this name, or the container is being removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerInfo:
-    """What is known of one. `memory_ran_out`: the kernel killed it for that; `error`: why it did not start."""
+    """The state of a container. `error` says why it did not start."""
 
     id: str
     name: str
@@ -49,8 +53,7 @@ class ContainerInfo:
 
 
 class DockerEngine:
-    """A Docker engine at `host`, unix:// or tcp:// (without TLS: the engine sees our files, so it is on this machine).
-    Every call raises SandboxError, or SandboxUnavailable with the fix when the engine cannot be asked at all."""
+    """The engine at `host`, unix:// or tcp:// without TLS. Calls raise SandboxError or SandboxUnavailable."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -58,57 +61,50 @@ class DockerEngine:
         self._opening = threading.Lock()
         self._client: Client = None
 
-    async def info(self) -> dict[str, Any]:
-        """What the engine says of itself: `SecurityOptions`, `Runtimes`, …"""
+    async def engine_info(self) -> dict[str, Any]:
+        """Return the engine's description of itself: `SecurityOptions`, `Runtimes`, …"""
         found: dict[str, Any] = await self.run_sdk(lambda client: client.info())
         return found
 
     async def image_info(self, name: str) -> tuple[str, list[str]]:
-        """The id of an image, and the places that it wants volumes for. Raises Missing."""
+        """Return an image's id and its volumes. Raises NotInEngine."""
         found = await self.run_sdk(lambda client: client.inspect_image(name))
         return str(found["Id"]), sorted((found.get("Config") or {}).get("Volumes") or {})
 
     async def create(self, name: str, config: Mapping[str, Any]) -> str:
-        """Make a container of the engine's own configuration object; its id. Raises Taken."""
+        """Create a container from the engine's own configuration object. Returns its id. Raises NameTaken."""
         made = await self.run_sdk(lambda client: client.create_container_from_config(dict(config), name))
         for warning in made.get("Warnings") or []:
             log.debug("docker: %s", warning)
         return str(made["Id"])
 
     async def start(self, container: str) -> None:
-        """Start it; no harm when it runs already."""
         await self.run_sdk(lambda client: client.start(container))
 
     async def inspect(self, container: str) -> ContainerInfo:
-        """Look at one, by name or id. Raises Missing."""
+        """Return the state of a container by name or id. Raises NotInEngine."""
         found = await self.run_sdk(lambda client: client.inspect_container(container))
-        state = found["State"]
-        labels = found["Config"].get("Labels") or {}
+        state, name = found["State"], found["Name"].lstrip("/")
+        labels, error = found["Config"].get("Labels") or {}, plain_engine_text(state.get("Error", ""))
         return ContainerInfo(
-            found["Id"],
-            found["Name"].lstrip("/"),
-            state["Running"],
-            state["OOMKilled"],
-            labels,
-            plain_engine_text(state.get("Error", "")),
-            state.get("Pid", 0),
+            found["Id"], name, state["Running"], state["OOMKilled"], labels, error, state.get("Pid", 0)
         )
 
     async def inspect_ended(self, container: str) -> ContainerInfo:
-        """Look at one whose stream ended. The engine writes down a little later that all of it did."""
+        """Inspect a container whose stream ended. The engine records its end a little later."""
         for _ in range(10):
             if not (found := await self.inspect(container)).running:
                 break
             await asyncio.sleep(0.1)
         return found
 
-    async def mounts(self, container: str) -> list[tuple[str, str]]:
-        """Where its mounts lie inside and on the host. Raises Missing."""
+    async def container_mounts(self, container: str) -> list[tuple[str, str]]:
+        """Return the container's mounts as (path inside, path on the host). Raises NotInEngine."""
         found = await self.run_sdk(lambda client: client.inspect_container(container))
         return [(mount["Destination"], mount["Source"]) for mount in found["Mounts"] if mount.get("Source")]
 
     async def list_labelled(self, label: str) -> list[ContainerInfo]:
-        """Every container with this label=value, running or not."""
+        """List all containers with this label=value, running or not."""
         found = await self.run_sdk(lambda client: client.containers(all=True, filters={"label": label}))
         return [
             ContainerInfo(one["Id"], one["Names"][0].lstrip("/"), one["State"] == "running", False, one["Labels"])
@@ -117,35 +113,33 @@ class DockerEngine:
         ]
 
     async def remove(self, container: str) -> None:
-        """Kill and remove it; no harm when it is gone."""
-        with contextlib.suppress(NotInEngine, NameTaken):  # Taken: its removal is under way
+        """Kill and remove a container, if it exists."""
+        with contextlib.suppress(NotInEngine, NameTaken):  # NameTaken: its removal is under way
             await self.run_sdk(lambda client: client.remove_container(container, v=True, force=True))
 
     async def open_exec(self, container: str, command: Sequence[str]) -> tuple[socket.socket, str]:
-        """Start a program in it: a connection with its stdin, stdout and stderr (these multiplexed), and its id."""
+        """Start a program in a container. Returns its multiplexed connection and its id."""
         made = (await self.run_sdk(lambda client: client.exec_create(container, list(command), stdin=True)))["Id"]
 
         def begin(client: Client) -> socket.socket:
-            held = client.exec_start(made, socket=True)  # nothing was said yet: all is still in the socket
+            held = client.exec_start(made, socket=True)  # nothing was read from the socket yet
             try:
-                # A descriptor of our own: the SDK's goes with its HTTP response, whenever that is collected.
+                # Duplicate the descriptor: the SDK closes its own when it collects the HTTP response.
                 return socket.socket(fileno=os.dup(held.fileno()))
             finally:
-                held._response.close()  # noqa: SLF001  the one handle on its connection that the SDK leaves
+                held._response.close()  # noqa: SLF001  the SDK has no other handle on the connection
 
         return await self.run_sdk(begin), str(made)
 
     async def exit_code(self, program: str) -> int | None:
-        """How a program of `open_exec` ended; None while it runs."""
+        """Return the exit code of a program of `open_exec`; None while it runs."""
         code: int | None = (await self.run_sdk(lambda client: client.exec_inspect(program)))["ExitCode"]
         return code
 
     async def build(self, context: bytes, tag: str, arguments: Mapping[str, str], say: Callable[[str], None]) -> None:
-        """Build an image of a tar with a Dockerfile, from a thread; `say` gets its log. Raises SandboxError."""
+        """Build an image from a tar with a Dockerfile; pass its log to `say`, in a thread. Raises SandboxError."""
 
         def run(client: Client) -> None:
-            import io
-
             steps = client.build(
                 fileobj=io.BytesIO(context), custom_context=True, tag=tag, buildargs=dict(arguments), rm=True,
                 forcerm=True, decode=True, timeout=3600,
@@ -161,13 +155,12 @@ class DockerEngine:
         await self.run_sdk(run)
 
     async def close(self) -> None:
-        """Let go of the connections."""
         if self._client:
             self._client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def run_sdk(self, work: Callable[[Client], T]) -> T:
-        """Let the SDK do something, in a thread."""
+        """Call the SDK in a thread."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, self._map_sdk_errors, work)
         try:
             return await asyncio.shield(future)
@@ -180,10 +173,10 @@ class DockerEngine:
         import requests
 
         try:
-            self.check_reachable()  # first: of an engine that is away, the SDK leaves a socket open and says little
+            self.check_reachable()  # first: without an engine the SDK leaks a socket and gives a poor message
             with self._opening:
                 if self._client is None:
-                    self._client = docker.APIClient(self._host, version="auto", timeout=int(CALL_SECONDS))
+                    self._client = docker.APIClient(self._host, version="auto", timeout=int(API_SECONDS))
             return work(self._client)
         except docker.errors.APIError as error:
             text = plain_engine_text(str(error.explanation or error))
@@ -197,7 +190,7 @@ class DockerEngine:
             raise SandboxError("The Docker engine did not answer: try again.") from error
 
     def check_reachable(self) -> None:
-        """Connect and hang up. Raises SandboxUnavailable with what to do."""
+        """Connect to the engine. Raises SandboxUnavailable with the fix."""
         url = urlsplit(self._host)
         if url.scheme not in ("unix", "tcp"):
             raise SandboxUnavailable(f"sandbox.docker_host must begin with unix:// or tcp://, not {url.scheme}://.")
@@ -224,11 +217,11 @@ class DockerEngine:
 
 
 def plain_engine_text(text: str) -> str:
-    """Words of the engine in one line, without paths of the host."""
+    """Put an engine message on one line, without host paths."""
     return re.sub(r"(?<![\w:/])/[^\s:'\",]+|(?<=:)/(?!/)[^\s:'\",]+", "…", " ".join(text.split()))[:300]
 
 
 def _close_late_result(future: asyncio.Future[Any]) -> None:
-    """What nobody waits for any more must not stay open."""
+    """Close a connection that arrived after its caller was cancelled."""
     if not future.cancelled() and not future.exception() and isinstance(found := future.result(), socket.socket):
         found.close()

@@ -1,4 +1,4 @@
-"""Map our paths to the engine's host, for a service that runs in a container."""
+"""Map paths of a service in a container to the engine's host."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sandbox.docker.client import DockerEngine, NotInEngine
 
 @dataclass(frozen=True, slots=True)
 class HostPaths:
-    """Mounts of our own container, (inside, on the host); None when the service runs on the engine's own machine."""
+    """The mounts of the service's container as (inside, host); None if the service runs on the host."""
 
     mounts: Sequence[tuple[str, str]] | None = None
 
     def host_path(self, path: Path) -> str:
-        """The host's path of ours. Raises SandboxUnavailable when the host has none."""
+        """Return the host's path of `path`. Raises SandboxUnavailable if the host does not have it."""
         real = path.resolve()
         if self.mounts is None:
             return str(real)
@@ -32,28 +32,28 @@ class HostPaths:
         )
 
     def share_folder(self, folder: Path, shelf: Path) -> Path | None:
-        """`folder`, or a copy of it at `shelf` where it lies in our own image, unseen by the engine; None without."""
+        """Return `folder`, or its copy at `shelf` if only our image has it; None if it does not exist."""
         if not folder.is_dir():
             return None
         try:
             self.host_path(folder)
         except SandboxUnavailable:
-            return Path(shutil.copytree(folder, shelf, dirs_exist_ok=True))  # in place: older containers see it too
+            return Path(shutil.copytree(folder, shelf, dirs_exist_ok=True))  # in place, for older containers
         return folder
 
 
 async def find_host_paths(engine: DockerEngine) -> HostPaths:
-    """Ask the engine about our own container, if it runs one that is us."""
+    """Find the service's own container in the engine."""
     for name in _own_names():
         try:
-            return HostPaths(await engine.mounts(name))
+            return HostPaths(await engine.container_mounts(name))
         except NotInEngine:
             continue
     return HostPaths()
 
 
 def _own_names() -> list[str]:
-    """Names our container may have: of the files that Docker and Podman mount into it, of its cgroup, its host name."""
+    """Possible names of our container: from the files that engines mount, our cgroup, our host name."""
     if not any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
         return []
     names: list[str] = []

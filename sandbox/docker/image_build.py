@@ -1,4 +1,4 @@
-"""Making the sandbox's image with the engine: `fawn sandbox build`."""
+"""Build the sandbox image: `fawn sandbox build`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOCKERFILE = Path(__file__).with_name("Dockerfile")
 
 
 def build_context(files: Mapping[str, bytes]) -> bytes:
-    """What the engine is sent to build from: a tar of these files."""
+    """Pack the build context: a tar of these files."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in files.items():
@@ -26,12 +26,17 @@ def build_context(files: Mapping[str, bytes]) -> bytes:
 
 
 async def build_image(host: str, image: str, base: str, *, libreoffice: bool = False) -> None:
-    """Build `image` of our Dockerfile, its log to stdout; `base` "" keeps the Dockerfile's own. Raises SandboxError."""
+    """Build `image` from our Dockerfile and print the log. An empty `base` keeps its default. Raises SandboxError."""
+
+    def print_log(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
     arguments = {"BASE_IMAGE": base} if base else {}
     engine = DockerEngine(host)
     packed = build_context({"Dockerfile": DOCKERFILE.read_bytes()})
     try:
-        await engine.build(packed, image, arguments | ({"LIBREOFFICE": "yes"} if libreoffice else {}), _print_log)
+        await engine.build(packed, image, arguments | ({"LIBREOFFICE": "yes"} if libreoffice else {}), print_log)
     except SandboxError as error:
         if any(mark in str(error) for mark in ("registry", "pull access", "manifest", "dial tcp", "/v2/")):
             words = "Where no registry can be reached, name a base image of your own: `fawn sandbox build --base IMAGE`"
@@ -39,8 +44,3 @@ async def build_image(host: str, image: str, base: str, *, libreoffice: bool = F
         raise
     finally:
         await engine.close()
-
-
-def _print_log(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""The Docker provider: one container per thread, with the command server on the stream of one exec.
+"""The Docker provider: one container per conversation.
 
-A container is named after its thread and ends with the service; its folders stay. One that a killed service left is
-never used again: what runs in it could stop the new command server, or answer for it. It is removed when its thread
-comes back, or after the idle time.
+The command server runs on the stream of one exec. The service removes its containers when it stops; their folders
+stay. It never reuses a container of a killed service, because processes in it could stop or imitate the new command
+server. Such a container is removed when its conversation continues, or after the idle time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from sandbox.base import (
     FOLDERS,
     OUTPUTS,
     UPLOADS,
-    Sandbox,
     SandboxError,
     SandboxFileError,
     SandboxGone,
@@ -32,84 +31,85 @@ from sandbox.base import (
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
-from sandbox.docker.capabilities import bound_sockets, probe_engine
+from sandbox.docker.capabilities import limit_socket_memory, probe_engine
 from sandbox.docker.client import DockerEngine, NameTaken, NotInEngine
 from sandbox.docker.host_paths import HostPaths, find_host_paths
-from sandbox.docker.spec import DockerSettings, EngineSite, account_files, container_config
+from sandbox.docker.spec import DockerSettings, EngineSite, container_config
 from sandbox.docker.stream import ContainerStream, wrap_socket
-from sandbox.network.proxy import Ends
+from sandbox.network.http import StreamPair
 from sandbox.network.service import EgressService
 from sandbox.pool import SandboxPool
-from sandbox.users import SandboxUsers
+from sandbox.settings import parse_oom_kills
+from sandbox.users import SandboxUsers, account_files
 from sandbox.wire.client import StreamSandbox
 from sandbox.wire.connection import SERVER_COMMAND
 
 log = logging.getLogger(__name__)
 
-MAX_PARALLEL_STARTS = 4  # at once: more only makes the engine slower
-START_SECONDS = 60.0  # for the engine to make a container
-HELLO_SECONDS = 10.0  # for the command server in it to answer
-MAX_TRIES = 20  # for a name that somebody else makes or removes in the same moment
+MAX_PARALLEL_STARTS = 4  # more only slow the engine down
+START_SECONDS = 60.0  # for the engine to create a container
+HELLO_SECONDS = 10.0  # for the command server to answer
+MAX_TRIES = 20  # for a name that another process uses or removes meanwhile
 INSTANCE, KEY = "fawn.instance", "fawn.key"
 CANNOT_RUN_CODES = (126, 127)
-# Kills by the kernel for want of memory, since the sandbox began: cgroup v1 and v2 as seen from inside.
+# Kills for lack of memory since the sandbox began, in cgroup v1 and v2 as seen from inside.
 OOM_COUNTERS = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
 
 
 class DockerSandbox(StreamSandbox):
-    """A container."""
+    """A sandbox in a container."""
 
-    async def kills(self) -> int:
+    async def oom_kills(self) -> int:
         for path in OOM_COUNTERS:
             try:
                 text = (await self.read(path)).decode("ascii", "replace")
             except SandboxError:
                 continue
-            fields = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
-            if (count := fields.get("oom_kill", "")[:18]).isdigit():
-                return int(count)
+            if (count := parse_oom_kills(text)) is not None:
+                return count
         return 0
 
 
 @dataclass(frozen=True, slots=True)
 class _EngineFacts:
-    """What does not change while the engine is the same."""
+    """Facts that stay the same while the engine does."""
 
     site: EngineSite
-    places: HostPaths
+    host_paths: HostPaths
     users: SandboxUsers
     instance: str
     skills: Path | None
 
 
-class DockerProvider:
-    """See `SandboxProvider`."""
+class DockerProvider(SandboxPool[DockerSandbox]):
+    """Runs sandboxes as containers. See `SandboxProvider`."""
 
     name = "docker"
     runs_commands = True
 
     def __init__(self, settings: DockerSettings, egress: EgressService | None = None) -> None:
+        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live)
         self._settings = settings
         self._egress = egress or EgressService(settings.network, settings.state / "egress")
         self._engine = DockerEngine(settings.host)
-        self._pool = SandboxPool(self._start_sandbox, self._stop_sandbox, settings.live)
         self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
-        self._surveying = asyncio.Lock()
-        self._found: _EngineFacts | None = None
-        self._strangers: dict[str, float] = {}
+        self._facts_lock = asyncio.Lock()
+        self._facts: _EngineFacts | None = None
+        self._leftovers: dict[str, float] = {}
 
     async def check(self) -> None:
-        """Start a container that has to see and change a file of ours. Raises SandboxUnavailable with the fix."""
+        """Start a container that reads and writes a file of the service. Raises SandboxUnavailable with the fix."""
         key = f"check-{secrets.token_hex(8)}"
         folder = self._settings.state / key
         try:
-            await asyncio.to_thread(self._remove_probe_folder, folder)
+            await run_file_work(safe_files.make_folders, folder)
+            await run_file_work(safe_files.write_file, folder / "uploads", "question", b"seen")
             async with self.acquire(key, folder) as sandbox:
                 await sandbox.write(f"{OUTPUTS}/answer", await sandbox.read(f"{UPLOADS}/question"))
             answer = await asyncio.to_thread(safe_files.read_file, folder / "outputs", "answer", 100)
         except SandboxFileError as error:
             raise SandboxUnavailable(
-                f"A container does not see what Fawn writes ({error}): the Docker engine must run on this machine."
+                f"A container does not see Fawn's files ({error}): the Docker engine must run on this machine."
             ) from error
         except SandboxGone as error:
             raise SandboxUnavailable(f"A container of {self._settings.image} stops at once: {error}") from error
@@ -121,26 +121,16 @@ class DockerProvider:
             await self.destroy(key)
             await run_file_work(remove_tree, folder)
         if answer != b"seen":
-            raise SandboxUnavailable("A container changes what Fawn writes: is its data on a local disk?")
-
-    def _remove_probe_folder(self, folder: Path) -> None:
-        safe_files.make_folders(folder)
-        safe_files.write_file(folder / "uploads", "question", b"seen")
-
-    def acquire(self, key: str, folder: Path) -> AbstractAsyncContextManager[Sandbox]:
-        """See `SandboxProvider.acquire`."""
-        return self._pool.acquire(key, folder)
+            raise SandboxUnavailable("A container reads other content than Fawn wrote: is its data on a local disk?")
 
     @asynccontextmanager
-    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[Ends]:
-        """See `sandbox.disk.quota.PortDialer`."""
-        async with self._pool.acquire(key, folder) as machine, self._egress.dial(key, machine, port) as ends:
+    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
+        async with self.acquire(key, folder) as sandbox, self._egress.dial(key, sandbox, port) as ends:
             yield ends
 
     async def reap(self, idle: float) -> list[str]:
-        """See `SandboxProvider.reap`. Containers that another life of this service left are idle from when they are
-        first seen."""
-        keys = await self._pool.reap(idle)
+        """See `SandboxProvider.reap`. The idle time of a previous process's container begins when it is first seen."""
+        keys = await super().reap(idle)
         try:
             return keys + await self._reap_leftovers(idle)
         except SandboxError as error:
@@ -151,43 +141,35 @@ class DockerProvider:
         now = time.monotonic()
         instance = (await self._engine_facts()).instance
         found = await self._engine.list_labelled(f"{INSTANCE}={instance}")
-        ours = {self._container_name(instance, key) for key in self._pool.keys}
-        self._strangers = {one.id: self._strangers.get(one.id, now) for one in found if one.name not in ours}
-        gone = [one for one in found if self._strangers.get(one.id, now) <= now - idle and one.name not in ours]
+        ours = {self._container_name(instance, key) for key in self.keys}
+        self._leftovers = {one.id: self._leftovers.get(one.id, now) for one in found if one.name not in ours}
+        gone = [one for one in found if self._leftovers.get(one.id, now) <= now - idle and one.name not in ours]
         keys = [one.labels[KEY] for one in gone]
-        await asyncio.gather(*(self.destroy(key) for key in keys if key not in self._pool.keys))
+        await asyncio.gather(*(self.destroy(key) for key in keys if key not in self.keys))
         return keys
 
-    async def destroy(self, key: str) -> None:
-        """See `SandboxProvider.destroy`."""
-        await self._pool.stop_now(key)
-
     async def close(self) -> None:
-        """See `SandboxProvider.close`."""
-        await self._pool.close()
+        await super().close()
         await self._egress.aclose()
         await self._engine.close()
 
-    # ------------------------------------------------------------ starting
-
     async def _engine_facts(self) -> _EngineFacts:
-        async with self._surveying:
-            if self._found is None:
+        async with self._facts_lock:
+            if self._facts is None:
                 site = await probe_engine(self._engine, self._settings)
                 places = await find_host_paths(self._engine)
                 await asyncio.to_thread(self._settings.state.mkdir, 0o711, parents=True, exist_ok=True)
                 identity = hashlib.sha256(places.host_path(self._settings.state).encode()).hexdigest()[:16]
                 shelf = self._settings.state / "skills"
                 skills = await asyncio.to_thread(places.share_folder, self._settings.skills, shelf)
-                self._found = _EngineFacts(site, places, SandboxUsers(site.shift or 0), identity, skills)
-            return self._found
+                self._facts = _EngineFacts(site, places, SandboxUsers(site.shift or 0), identity, skills)
+            return self._facts
 
     @staticmethod
     def _container_name(instance: str, key: str) -> str:
         return "fawn-" + hashlib.sha256(f"{instance}\0{key}".encode()).hexdigest()[:20]
 
     async def _start_sandbox(self, key: str, folder: Path) -> DockerSandbox:
-        """A new container, with a command server in it."""
         try:
             async with self._starts, asyncio.timeout(START_SECONDS):
                 known = await self._engine_facts()
@@ -206,25 +188,26 @@ class DockerProvider:
             image, volumes = await self._engine.image_info(self._settings.image)
         except NotInEngine:
             raise SandboxUnavailable(
-                f"The image {self._settings.image} is not there: `fawn sandbox build` makes it."
+                f"The image {self._settings.image} does not exist: `fawn sandbox build` makes it."
             ) from None
-        door = await self._egress.open(key)
-        site, paths = await asyncio.to_thread(self._prepare_folders, known, key, folder, door)
-        sources = await asyncio.to_thread(lambda: {name: known.places.host_path(path) for name, path in paths.items()})
+        egress = await self._egress.open_proxy(key)
+        site, paths = await asyncio.to_thread(self._prepare_folders, known, key, folder, egress)
+        host_path = known.host_paths.host_path
+        sources = await asyncio.to_thread(lambda: {name: host_path(path) for name, path in paths.items()})
         config = container_config(self._settings, site, image, volumes, sources)
         config["Labels"] = {INSTANCE: known.instance, KEY: key}
         return config
 
     def _prepare_folders(
-        self, known: _EngineFacts, key: str, folder: Path, door: Path
+        self, known: _EngineFacts, key: str, folder: Path, egress: Path
     ) -> tuple[EngineSite, dict[str, Path]]:
-        """Make the thread's folders, and the accounts of its container; gives what is to be bound, by name."""
+        """Make the conversation's folders and account files. Returns the paths to mount, by name."""
         site, owner, shift = known.site, None, known.site.shift
         if shift is not None:
             user = known.users.assign_user(key, folder)
             site, owner = replace(site, user=user, group=user), user + shift
         safe_files.make_folders(folder, owner)
-        paths = {name: folder / name for name in FOLDERS} | {"door": door}
+        paths = {name: folder / name for name in FOLDERS} | {"egress": egress}
         for name, content in account_files(site.user, site.group).items():
             paths[name] = self._settings.state / f"{name}-{site.user}"
             if not paths[name].exists() or paths[name].read_text() != content:
@@ -235,20 +218,20 @@ class DockerProvider:
         return site, paths
 
     async def _create_container(self, name: str, config: Mapping[str, Any]) -> str:
-        """A new container, running."""
+        """Create and start a container."""
         for _ in range(MAX_TRIES):
             try:
                 container = await self._engine.create(name, config)
             except NameTaken:
                 log.info("sandbox.replaced container=%s", name)
                 await self._engine.remove(name)
-                await asyncio.sleep(0.1)  # it may have been under way
+                await asyncio.sleep(0.1)  # its removal may be under way
                 continue
             try:
                 await self._engine.start(container)
                 if os.geteuid() == 0:
                     pid = (await self._engine.inspect(container)).pid
-                    await asyncio.to_thread(bound_sockets, container, pid)
+                    await asyncio.to_thread(limit_socket_memory, container, pid)
             except SandboxError:
                 await self._engine.remove(container)
                 raise
@@ -256,7 +239,7 @@ class DockerProvider:
         raise SandboxError("The sandbox could not be started: its container is being removed. Try again.")
 
     async def _attach_server(self, container: str, key: str) -> DockerSandbox:
-        """Start the command server in it. Raises SandboxUnavailable with the reason when that cannot work."""
+        """Start the command server. Raises SandboxUnavailable if it cannot run in this image."""
         program = ""
         try:
             connection, program = await self._engine.open_exec(container, SERVER_COMMAND)
@@ -270,7 +253,7 @@ class DockerProvider:
                 raise
         except SandboxUnavailable:
             raise
-        except SandboxError as error:  # perhaps only because it is not running (any more)
+        except SandboxError as error:  # perhaps because it is not running any more
             found = await self._engine.inspect_ended(container)
             if not found.running:
                 reason = f"its container stops at once ({found.error or 'no reason given'})."
@@ -282,14 +265,14 @@ class DockerProvider:
         return sandbox
 
     async def _stop_sandbox(self, key: str, sandbox: DockerSandbox | None) -> None:
-        """Remove its container, and what the service keeps for it."""
+        """Remove the container, its proxy and its user."""
         try:
             if sandbox:
                 await sandbox.close()
-            elif self._found:
-                await self._engine.remove(self._container_name(self._found.instance, key))
+            elif self._facts:
+                await self._engine.remove(self._container_name(self._facts.instance, key))
         except SandboxError as error:
             log.warning("sandbox.left key=%s: %s", key, error)
-        await self._egress.close(key)
-        if self._found:
-            self._found.users.release_user(key)
+        await self._egress.close_proxy(key)
+        if self._facts:
+            self._facts.users.release_user(key)

@@ -1,6 +1,6 @@
-"""The configuration of a sandbox's container: every limit and lock, in the engine's own words.
+"""The configuration of a sandbox's container: limits, locks and mounts.
 
-Checked from inside by tests/unit/sandbox/test_docker_walls.py, flag by flag.
+tests/unit/sandbox/test_docker_walls.py checks each of them from inside.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from sandbox import system_calls
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
-from sandbox.network.rules import SOCKET_FOLDER as DOOR
+from sandbox.network.rules import SOCKET_FOLDER
 from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
 
-# PID 1 collects orphans; signals from inside do not reach it, and a `sleep` that was killed is started again.
+# PID 1 reaps orphans. Signals from inside do not reach it, and it restarts a killed `sleep`.
 IDLE_COMMAND = ("bash", "-c", "while :; do sleep 86400 & wait; done")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerSettings(SandboxSettings):
-    """`state` is a folder of ours that names this service among others on the same engine."""
+    """Settings of the Docker provider. `state` is a folder that identifies this service to the engine."""
 
     state: Path
     image: str = "fawn-sandbox"
@@ -32,9 +32,7 @@ class DockerSettings(SandboxSettings):
 
 @dataclass(frozen=True, slots=True)
 class EngineSite:
-    """What the engine and this machine allow. `user` and `group` are what commands run as; with a `shift`, each sandbox
-    has a user of its own instead, who gets the folders, and is called so much more on the host. `memory`, `cpus` and
-    `processes` say whether the engine can limit them."""
+    """The user of commands and the limits of the engine. With a `shift`, each sandbox has its own user."""
 
     user: int
     group: int
@@ -47,23 +45,25 @@ class EngineSite:
 def container_config(
     settings: DockerSettings, site: EngineSite, image: str, volumes: Sequence[str], sources: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The body of the engine's "create a container". `sources` are folders and files of the host: workspace, uploads,
-    outputs, door, passwd, group, and perhaps skills. `volumes` are places where the image wants one: they get a bit of
-    memory instead, because nobody would measure what is written there."""
+    """Build the body of the engine's "create a container". `sources` are host paths by name. The image's `volumes`
+    become small tmpfs, because a volume has no size limit."""
     owner = f"uid={site.user},gid={site.group}"
     part = settings.tmp_mb << 18  # a quarter, in bytes
     mounts = _bind_mounts(sources)
     wanted = set(volumes) - {mount["Target"] for mount in mounts}
+    profile = system_calls.seccomp_profile()
+    limits = {"fsize": settings.file_mb << 20, "nofile": MAX_DESCRIPTORS, "core": 0}
     host: dict[str, Any] = {
         "NetworkMode": "none",
         "IpcMode": "private",
         "ReadonlyRootfs": True,
         "Privileged": False,
         "CapDrop": ["ALL"],
-        "SecurityOpt": ["no-new-privileges:true", *_security_profile()],
-        "OomScoreAdj": 500,  # when the machine's memory runs out, sandboxes go before the service
+        # Without our profile (an unknown processor) the engine uses its own, never "unconfined".
+        "SecurityOpt": ["no-new-privileges:true", *([f"seccomp={profile}"] if profile else [])],
+        "OomScoreAdj": 500,  # if memory runs out, the kernel kills sandboxes before the service
         "CpuShares": 256,
-        "Ulimits": _ulimit_options({"fsize": settings.file_mb << 20, "nofile": MAX_DESCRIPTORS, "core": 0}),
+        "Ulimits": [{"Name": name, "Soft": bound, "Hard": bound} for name, bound in limits.items()],
         "Tmpfs": {
             **dict.fromkeys(sorted(wanted), f"rw,nosuid,nodev,noexec,size={part},mode=1777"),
             "/tmp": f"rw,nosuid,nodev,exec,size={4 * part},mode=1777",  # noqa: S108  inside the container
@@ -97,30 +97,12 @@ def container_config(
     }
 
 
-def _security_profile() -> list[str]:
-    """Our filter of system calls, or the engine's own where the numbers are not known; never "unconfined"."""
-    return [f"seccomp={profile}"] if (profile := system_calls.seccomp_profile()) else []
-
-
-def _ulimit_options(bounds: Mapping[str, int]) -> Sequence[Mapping[str, str | int]]:
-    return [{"Name": name, "Soft": bound, "Hard": bound} for name, bound in bounds.items()]
-
-
 def _bind_mounts(sources: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Of type "bind", which fails where the source is missing; a "Bind" would make it, owned by root. How mounts spread
-    is left to the engine: not at all, and into a volume of its own only from the host."""
+    """Use the type "bind", which fails without a source; a "Bind" would create it, owned by root."""
     places = {name: (f"{ROOT}/{name}", False) for name in FOLDERS}
-    places |= {"skills": (SKILLS, True), "door": (DOOR, True)}
+    places |= {"skills": (SKILLS, True), "egress": (SOCKET_FOLDER, True)}
     places |= {name: (f"/etc/{name}", True) for name in ("passwd", "group")}
     return [
         {"Type": "bind", "Source": source, "Target": places[name][0], "ReadOnly": places[name][1]}
         for name, source in sorted(sources.items())
     ]
-
-
-def account_files(user: int, group: int) -> dict[str, str]:
-    """The files passwd and group: whoever the commands run as has a name and a home."""
-    return {
-        "passwd": f"agent:x:{user}:{group}:agent:{HOME}:/bin/bash\nnobody:x:65534:65534:nobody:/:/bin/false\n",
-        "group": f"agent:x:{group}:\nnogroup:x:65534:\n",
-    }

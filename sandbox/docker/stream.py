@@ -1,4 +1,4 @@
-"""The way to the command server in a container: the connection of an exec, as a `Stream`."""
+"""The byte stream to the command server in a container."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ import socket
 
 from sandbox.base import SandboxError, SandboxGone
 from sandbox.docker.client import DockerEngine, NotInEngine
-from sandbox.wire.connection import FILES_INTACT, SERVER_DIED
+from sandbox.wire.connection import FILES_INTACT, SERVER_DIED, write_all
 
 log = logging.getLogger(__name__)
 
-WHY_SECONDS = 5.0
+INSPECT_SECONDS = 5.0
 
 
 async def wrap_socket(connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The asyncio side of a connection."""
     connection.setblocking(False)
     unix = connection.family == socket.AF_UNIX
     return await (asyncio.open_unix_connection if unix else asyncio.open_connection)(sock=connection, limit=1 << 18)
 
 
 class ExecStream:
-    """A `ByteStream` over the connection of `DockerEngine.open_exec`. Its frames have a header: kind (1 stdout,
-    2 stderr), three zero bytes, size (docs.docker.com/reference/api/engine, "attach to a container")."""
+    """A `ByteStream` over `DockerEngine.open_exec`. A frame header is the kind (1 stdout, 2 stderr), three zero bytes
+    and the size (docs.docker.com/reference/api/engine, "attach to a container")."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._kind, self._left = 0, 0
-        self.complaint = ""
+        self.stderr = ""
 
     async def read(self) -> bytes:
-        """The next bytes of stdout; b"" at the end."""
         while True:
             while not self._left:
                 try:
@@ -47,24 +45,20 @@ class ExecStream:
             self._left -= len(data)
             if self._kind == 1:
                 return data
-            self.complaint = (self.complaint + data.decode("utf-8", "replace"))[:2000]
+            self.stderr = (self.stderr + data.decode("utf-8", "replace"))[:2000]
 
     async def write(self, data: bytes) -> None:
-        """Send all of `data`."""
-        if self._writer.is_closing():
-            raise BrokenPipeError("the connection is closed")
-        self._writer.write(data)
-        await self._writer.drain()
+        await write_all(self._writer, data)
 
     async def close(self) -> None:
-        """Hang up at once, also on one who takes nothing: what the program ran in the foreground ends with it."""
+        """Abort the connection. The program's foreground processes end with it."""
         self._writer.transport.abort()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
 
 class ContainerStream(ExecStream):
-    """The stream of a container; closing it removes the container, once `removes` is set."""
+    """The stream of a container. `close` removes the container if `removes` is set."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, engine: DockerEngine, container: str
@@ -72,10 +66,10 @@ class ContainerStream(ExecStream):
         super().__init__(reader, writer)
         self._engine, self._container = engine, container
         self._closed = False
-        self.removes = False  # not yet: whoever starts it wants to look why it does not
+        self.removes = False  # set after the start, so that a failed start can be examined
 
     async def read(self) -> bytes:
-        """As `Stream.read`; raises Gone with the reason when the container ended."""
+        """See `ByteStream.read`. Raises SandboxGone with the reason if the container ended."""
         data = await super().read()
         if not data and not self._closed:
             raise SandboxGone(await self._ended_reason())
@@ -83,7 +77,7 @@ class ContainerStream(ExecStream):
 
     async def _ended_reason(self) -> str:
         try:
-            async with asyncio.timeout(WHY_SECONDS):
+            async with asyncio.timeout(INSPECT_SECONDS):
                 found = await self._engine.inspect_ended(self._container)
         except NotInEngine:
             return f"The sandbox was removed from outside. {FILES_INTACT}"
@@ -93,11 +87,10 @@ class ContainerStream(ExecStream):
             return f"The sandbox ran out of memory and was stopped. {FILES_INTACT}"
         if not found.running:
             return f"The sandbox's container was stopped from outside. {FILES_INTACT}"
-        log.info("sandbox.ended said=%r", self.complaint[-300:])
+        log.info("sandbox.ended said=%r", self.stderr[-300:])
         return SERVER_DIED
 
     async def close(self) -> None:
-        """Hang up, and remove the container."""
         self._closed = True
         await super().close()
         if not self.removes:

@@ -1,7 +1,7 @@
-"""Child processes of the command server: become the bash of a command, or work on a file.
+"""Child processes of the command server: a command's bash, or a file operation.
 
-The answer of a file operation begins with "+" (the result follows) or "-" (the reason why not). Standard library only,
-Python 3.9+.
+The answer of a file operation begins with "+" and has the result, or with "-" and has the reason for its failure.
+Standard library only, Python 3.9+.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 from sandbox.inside import relay, search
 
 ROOT, WORKSPACE = "/mnt/user-data", "/mnt/user-data/workspace"
-# Read by descriptor, not by argument or environment: those end at 128 KiB. The trap tells where the shell ended.
-SHELL = 'IFS= read -rd "" -u 9 __command; exec 9<&-; trap "pwd -P >&8" EXIT; eval "$__command"'
-SUBREAPER = 36  # prctl option
+# The command comes by descriptor: arguments and environment end at 128 KiB. The trap reports the shell's last folder.
+SHELL_SCRIPT = 'IFS= read -rd "" -u 9 __command; exec 9<&-; trap "pwd -P >&8" EXIT; eval "$__command"'
+PR_SET_CHILD_SUBREAPER = 36  # prctl option
 
 prctl = ctypes.CDLL(None).prctl
 prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
 
 
-def shell(frame: dict[str, Any], out: int, said: int, processes: int) -> None:
+def exec_shell(frame: dict[str, Any], out: int, cwd_pipe: int, processes: int) -> None:
     """Become the bash that runs the command."""
-    prctl(SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if processes:
         resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     script = os.memfd_create("command")
@@ -40,9 +40,9 @@ def shell(frame: dict[str, Any], out: int, said: int, processes: int) -> None:
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    # Out of the way first: one of them may itself be 8 or 9.
-    said, script = os.dup2(said, 100, inheritable=False), os.dup2(script, 101, inheritable=False)
-    os.dup2(said, 8)
+    # Move them out of the way first: one of them may be 8 or 9.
+    cwd_pipe, script = os.dup2(cwd_pipe, 100, inheritable=False), os.dup2(script, 101, inheritable=False)
+    os.dup2(cwd_pipe, 8)
     os.dup2(script, 9)
     try:
         os.chdir(frame["cwd"])
@@ -50,13 +50,13 @@ def shell(frame: dict[str, Any], out: int, said: int, processes: int) -> None:
         os.chdir(WORKSPACE)
         os.write(1, f"[{frame['cwd']}: {error.strerror}; running in {WORKSPACE}]\n".encode())
     everything = {**os.environ, **frame["env"]}  # noqa: TID251  the sandbox's own environment, not the service's
-    os.execve("/bin/bash", ["bash", "-c", SHELL], everything)  # noqa: S606  running commands is what it is for
+    os.execve("/bin/bash", ["bash", "-c", SHELL_SCRIPT], everything)  # noqa: S606  a command may run any program
 
 
-def work(frame: dict[str, Any], data: memoryview, out: int) -> None:
-    """Do a file operation and write its result."""
+def run_file_operation(frame: dict[str, Any], data: memoryview, out: int) -> None:
+    """Run a file operation and write its answer."""
     try:
-        answer = b"+" + (write(frame, data) if frame["op"] == "write" else OPERATIONS[frame["op"]](frame))
+        answer = b"+" + (write_path(frame, data) if frame["op"] == "write" else OPERATIONS[frame["op"]](frame))
     except OSError as error:
         answer = f"-{frame['path']}: {error.strerror}".encode("utf-8", "replace")
     except re.error as error:
@@ -66,7 +66,7 @@ def work(frame: dict[str, Any], data: memoryview, out: int) -> None:
         view = view[os.write(out, view) :]
 
 
-def read(frame: dict[str, Any]) -> bytes:
+def read_path(frame: dict[str, Any]) -> bytes:
     fd = os.open(frame["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     what = search.entry_kind(os.fstat(fd))
     if what not in ("file", "hard link"):
@@ -76,7 +76,7 @@ def read(frame: dict[str, Any]) -> bytes:
         return file.read(frame["limit"])
 
 
-def write(frame: dict[str, Any], data: memoryview) -> bytes:
+def write_path(frame: dict[str, Any], data: memoryview) -> bytes:
     path = os.path.realpath(frame["path"])
     if not path.startswith(ROOT + "/"):
         raise OSError(errno.EACCES, f"only files below {ROOT} can be written")
@@ -91,7 +91,7 @@ def write(frame: dict[str, Any], data: memoryview) -> bytes:
         with open(path, "ab") as file:
             file.write(data)
         return b""
-    # Whole or not at all: a stop may kill this process at any point.
+    # Write a draft and rename it: a stop may kill this process at any point.
     draft = os.path.join(os.path.dirname(path), f".{os.getpid()}.{time.monotonic_ns()}.draft")
     try:
         with open(draft, "xb") as file:
@@ -106,14 +106,14 @@ def write(frame: dict[str, Any], data: memoryview) -> bytes:
     return b""
 
 
-def status(frame: dict[str, Any]) -> bytes:
+def stat_path(frame: dict[str, Any]) -> bytes:
     path = os.path.realpath(frame["path"])
     found = os.lstat(path)
     return json.dumps([search.readable_name(path), found.st_size, search.entry_kind(found)]).encode()
 
 
-def look(frame: dict[str, Any]) -> bytes:
-    """ls, glob and grep: all start from an open folder."""
+def search_folder(frame: dict[str, Any]) -> bytes:
+    """Run ls, glob or grep on an open folder."""
     top = os.open(frame["path"], os.O_RDONLY | os.O_DIRECTORY)
     if frame["op"] == "ls":
         return json.dumps(search.list_entries(top, frame["depth"], frame["limit"])).encode()
@@ -122,16 +122,16 @@ def look(frame: dict[str, Any]) -> bytes:
     return json.dumps(search.find_lines(top, frame["regex"], frame["pattern"], frame["limit"])).encode()
 
 
-def dial(frame: dict[str, Any]) -> bytes:
-    relay.dial(frame["port"], frame["socket"], frame["ticket"])
+def dial_host(frame: dict[str, Any]) -> bytes:
+    relay.dial_port(frame["port"], frame["socket"], frame["ticket"])
     return b""
 
 
 OPERATIONS: dict[str, Callable[[dict[str, Any]], bytes]] = {
-    "read": read,
-    "stat": status,
-    "ls": look,
-    "glob": look,
-    "grep": look,
-    "dial": dial,
+    "read": read_path,
+    "stat": stat_path,
+    "ls": search_folder,
+    "glob": search_folder,
+    "grep": search_folder,
+    "dial": dial_host,
 }

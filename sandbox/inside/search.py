@@ -1,8 +1,8 @@
-"""Look through a folder: list it, find files by pattern, find lines by expression. Links are never followed.
+"""Search a folder: list it, find files by pattern, find lines by expression.
 
-Everything starts from an open folder descriptor, so the same code is safe on the host (where `sandbox.disk.safe_files`
-opens it) and runs inside the sandbox (where `sandbox.inside.server` opens it). Standard library only, Python 3.9+,
-because its source is injected into sandboxes.
+Links are never followed. Everything starts from an open folder descriptor, so the code works on the host
+(`sandbox.disk.safe_files` opens it) and in the sandbox (`sandbox.inside.server` does). Standard library only, Python
+3.9+, because its source is sent into sandboxes.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-MAX_SEARCHED_BYTES = 16 << 20  # a larger file is not searched for lines
-MAX_LINE_CHARS = 500  # characters of a matching line that are given back
+MAX_SEARCHED_BYTES = 16 << 20  # larger files are not searched for lines
+MAX_LINE_CHARS = 500  # of a matching line
 
 Row = tuple[str, int, str]
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WalkBounds(NamedTuple):
-    """What one walk looks at, at most."""
+    """Limits of one walk."""
 
-    entries: int = 100_000  # folders count, too
-    depth: int = 64  # folders inside each other; as many descriptors are open
+    entries: int = 100_000  # folders included
+    depth: int = 64  # nested folders, and open descriptors
     path_bytes: int = 4_096
     seconds: float = float("inf")
 
 
 def _ignore_skipped(rel: str, why: str) -> None:
-    """Nobody wants to know."""
+    """Ignore the entry."""
 
 
 def entry_kind(status: os.stat_result) -> str:
-    """What a directory entry is, in words a person understands; "file" is a regular file with one name."""
+    """Name the kind of a directory entry; "file" is a regular file with one name."""
     mode = status.st_mode
     if stat.S_ISREG(mode):
         return "file" if status.st_nlink == 1 else "hard link"
@@ -52,22 +52,20 @@ def entry_kind(status: os.stat_result) -> str:
 
 
 def readable_name(raw: str) -> str:
-    """A file name as valid text: bytes that are not UTF-8 become the replacement character."""
+    """Decode a file name; bytes that are not UTF-8 become the replacement character."""
     return os.fsencode(raw).decode("utf-8", "replace")
 
 
 def walk_folder(
     top: int,
-    bounds: WalkBounds = WalkBounds(),  # noqa: B008  it cannot be changed
+    bounds: WalkBounds = WalkBounds(),  # noqa: B008  it is immutable
     skip: Callable[[str, str], None] = _ignore_skipped,
     leave: Callable[[str, int], None] | None = None,
 ) -> Iterator[tuple[str, os.stat_result, int]]:
-    """Everything below the open folder `top` as (relative path, lstat, descriptor of its folder), sorted within each
-    folder, a folder's entries before what lies deeper; the descriptor is valid until the next step.
-
-    Each folder is opened once, below the one before; only those of the current path are open. `skip` is told (path,
-    why) of what is not looked at. `leave` is called with (path, descriptor of its folder) when all of a folder was.
-    """
+    """Yield (relative path, lstat, descriptor of its folder) of everything below the open folder `top`, sorted within
+    each folder, a folder before its content. The descriptor is valid until the next step. Only the folders of the
+    current path are open. Calls `skip` with (path, reason) for an entry it does not examine, and `leave` with (path,
+    descriptor of its folder) after a folder's content."""
     until, room = time.monotonic() + bounds.seconds, bounds.entries
     path: list[tuple[int, str]] = []
     todo: list[tuple[str, int]] = [(".", 0)]
@@ -78,9 +76,9 @@ def walk_folder(
             try:
                 here = os.open(os.path.basename(inside), _FOLDER, dir_fd=path[-1][0] if path else top)
                 path.append((here, inside))
-                with os.scandir(here) as listing:  # bounded before it is sorted: somebody may have made millions
+                with os.scandir(here) as listing:  # bounded before sorting: there may be millions
                     items = sorted(item.name for item in itertools.islice(listing, room + 1))
-            except OSError as error:  # removed meanwhile, swapped for a link, or not readable
+            except OSError as error:  # removed meanwhile, replaced by a link, or not readable
                 skip(inside, str(error.strerror))
                 continue
             inner: list[tuple[str, int]] = []
@@ -122,7 +120,7 @@ def _go_up(path: list[tuple[int, str]], level: int, leave: Callable[[str, int], 
 
 
 def list_entries(top: int, depth: int, limit: int) -> list[Row]:
-    """(relative path, bytes, kind) of what is below `top`, at most `limit`, sorted."""
+    """List (relative path, bytes, kind) below `top`, at most `limit`, sorted."""
     rows: list[Row] = []
     for rel, status, _ in walk_folder(top, WalkBounds(depth=min(depth, 64))):
         if len(rows) == limit:
@@ -132,7 +130,7 @@ def list_entries(top: int, depth: int, limit: int) -> list[Row]:
 
 
 def find_files(top: int, pattern: str, limit: int) -> list[str]:
-    """Relative paths of regular files that match `pattern`, newest first, at most `limit`."""
+    """List the regular files that match `pattern`, newest first, at most `limit`."""
     wanted = translate_glob(pattern)
     found = [
         (-status.st_mtime_ns, readable_name(rel))
@@ -143,8 +141,8 @@ def find_files(top: int, pattern: str, limit: int) -> list[str]:
 
 
 def find_lines(top: int, regex: str, pattern: str, limit: int) -> list[tuple[str, int, str]]:
-    """(relative path, line number, line) of lines that match, in files that match `pattern`; binary and very large
-    files are left out. Raises re.error for a bad expression."""
+    """List (relative path, line number, line) of matches in files that are neither binary nor large. Raises
+    re.error."""
     wanted, line_re = translate_glob(pattern), re.compile(regex)
     rows: list[tuple[str, int, str]] = []
     for rel, status, here in walk_folder(top):
@@ -163,7 +161,7 @@ def find_lines(top: int, regex: str, pattern: str, limit: int) -> list[tuple[str
 
 
 def _read_text(item: str, folder: int) -> str:
-    """The text of a regular file in the open `folder`; "" for a binary one."""
+    """Read a regular file in the open `folder`; "" if it is binary."""
     fd = os.open(item, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -173,7 +171,7 @@ def _read_text(item: str, folder: int) -> str:
 
 
 def translate_glob(pattern: str) -> re.Pattern[str]:
-    """A glob as an expression for whole relative paths: `*` and `?` stay within a folder, `**` crosses folders,
+    """Translate a glob into an expression for relative paths: `*` and `?` stay within a folder, `**` crosses folders,
     `[…]` and `{a,b}` choose. A pattern without a slash matches names at any depth, as in .gitignore."""
     if "/" not in pattern:
         pattern = "**/" + pattern
@@ -207,9 +205,8 @@ def translate_glob(pattern: str) -> re.Pattern[str]:
 
 
 def main() -> None:
-    """glob or grep as a process of its own, which can be killed: a hostile pattern may never end. Arguments: the
-    descriptor of the folder, and JSON: [pattern, limit] or [pattern, limit, expression]. Prints rows, or a text that
-    says why not."""
+    """Run glob or grep as a separate process, which can be killed. Arguments: the folder's descriptor, and JSON
+    [pattern, limit] or [pattern, limit, expression]. Prints the rows as JSON, or a text with the error."""
     top = int(sys.argv[1])
     pattern, limit, *regex = json.loads(sys.argv[2])
     try:

@@ -1,6 +1,7 @@
-"""The command server: the one program Fawn puts into a sandbox, fed over stdin/stdout. In bubblewrap it is PID 1.
+"""The command server: runs commands and file operations inside a sandbox.
 
-Frames, both ways: two 4-byte big-endian lengths, then so many bytes of JSON, and of a file or of output as they are.
+It is the only program that Fawn adds to a sandbox, and reads its requests from stdin. In bubblewrap it is PID 1. A
+frame, in both directions, is two 4-byte big-endian lengths, then JSON, then the bytes of a file or of output.
 
     to the server     {"id": 1, "op": "run", "command": …, "cwd": …, "env": {…}, "timeout": s, "max": bytes}
                       {"id": 2, "op": "write", "path": …, "append": …, …} and the bytes to be written
@@ -10,13 +11,13 @@ Frames, both ways: two 4-byte big-endian lengths, then so many bytes of JSON, an
     from the server   {"hello": 1}, then per id: {"id": 1} with bytes of output, any number of them, then
                       {"id": 1, "exit": code, "dropped": bytes, "cwd": …} or {"id": 1, "error": …}
 
-Every request is a job: a child process with a pipe. A command's bash is made a *child subreaper* (Linux prctl 36, kept
-over execve), so every descendant, even a daemon, stays below it until it ends: stopping the job means stopping and
-killing that tree. What is left after a normal end moves to PID 1 and lives on. File operations are jobs too, so that a
-pipe, a huge folder or a hostile expression can be killed like any command (`sandbox.inside.jobs`).
+Every request is a job: a child process with a pipe. A command's bash is a child subreaper (Linux prctl 36, kept over
+execve), so all descendants, even daemons, stay below it until it ends, and killing the job kills that tree. Processes
+left after a normal end move to PID 1 and run on. File operations are jobs, too, so a pipe, a huge folder or a hostile
+expression can be killed like a command (`sandbox.inside.jobs`).
 
-The server is single-threaded and has no locks; only its own frames reach the stream, because descriptor 1 is moved
-away before anything else runs. Standard library only, Python 3.9+.
+The server is single-threaded and has no locks. Descriptor 1 is moved first, so only frames reach the stream. Standard
+library only, Python 3.9+.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.inside import environment, relay
-from sandbox.inside.jobs import prctl, shell, work
+from sandbox.inside.jobs import exec_shell, prctl, run_file_operation
 
-DUMPABLE, PARENT_DEATH = 4, 1  # prctl options
-CHUNK = 1 << 16
-HEAD = struct.Struct(">II")
-LINGER = 0.02  # seconds that a late writer (a process substitution) gets after its shell ended
-RESERVE = 16  # processes that only the server may start, so that a full machine can still be cleaned up
+PR_SET_DUMPABLE, PR_SET_PDEATHSIG = 4, 1  # prctl options
+CHUNK_BYTES = 1 << 16
+FRAME_HEADER = struct.Struct(">II")
+LATE_OUTPUT_SECONDS = 0.02  # for a late writer (a process substitution) after its shell ended
+RESERVED_PROCESSES = 16  # for the server alone, so that it can still clean up a full sandbox
 
 
-def tree(root: int) -> list[int]:
-    """The process `root` and all its descendants."""
+def descendant_pids(root: int) -> list[int]:
+    """List the process `root` and all its descendants."""
     children: dict[int, list[int]] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # "pid (any name) state ppid …": the name may hold spaces and brackets, so cut behind the last one.
+            # "pid (any name) state ppid …": the name may have spaces and brackets, so split behind the last one.
             children.setdefault(int(file.read().rsplit(")", 1)[1].split()[1]), []).append(int(pid))
     found, todo = [], [root]
     while todo:
@@ -58,11 +59,11 @@ def tree(root: int) -> list[int]:
 
 
 def kill_tree(root: int) -> None:
-    """Stop until two looks find nobody new (a fork bomb would outrun a plain kill), then kill them all."""
+    """Stop all processes until no new one appears (a fork bomb outruns a plain kill), then kill them."""
     seen: set[int] = set()
     quiet = 0
     for _ in range(500):
-        new = set(tree(root)) - seen
+        new = set(descendant_pids(root)) - seen
         quiet = 0 if new else quiet + 1
         if quiet == 2:
             break
@@ -78,144 +79,142 @@ def kill_tree(root: int) -> None:
 
 
 class Job:
-    """One request that is being worked on. Of its output the first half of `most` bytes is sent while it comes, of the
-    rest the last half is kept for the end: an error message stands at the end of a long log."""
+    """A running request. The first half of its `most` bytes of output is sent at once. Of the rest the last half is
+    kept for the end, where a long log has its error message."""
 
     def __init__(self, id_: int, pid: int, out: int, most: int, seconds: float, place: int = -1) -> None:
-        self.id, self.pid, self.out, self.place = id_, pid, out, place
+        self.id, self.pid, self.out, self.cwd_pipe = id_, pid, out, place
         self.deadline = time.monotonic() + seconds
-        self.room = most - most // 2
-        self.keep = most // 2
+        self.head_bytes = most - most // 2
+        self.tail_bytes = most // 2
         self.tail = bytearray()
         self.dropped = 0
         self.exit: int | None = None
         self.timed_out = False
         self.eof = False
 
-    def take(self, data: bytes) -> bytes:
-        """What of `data` is to be sent now."""
-        now, later = data[: self.room], data[self.room :]
-        self.room -= len(now)
+    def buffer_output(self, data: bytes) -> bytes:
+        """Keep the tail of `data`; return what to send now."""
+        now, later = data[: self.head_bytes], data[self.head_bytes :]
+        self.head_bytes -= len(now)
         self.tail += later
-        over = len(self.tail) - self.keep
+        over = len(self.tail) - self.tail_bytes
         if over > 0:
             del self.tail[:over]
             self.dropped += over
         return now
 
-    def where(self) -> str:
-        """Where the shell ended; "" when it did not say."""
-        if self.place < 0:
+    def final_cwd(self) -> str:
+        """Return the shell's last folder, or ""."""
+        if self.cwd_pipe < 0:
             return ""
-        os.set_blocking(self.place, False)
+        os.set_blocking(self.cwd_pipe, False)
         try:
-            said = os.read(self.place, 4096).decode("utf-8", "replace")
+            text = os.read(self.cwd_pipe, 4096).decode("utf-8", "replace")
         except BlockingIOError:
-            said = ""
-        os.close(self.place)
-        return said[:-1] if said.endswith("\n") else ""
+            text = ""
+        os.close(self.cwd_pipe)
+        return text[:-1] if text.endswith("\n") else ""
 
 
 class Server:
-    """Takes frames from `source`, runs jobs, sends frames to `sink`. `processes` bounds what a command may start,
-    `egress` is where the host's proxy listens, "" without a network."""
+    """Reads frames from `source`, runs jobs, writes frames to `sink`. `processes` limits a command's processes.
+    `egress` is the socket of the host's proxy, or ""."""
 
     def __init__(self, source: int, sink: int, processes: int, egress: str) -> None:
         self.source, self.sink, self.processes, self.egress = source, sink, processes, egress
         self.incoming = bytearray()
         self.jobs: dict[int, Job] = {}
-        self.open = True
+        self.running = True
         self.selector = selectors.DefaultSelector()
         self.wake, self.waker = os.pipe()
         for fd in (self.wake, self.waker):
             os.set_blocking(fd, False)
 
     def serve(self) -> None:
-        """Work until the stream ends."""
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # the wake-up descriptor needs a handler to exist
+        """Serve until the stream ends."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # the wake-up descriptor needs a handler
         signal.set_wakeup_fd(self.waker, warn_on_full_buffer=False)
-        self.selector.register(self.source, selectors.EVENT_READ, self.listen)
-        self.selector.register(self.wake, selectors.EVENT_READ, self.reap)
-        with contextlib.suppress(OSError):  # somebody inside has taken the port: no network is their loss
-            door = relay.listen()
-            self.selector.register(door, selectors.EVENT_READ, lambda: self.let_out(door))
+        self.selector.register(self.source, selectors.EVENT_READ, self.read_frames)
+        self.selector.register(self.wake, selectors.EVENT_READ, self.reap_children)
+        with contextlib.suppress(OSError):  # a command has taken the port, and loses the network
+            listener = relay.open_listener()
+            self.selector.register(listener, selectors.EVENT_READ, lambda: self.accept_egress(listener))
         try:
-            self.send({"hello": 1})
-            while self.open:
-                for key, _ in self.selector.select(self.patience()):
+            self.send_frame({"hello": 1})
+            while self.running:
+                for key, _ in self.selector.select(self.next_timeout()):
                     key.data()
-                self.expire()
+                self.expire_jobs()
         finally:
-            # Not PID 1 everywhere: what nobody waits for any more must not outlive the stream.
+            # If this is not PID 1, jobs would outlive the stream.
             for job in self.jobs.values():
                 kill_tree(job.pid)
 
-    def let_out(self, door: socket.socket) -> None:
-        """A connection for the proxy: a child carries it."""
+    def accept_egress(self, listener: socket.socket) -> None:
+        """Accept a connection for the proxy; a child process relays it."""
 
         def child(_: int) -> None:
-            prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
-            relay.carry(client, self.egress)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            relay.relay_to_proxy(client, self.egress)
 
         try:
-            client = door.accept()[0]
+            client = listener.accept()[0]
         except OSError:
             return
-        with client, contextlib.suppress(OSError):  # no process can be started: it sees the connection end
-            os.close(self.fork(child)[1])
+        with client, contextlib.suppress(OSError):  # no process can be started: the client sees the connection end
+            os.close(self.fork_child(child)[1])
 
-    # ------------------------------------------------------------ frames
-
-    def send(self, frame: dict[str, Any], data: bytes = b"") -> None:
+    def send_frame(self, frame: dict[str, Any], data: bytes = b"") -> None:
         head = json.dumps(frame).encode()
-        rest = memoryview(HEAD.pack(len(head), len(data)) + head + data)
+        rest = memoryview(FRAME_HEADER.pack(len(head), len(data)) + head + data)
         while rest:
             rest = rest[os.write(self.sink, rest) :]
 
-    def listen(self) -> None:
-        data = os.read(self.source, CHUNK)
+    def read_frames(self) -> None:
+        data = os.read(self.source, CHUNK_BYTES)
         if not data:
-            self.open = False
+            self.running = False
         self.incoming += data
-        while len(self.incoming) >= HEAD.size:
-            head, size = HEAD.unpack_from(self.incoming)
-            start = HEAD.size + head
+        while len(self.incoming) >= FRAME_HEADER.size:
+            head, size = FRAME_HEADER.unpack_from(self.incoming)
+            start = FRAME_HEADER.size + head
             end = start + size
             if len(self.incoming) < end:
                 break
-            frame = json.loads(self.incoming[HEAD.size : start])
+            frame = json.loads(self.incoming[FRAME_HEADER.size : start])
             if "kill" not in frame:
                 with memoryview(self.incoming)[start:end] as body:  # not copied: the job is a fork
-                    self.begin(frame, body)
+                    self.start_job(frame, body)
             elif frame["kill"] in self.jobs:
                 kill_tree(self.jobs[frame["kill"]].pid)
             del self.incoming[:end]
 
-    # ------------------------------------------------------------ jobs
-
-    def begin(self, frame: dict[str, Any], body: memoryview) -> None:
-        """Start the job that `frame` asks for; where no process can be started, say so."""
-        place = -1
+    def start_job(self, frame: dict[str, Any], body: memoryview) -> None:
+        """Start the job of `frame`, or report that no process can be started."""
+        cwd_pipe = -1
         try:
             if frame["op"] == "run":
-                place, said = os.pipe()
+                cwd_pipe, cwd_writer = os.pipe()
                 try:
-                    pid, out = self.fork(lambda out: shell(frame, out, said, self.processes))
+                    pid, out = self.fork_child(lambda out: exec_shell(frame, out, cwd_writer, self.processes))
                 finally:
-                    os.close(said)
+                    os.close(cwd_writer)
             else:
-                pid, out = self.fork(lambda out: work(frame, body, out))
+                pid, out = self.fork_child(lambda out: run_file_operation(frame, body, out))
         except OSError as error:
-            if place >= 0:
-                os.close(place)
-            self.send({"id": frame["id"], "error": f"The sandbox cannot start another process ({error.strerror})."})
+            if cwd_pipe >= 0:
+                os.close(cwd_pipe)
+            self.send_frame(
+                {"id": frame["id"], "error": f"The sandbox cannot start another process ({error.strerror})."}
+            )
             return
         os.set_blocking(out, False)
-        job = self.jobs[frame["id"]] = Job(frame["id"], pid, out, frame["max"], frame["timeout"], place)
-        self.selector.register(out, selectors.EVENT_READ, lambda: self.pump(job))
+        job = self.jobs[frame["id"]] = Job(frame["id"], pid, out, frame["max"], frame["timeout"], cwd_pipe)
+        self.selector.register(out, selectors.EVENT_READ, lambda: self.drain_output(job))
 
-    def fork(self, child: Callable[[int], None]) -> tuple[int, int]:
-        """Start a process that runs `child` with the writing end of a pipe; gives its pid and the reading end."""
+    def fork_child(self, child: Callable[[int], None]) -> tuple[int, int]:
+        """Fork a process that runs `child` with the write end of a pipe. Returns its pid and the read end."""
         out, into = os.pipe()
         try:
             pid = os.fork()
@@ -233,18 +232,18 @@ class Server:
                 signal.signal(number, signal.SIG_DFL)
             child(into)
             os._exit(0)
-        except BaseException as error:  # noqa: BLE001  nothing may unwind from here into the server's own loop
+        except BaseException as error:  # noqa: BLE001  an exception must not unwind into the server's loop
             os.write(2, f"{error!r}\n".encode())
         finally:
             os._exit(125)
 
-    def pump(self, job: Job) -> None:
-        """Move what is in the job's pipe; once the job has ended, throw it away but keep the pipe flowing."""
+    def drain_output(self, job: Job) -> None:
+        """Read the job's pipe. After the job has ended, discard the data but keep the pipe moving."""
         if job.eof:
-            return  # `reap` came first in this round and has closed it
+            return  # `reap_children` closed it in this round
         for _ in range(64):
             try:
-                data = os.read(job.out, CHUNK)
+                data = os.read(job.out, CHUNK_BYTES)
             except BlockingIOError:
                 return
             if not data:
@@ -252,19 +251,19 @@ class Server:
                 os.close(job.out)
                 job.eof = True
                 if job.exit is not None:
-                    self.finish(job)
+                    self.finish_job(job)
                 return
             if job.id in self.jobs:
-                self.pass_on(job, job.take(data))
+                self.send_output(job, job.buffer_output(data))
 
-    def pass_on(self, job: Job, data: bytes) -> None:
-        for start in range(0, len(data), CHUNK):
-            self.send({"id": job.id}, data[start : start + CHUNK])
+    def send_output(self, job: Job, data: bytes) -> None:
+        for start in range(0, len(data), CHUNK_BYTES):
+            self.send_frame({"id": job.id}, data[start : start + CHUNK_BYTES])
 
-    def reap(self) -> None:
-        """Collect every process that ended: jobs, and the orphans that came to PID 1."""
+    def reap_children(self) -> None:
+        """Reap every process that ended: jobs, and orphans if this is PID 1."""
         with contextlib.suppress(BlockingIOError):
-            while os.read(self.wake, CHUNK):
+            while os.read(self.wake, CHUNK_BYTES):
                 pass
         by_pid = {job.pid: job for job in self.jobs.values()}
         while True:
@@ -278,49 +277,49 @@ class Server:
             if job:
                 code = os.waitstatus_to_exitcode(status)
                 job.exit = code if code >= 0 else 128 - code
-                job.deadline = time.monotonic() + LINGER
+                job.deadline = time.monotonic() + LATE_OUTPUT_SECONDS
                 if job.eof:
-                    self.finish(job)
+                    self.finish_job(job)
                 else:
-                    self.pump(job)
+                    self.drain_output(job)
 
-    def finish(self, job: Job) -> None:
-        """Say how the job ended."""
+    def finish_job(self, job: Job) -> None:
+        """Report the end of the job."""
         if self.jobs.pop(job.id, None):
-            self.pass_on(job, bytes(job.tail))
+            self.send_output(job, bytes(job.tail))
             code = None if job.timed_out else job.exit
-            self.send({"id": job.id, "exit": code, "dropped": job.dropped, "cwd": job.where()})
+            self.send_frame({"id": job.id, "exit": code, "dropped": job.dropped, "cwd": job.final_cwd()})
 
-    def patience(self) -> float | None:
-        """Seconds until the next deadline."""
+    def next_timeout(self) -> float | None:
+        """Return the seconds until the next deadline."""
         if not self.jobs:
             return None
         return max(0.0, min(job.deadline for job in self.jobs.values()) - time.monotonic())
 
-    def expire(self) -> None:
-        """End jobs that are over, kill those that took too long."""
+    def expire_jobs(self) -> None:
+        """Finish jobs that have ended, kill those that timed out."""
         now = time.monotonic()
         for job in [job for job in self.jobs.values() if job.deadline <= now]:
             if job.exit is not None:
-                self.finish(job)
+                self.finish_job(job)
             else:
                 job.timed_out = True
-                job.deadline = now + 1  # once more, should somebody have slipped through
+                job.deadline = now + 1  # once more, for a process that was missed
                 kill_tree(job.pid)
 
 
 def main(processes: int) -> None:
-    """Serve stdin and stdout. `processes` is how many commands may have alive, 0 for no limit."""
+    """Serve stdin and stdout. `processes` limits the processes of commands; 0 does not."""
     sink = os.dup(1)
     os.dup2(2, 1)  # a stray print must not corrupt the stream
-    # Nobody inside may look into this process or its descriptors, and Ctrl-C from inside must not end PID 1.
-    prctl(DUMPABLE, 0, 0, 0, 0)
-    if os.getpid() == 1:  # else the parent is a helper of the engine that ends when we have begun
-        prctl(PARENT_DEATH, signal.SIGKILL, 0, 0, 0)
+    # Commands may not read this process's memory or descriptors, and SIGINT from inside must not end PID 1.
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    if os.getpid() == 1:  # otherwise the parent is a helper of the engine, which ends after the start
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if processes:
-        resource.setrlimit(resource.RLIMIT_NPROC, (processes + RESERVE, processes + RESERVE))
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes + RESERVED_PROCESSES, processes + RESERVED_PROCESSES))
     egress = os.environ.pop("FAWN_EGRESS", "")  # noqa: TID251  the sandbox's own environment, not the service's
-    with contextlib.suppress(OSError):  # without a home there are no scripts, and still commands
-        environment.install()
+    with contextlib.suppress(OSError):  # commands work without the scripts, too
+        environment.install_environment()
     Server(0, sink, processes, egress).serve()

@@ -1,8 +1,8 @@
-"""Which headers pass between a browser and a server inside a sandbox, and in what form.
+"""Filter the headers between a browser and a server inside a sandbox.
 
-Only what is listed here passes. A request brings nothing that names the person (cookies of other sites, credentials,
-what a proxy in front adds), a response nothing that reaches beyond its own link in the browser. Cookies carry the
-link's name in theirs outside, so that only those that this link has set come back to it.
+Only listed headers pass. A request does not carry anything that identifies the person (cookies of other sites,
+credentials, headers of a proxy in front). A response cannot affect other pages in the browser. Cookie names carry the
+link's name outside, so a link gets back only the cookies it set.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sandbox.network.http import CLOSE, UPGRADE, Fields, Head, forwarded_headers, header_value
+from sandbox.network.http import CLOSE, UPGRADE, Head, Headers, forwarded_headers, header_value
 
 REQUEST_HEADERS = frozenset(b"""
     accept accept-charset accept-encoding accept-language access-control-request-headers access-control-request-method
@@ -38,15 +38,14 @@ RESPONSE_HEADERS = frozenset(b"""
     upload-offset x-action-redirect x-action-revalidated x-nextjs-cache x-nextjs-redirect x-nextjs-rewrite
     x-request-id x-runtime x-total-count
 """.split())  # fmt: skip
-HEADER_PREFIXES = (b"hx-", b"x-inertia")  # of libraries whose pages and servers speak in headers
+HEADER_PREFIXES = (b"hx-", b"x-inertia")  # of htmx and Inertia
 COOKIE_ATTRIBUTES = frozenset(("expires", "httponly", "max-age", "partitioned", "samesite", "secure"))
 BLANKS = " \t"
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSite:
-    """A link as a browser sees it: the secret name of the link, the port inside, the host of its URL, and the part of
-    the path that is the link's ("" where its host is)."""
+    """A link in the browser: its secret name, port inside, host, and path prefix ("" with its own host)."""
 
     name: str
     port: int
@@ -59,9 +58,8 @@ class LinkSite:
         return f"localhost:{self.port}"
 
 
-def request_headers(head: Head, site: LinkSite) -> Fields:
-    """The headers that a request brings into the sandbox. The server is asked by its own name, from its own pages;
-    pages of other sites stay what they are, but it is not told their addresses."""
+def request_headers(head: Head, site: LinkSite) -> Headers:
+    """Return the headers for the server: its own name, and no addresses of other sites' pages."""
     fields = [(b"Host", site.inside.encode()), *_allowed_headers(head, REQUEST_HEADERS)]
     if origin := header_value(head, b"origin"):
         own = origin.partition("://")[2] in (site.host, header_value(head, b"host"))
@@ -75,8 +73,8 @@ def request_headers(head: Head, site: LinkSite) -> Fields:
     return [*fields, *(UPGRADE if upgrades else [CLOSE])]
 
 
-def response_headers(head: Head, site: LinkSite) -> Fields:
-    """The headers that a response brings to the browser."""
+def response_headers(head: Head, site: LinkSite) -> Headers:
+    """Return the headers for the browser."""
     fields = _allowed_headers(head, RESPONSE_HEADERS)
     for name, content in head.headers:
         text = content.decode("latin-1")
@@ -85,11 +83,11 @@ def response_headers(head: Head, site: LinkSite) -> Fields:
         elif name == b"location":
             where = re.sub(rf"^https?://(localhost|127\.0\.0\.1)(:{site.port})?(?=/|$)", "", text) or "/"
             fields.append((b"Location", (site.prefix * where.startswith("/") + where).encode("latin-1")))
-    # The link is in the address: other sites must not see it.
+    # The URL has the token: other sites must not get it as a Referer.
     return [*fields, (b"Referrer-Policy", b"same-origin")]
 
 
-def _allowed_headers(head: Head, names: frozenset[bytes]) -> Fields:
+def _allowed_headers(head: Head, names: frozenset[bytes]) -> Headers:
     return [
         (name, text)
         for name, text in forwarded_headers(head)
@@ -102,14 +100,14 @@ def _cookie_prefix(site: LinkSite) -> str:
 
 
 def _own_cookies(head: Head, mark: str) -> str:
-    """The cookies of a request that this link has set, under their own names."""
+    """Return the request's cookies that this link set, under their own names."""
     sent = (text.decode("latin-1").split(";") for name, text in head.headers if name == b"cookie")
     cookies = (cookie.strip(BLANKS) for part in sent for cookie in part)
     return "; ".join(cookie.removeprefix(mark) for cookie in cookies if cookie.startswith(mark))
 
 
 def _marked_cookie(text: str, site: LinkSite) -> str:
-    """A cookie that only this link gets back, read as browsers do (RFC 6265 §5.2); "" for what is none."""
+    """Mark a cookie for this link, parsed as browsers do (RFC 6265 §5.2); "" if it is invalid."""
     if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", text):
         return ""
     pair, *attributes = text.split(";")

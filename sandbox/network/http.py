@@ -1,7 +1,7 @@
-"""HTTP/1.1 on h11: messages, one exchange through a proxy, and bytes both ways.
+"""HTTP/1.1 on h11: messages, one exchange through a proxy, and relayed bytes.
 
-A connection carries one request. h11 says where each message ends, so that nothing behind the request reaches the
-server, and nothing behind the response reaches the client. Both peers may be hostile.
+A connection carries one request. h11 finds the end of each message, so bytes behind the request never reach the
+server, and bytes behind the response never reach the client. Both peers may be hostile.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import h11
 
 MAX_HEAD_BYTES = 16 << 10  # of a request or a response
 HEAD_SECONDS = 30.0
-LINGER_SECONDS = 10.0  # for what a peer has not taken yet when its connection ends
+LINGER_SECONDS = 10.0  # for unsent data when the connection ends
 CHUNK_BYTES = 1 << 16
 CLOSE = (b"Connection", b"close")
 UPGRADE = ((b"Connection", b"Upgrade"), (b"Upgrade", b"websocket"))
-# Of one connection, not of the message (RFC 9110 §7.6.1). `HttpPeer` itself answers `Expect`.
+# These belong to a connection, not to the message (RFC 9110 §7.6.1). `HttpPeer` itself answers `Expect`.
 HOP_BY_HOP_HEADERS = frozenset((
     b"connection", b"expect", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"trailer", b"upgrade",
 ))  # fmt: skip
 FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
 
-Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+StreamPair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 """A connection."""
 
-Fields = list[tuple[bytes, bytes]]
+Headers = list[tuple[bytes, bytes]]
 """Headers."""
 
 Head = h11.Request | h11.Response | h11.InformationalResponse
 """A message with headers; h11 gives their names in lower case."""
 
-Moved = Callable[[int], None]
+ByteCounter = Callable[[int], None]
 """To be called with the number of bytes that went one way."""
 
 
 class BadRequest(Exception):
-    """A request cannot be read; the text says why."""
+    """A request is malformed; the text says how."""
 
 
 class ExchangeFinished(Exception):
@@ -58,18 +58,18 @@ PEER_ERRORS = (
 
 
 class HttpPeer:
-    """One side of an exchange, `async with` which it is closed. `role` is ours: h11.SERVER towards a client."""
+    """One side of an exchange, closed at the end of `async with`. `role` is h11.SERVER towards a client."""
 
-    def __init__(self, role: type[h11.CLIENT | h11.SERVER], ends: Ends) -> None:
+    def __init__(self, role: type[h11.CLIENT | h11.SERVER], ends: StreamPair) -> None:
         self.reader, self.writer = ends
         self._h11 = h11.Connection(role, MAX_HEAD_BYTES)
-        self.detached = False  # another owner closes the connection
+        self.detached = False  # then another owner closes the connection
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close the connection; what the peer does not take in time is dropped."""
+        """Close the connection. Data that the peer does not read in time is dropped."""
         if self.detached:
             return
         self.writer.close()
@@ -83,16 +83,16 @@ class HttpPeer:
             self.writer.transport.abort()
 
     async def receive(self) -> h11.Event | type[h11.NEED_DATA | h11.PAUSED]:
-        """Return the next event. Raises FAULTS."""
+        """Return the next event. Raises PEER_ERRORS."""
         while (event := self._h11.next_event()) is h11.NEED_DATA:
             if self._h11.they_are_waiting_for_100_continue:
-                await self.send(h11.InformationalResponse(status_code=100, headers=[]))
+                await self.send_event(h11.InformationalResponse(status_code=100, headers=[]))
             self._h11.receive_data(await self.reader.read(CHUNK_BYTES))
-        await asyncio.sleep(0)  # many tiny events in one piece must not hold up the loop
+        await asyncio.sleep(0)  # many tiny events in one read must not block the loop
         return event
 
-    async def request(self) -> h11.Request:
-        """Read the head of a request. Raises FAULTS, Bad when there is something to answer."""
+    async def read_request(self) -> h11.Request:
+        """Read the head of a request. Raises PEER_ERRORS; BadRequest if the client can get an answer."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 event = await self.receive()
@@ -102,44 +102,44 @@ class HttpPeer:
             raise ExchangeFinished
         return event
 
-    async def send(self, event: h11.Event) -> None:
-        """Send an event. Raises FAULTS."""
+    async def send_event(self, event: h11.Event) -> None:
+        """Send an event. Raises PEER_ERRORS."""
         if data := self._h11.send(event):
             self.writer.write(data)
             await self.writer.drain()
 
-    async def until_closed(self) -> None:
-        """Wait for the end of a client that has asked. Raises Finished; Bad when it asks on and on."""
+    async def wait_closed(self) -> None:
+        """Wait until the client closes. Raises ExchangeFinished; BadRequest if it sends another request."""
         while data := await self.reader.read(CHUNK_BYTES):
             self._h11.receive_data(data)
-            if len(self.rest) > MAX_HEAD_BYTES:
+            if len(self.unread) > MAX_HEAD_BYTES:
                 raise BadRequest("more than one request")
         raise ExchangeFinished
 
     @property
-    def rest(self) -> bytes:
-        """What came behind the last event."""
+    def unread(self) -> bytes:
+        """The bytes received behind the last event."""
         return self._h11.trailing_data[0]
 
     async def refuse(self, status: int, text: str, why: str, *fields: tuple[str, str]) -> None:
-        """Respond with a line of text, unless a response has begun; `why` is a word for programs."""
+        """Respond with a line of text, unless a response has begun. `why` is a word for programs."""
         if self._h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         text = " ".join(text.split()).encode("ascii", "replace").decode()
         own = [("X-Fawn-Refused", why), ("Content-Type", "text/plain"), ("Content-Length", f"{len(text) + 1}")]
         headers = [*own, *fields, ("Connection", "close")]
-        with contextlib.suppress(OSError, h11.LocalProtocolError):  # it is gone, or it asked for the head only
-            await self.send(h11.Response(status_code=status, reason=text, headers=headers))
-            await self.send(h11.Data(data=f"{text}\n".encode()))
+        with contextlib.suppress(OSError, h11.LocalProtocolError):  # it is closed, or the request was HEAD
+            await self.send_event(h11.Response(status_code=status, reason=text, headers=headers))
+            await self.send_event(h11.Data(data=f"{text}\n".encode()))
 
 
 def header_value(head: Head, name: bytes) -> str:
-    """The first header of this name (in lower case), "" without."""
+    """Return the first header of this lower-case name, or ""."""
     return next((text.decode("latin-1") for field, text in head.headers if field == name), "")
 
 
-def forwarded_headers(head: Head, *withheld: bytes) -> Fields:
-    """The headers that a proxy may pass on, but for `withheld`. A length beside chunks is none (RFC 9112 §6.3)."""
+def forwarded_headers(head: Head, *withheld: bytes) -> Headers:
+    """Return the headers to forward. Transfer-Encoding replaces Content-Length (RFC 9112 §6.3)."""
     listed = b",".join(text for name, text in head.headers if name == b"connection").lower().split(b",")
     hop = HOP_BY_HOP_HEADERS.union(withheld, {name.strip() for name in listed} - FRAMING_HEADERS)
     if header_value(head, b"transfer-encoding"):
@@ -149,43 +149,45 @@ def forwarded_headers(head: Head, *withheld: bytes) -> Fields:
 
 
 async def carry_exchange(
-    client: HttpPeer, server: HttpPeer, request: h11.Request, answered: Callable[[Head], Fields], idle: float
+    client: HttpPeer, server: HttpPeer, request: h11.Request, answered: Callable[[Head], Headers], idle: float
 ) -> tuple[int, int]:
-    """Carry `request`, whose body is still to come, and the response with the headers that `answered` gives it; bytes
-    both ways once the server switches to a WebSocket. Returns how many bytes went each way."""
+    """Forward `request`, its body and the response with the headers of `answered`; relay bytes after a switch to
+    WebSocket. Returns the bytes of each direction."""
     counts = [0, 0]
     switched = False
 
-    async def ask(moved: Moved) -> None:
-        await server.send(request)
+    async def ask(moved: ByteCounter) -> None:
+        await server.send_event(request)
         while isinstance(event := await client.receive(), h11.Data):
-            await server.send(h11.Data(data=event.data))
+            await server.send_event(h11.Data(data=event.data))
             moved(len(event.data))
-        await server.send(h11.EndOfMessage())  # without trailers
-        await client.until_closed()
+        await server.send_event(h11.EndOfMessage())  # without trailers
+        await client.wait_closed()
 
-    async def answer(moved: Moved) -> None:
+    async def answer(moved: ByteCounter) -> None:
         nonlocal switched
         while isinstance(event := await server.receive(), h11.InformationalResponse):
             if event.status_code == 101:
-                await client.send(h11.InformationalResponse(status_code=101, headers=[*answered(event), *UPGRADE]))
+                await client.send_event(
+                    h11.InformationalResponse(status_code=101, headers=[*answered(event), *UPGRADE])
+                )
                 switched = True
                 raise ExchangeFinished
         if isinstance(event, h11.Response):
             headers = [*answered(event), CLOSE]
-            await client.send(h11.Response(status_code=event.status_code, reason=event.reason, headers=headers))
+            await client.send_event(h11.Response(status_code=event.status_code, reason=event.reason, headers=headers))
             while isinstance(event := await server.receive(), h11.Data):
-                await client.send(h11.Data(data=event.data))
+                await client.send_event(h11.Data(data=event.data))
                 moved(len(event.data))
-            await client.send(h11.EndOfMessage())
+            await client.send_event(h11.EndOfMessage())
         raise ExchangeFinished
 
-    async def to_server(moved: Moved) -> None:
-        await carry_bytes(client.reader, server.writer, moved, client.rest)
-        raise ExchangeFinished  # a WebSocket has no half of it
+    async def to_server(moved: ByteCounter) -> None:
+        await carry_bytes(client.reader, server.writer, moved, client.unread)
+        raise ExchangeFinished  # a WebSocket closes both directions
 
-    async def to_client(moved: Moved) -> None:
-        await carry_bytes(server.reader, client.writer, moved, server.rest)
+    async def to_client(moved: ByteCounter) -> None:
+        await carry_bytes(server.reader, client.writer, moved, server.unread)
 
     await run_both_ways(counts, idle, ask, answer)
     if switched:
@@ -193,11 +195,11 @@ async def carry_exchange(
     return counts[0], counts[1]
 
 
-async def run_both_ways(counts: list[int], idle: float, *ways: Callable[[Moved], Awaitable[None]]) -> None:
-    """Run both directions until both have ended, one broke or nothing moved for `idle` seconds; counts bytes."""
+async def run_both_ways(counts: list[int], idle: float, *ways: Callable[[ByteCounter], Awaitable[None]]) -> None:
+    """Run both directions until both end, one fails, or nothing moves for `idle` seconds. Adds up `counts`."""
     loop = asyncio.get_running_loop()
 
-    async def run(index: int, way: Callable[[Moved], Awaitable[None]]) -> None:
+    async def run(index: int, way: Callable[[ByteCounter], Awaitable[None]]) -> None:
         def moved(size: int) -> None:
             counts[index] += size
             if not patience.expired():
@@ -210,13 +212,13 @@ async def run_both_ways(counts: list[int], idle: float, *ways: Callable[[Moved],
             for index, way in enumerate(ways):
                 group.create_task(run(index, way), name="carry")
     except* PEER_ERRORS:
-        pass  # one side is gone: so is the connection
+        pass  # one side closed the connection
 
 
 async def carry_bytes(
-    source: asyncio.StreamReader, sink: asyncio.StreamWriter, moved: Moved, first: bytes = b""
+    source: asyncio.StreamReader, sink: asyncio.StreamWriter, moved: ByteCounter, first: bytes = b""
 ) -> None:
-    """Carry bytes one way until they end: `first`, then what comes. Raises OSError."""
+    """Relay `first` and the bytes after it, in one direction. Raises OSError."""
     data = first or await source.read(CHUNK_BYTES)
     while data:
         moved(len(data))
@@ -225,19 +227,3 @@ async def carry_bytes(
         data = await source.read(CHUNK_BYTES)
     if sink.can_write_eof():
         sink.write_eof()
-
-
-__all__ = [
-    "PEER_ERRORS",
-    "UPGRADE",
-    "BadRequest",
-    "Ends",
-    "ExchangeFinished",
-    "Fields",
-    "Head",
-    "HttpPeer",
-    "Moved",
-    "carry_bytes",
-    "run_both_ways",
-]
-__all__ += ["carry_exchange", "forwarded_headers", "header_value"]

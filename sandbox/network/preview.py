@@ -1,10 +1,9 @@
-"""A server that runs inside a sandbox, shown to people: signed links that lead through the service to one port.
+"""Signed links to a port inside a sandbox, and the server that answers them.
 
-A link is `/p/TOKEN/…`, or `TOKEN.` in front of a host name where `public_url` has a `*` there, which keeps the pages of
-different links apart in a browser as different origins. The token names the link and its end and is signed with a
-secret of this life of the service; what it stands for is known here only, and ends with the sandbox. Each connection
-carries one request, and the WebSocket that it may become; `headers` says which headers pass. Whoever has the link may
-look: it is as public as the place where it was posted.
+A link is `/p/TOKEN/…`, or `TOKEN.` in front of a host name if `public_url` has a `*` there; then a browser treats each
+link as its own origin. The token has the link's name and end, signed with a secret of this process. The link ends with
+its sandbox. Each connection carries one request, which may become a WebSocket; `headers` filters them. Anyone with the
+link can open it, so it is as public as the place where it was posted.
 """
 
 from __future__ import annotations
@@ -26,21 +25,19 @@ import h11
 
 from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.network.headers import LinkSite, request_headers, response_headers
-from sandbox.network.http import PEER_ERRORS, BadRequest, Ends, HttpPeer, carry_exchange, header_value
+from sandbox.network.http import PEER_ERRORS, BadRequest, HttpPeer, StreamPair, carry_exchange, header_value
 
 log = logging.getLogger(__name__)
 
-MAX_SILENT_CONNECTIONS = (
-    128  # connections that have not asked for a link yet; one of the most crowded address goes for one more
-)
-MAX_REQUESTS = 1024  # at once, of all links
-MAX_REQUESTS_PER_LINK = 64  # … of one link
-LINK_SHARE = 8  # … that a link always may have
-LINK_SLOTS = 32  # … that one link takes into its sandbox; more wait
-MAX_LINKS = 500  # the oldest goes for one more
+MAX_SILENT_CONNECTIONS = 128  # without a request yet; beyond, the busiest address loses its oldest
+MAX_REQUESTS = 1024  # of all links
+MAX_REQUESTS_PER_LINK = 64
+LINK_SHARE = 8  # always available to a link
+LINK_SLOTS = 32  # concurrent in one sandbox; more requests wait
+MAX_LINKS = 500  # a new link replaces the oldest
 IDLE_SECONDS = 300.0
 TOKEN_PATTERN = re.compile(r"([0-9a-f]{16})-([0-9a-f]{1,12})-([0-9a-f]{32})")  # fits into one label of a host name
-INVALID_LINK = "This link is not valid, or its time is over."
+INVALID_LINK = "This link is not valid or has expired."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +64,34 @@ class PreviewSource(Protocol):
 
     @property
     def gone(self) -> bool:
-        """It ended, and its servers with it."""
+        """Whether the sandbox has ended."""
 
-    def dial(self, port: int) -> AbstractAsyncContextManager[Ends]:
-        """A connection to the port. Raises SandboxError."""
+    def dial(self, port: int) -> AbstractAsyncContextManager[StreamPair]:
+        """Connect to the port. Raises SandboxError."""
 
 
 @dataclass(slots=True)
 class _PreviewLink:
-    """One port of one sandbox. `host` is the one of its URL."""
+    """A link to one port of one sandbox. `host` is that of its URL."""
 
     name: str
-    machine: PreviewSource
+    sandbox: PreviewSource
     port: int
-    ends: int
+    expires: int
     host: str
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LINK_SLOTS))
     requests: int = 0
 
 
 class PreviewServer:
-    """The links of this life of the service, and the server that answers them: `async with`."""
+    """The links of this process, and their HTTP server: `async with`."""
 
     def __init__(self, settings: PreviewSettings) -> None:
         self._settings = settings
         self._secret = secrets.token_bytes(32)
         self._links: dict[str, _PreviewLink] = {}
         self._visitors: set[asyncio.Task[None]] = set()
-        self._silent: dict[asyncio.StreamWriter, str] = {}  # with the client's address
+        self._silent: dict[asyncio.StreamWriter, str] = {}  # the client's address
         self._requests = 0
         self._url = settings.public_url.rstrip("/")
 
@@ -116,26 +113,24 @@ class PreviewServer:
         if self._visitors:
             await asyncio.wait(self._visitors)
 
-    async def make_link(self, machine: object, port: int) -> str:
-        """A link to what listens on `port` inside. Raises SandboxError when nothing does."""
-        if not isinstance(machine, PreviewSource):
+    async def make_link(self, sandbox: object, port: int) -> str:
+        """Make a link to `port` inside. Raises SandboxError if nothing listens there."""
+        if not isinstance(sandbox, PreviewSource):
             raise SandboxUnavailable("This kind of sandbox cannot show its ports.")
-        async with machine.dial(port):
+        async with sandbox.dial(port):
             pass  # it answers
-        self._links = {name: link for name, link in self._links.items() if link.ends > time.time()}
+        self._links = {name: link for name, link in self._links.items() if link.expires > time.time()}
         if len(self._links) >= MAX_LINKS:
             del self._links[next(iter(self._links))]
         name, ends = secrets.token_hex(8), int(time.time() + self._settings.minutes * 60)
         token = f"{name}-{ends:x}-{self._sign_token(name, ends)}"
         url = f"{self._url.replace('*', token)}/" if "*" in self._url else f"{self._url}/p/{token}/"
-        self._links[name] = _PreviewLink(name, machine, port, ends, urlsplit(url).netloc)
+        self._links[name] = _PreviewLink(name, sandbox, port, ends, urlsplit(url).netloc)
         log.info("preview.shown port=%d link=%s until=%d", port, name, ends)
         return url
 
     def _sign_token(self, name: str, ends: int) -> str:
         return hmac.new(self._secret, f"{name}-{ends}".encode(), hashlib.sha256).hexdigest()[:32]
-
-    # ------------------------------------------------------------ answers
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._silent[writer] = str(writer.get_extra_info("peername")[0])
@@ -148,11 +143,11 @@ class PreviewServer:
         self._visitors.add(task)
         task.add_done_callback(self._visitors.discard)
 
-    async def _serve_client(self, ends: Ends) -> None:
+    async def _serve_client(self, ends: StreamPair) -> None:
         async with HttpPeer(h11.SERVER, ends) as client:
             try:
                 try:
-                    request = await client.request()
+                    request = await client.read_request()
                 finally:
                     self._silent.pop(ends[1], None)
                 await self._serve_request(request, client)
@@ -173,18 +168,18 @@ class PreviewServer:
         link = self._find_link(token)
         if link is None:
             await client.refuse(403, INVALID_LINK, "link")
-        elif link.machine.gone:
+        elif link.sandbox.gone:
             await client.refuse(410, "The sandbox of this link has stopped.", "gone")
         elif not target.startswith("/"):
-            await client.refuse(308, "It is a folder.", "folder", ("Location", f"{prefix}/{target}"))
+            await client.refuse(308, "Add a slash.", "folder", ("Location", f"{prefix}/{target}"))
         elif link.requests >= (MAX_REQUESTS_PER_LINK if self._requests < MAX_REQUESTS else LINK_SHARE):
             await client.refuse(503, "Too many requests at once. Try again in a moment.", "busy", ("Retry-After", "1"))
         else:
             link.requests += 1
             self._requests += 1
             try:
-                # What is open ends with the link: a page that stays would keep its sandbox for ever.
-                async with asyncio.timeout(link.ends - time.time()):
+                # Open connections end with the link: an open page would otherwise keep its sandbox for ever.
+                async with asyncio.timeout(link.expires - time.time()):
                     await _forward_request(link, request, target, prefix, client)
             finally:
                 link.requests -= 1
@@ -203,12 +198,12 @@ class PreviewServer:
 async def _forward_request(
     link: _PreviewLink, request: h11.Request, target: str, prefix: str, client: HttpPeer
 ) -> None:
-    """Carry a request into the sandbox and its response back."""
+    """Forward a request into the sandbox, and its response back."""
     site = LinkSite(link.name, link.port, link.host, prefix)
     inner = h11.Request(method=request.method, target=target, headers=request_headers(request, site))
     try:
-        async with link.slots, link.machine.dial(link.port) as inside:
-            server = HttpPeer(h11.CLIENT, inside)  # closed by who dialled
+        async with link.slots, link.sandbox.dial(link.port) as inside:
+            server = HttpPeer(h11.CLIENT, inside)  # `dial` closes it
             await carry_exchange(client, server, inner, lambda head: response_headers(head, site), IDLE_SECONDS)
     except SandboxError as error:
         log.info("preview.unreached port=%d reason=%r", link.port, error)
@@ -216,12 +211,9 @@ async def _forward_request(
 
 
 async def _redirect_stray(request: h11.Request, target: str, client: HttpPeer) -> None:
-    """A page that means to be at the root asks for "/app.js": it comes from a link, which the browser names."""
+    """Redirect a request for "/app.js" below the link of the page that made it, which the Referer names."""
     came = re.match(r"https?://[^/]+(/p/[0-9a-f-]+)/", header_value(request, b"referer"))
     if came and header_value(request, b"sec-fetch-site") in ("", "same-origin") and target.startswith("/"):
-        await client.refuse(307, "It is below the link.", "astray", ("Location", came[1] + target))
+        await client.refuse(307, "The page is below the link.", "astray", ("Location", came[1] + target))
     else:
         await client.refuse(403, INVALID_LINK, "link")
-
-
-__all__ = ["PreviewServer", "PreviewSettings"]

@@ -1,8 +1,9 @@
-"""One thread's HTTP proxy: CONNECT tunnels and plain HTTP requests, each asked of the rules first.
+"""The HTTP proxy of one conversation: CONNECT tunnels and plain requests.
 
-A name is resolved once, here, and the connection goes to the very address that was checked, so that an answer which
-changes meanwhile leads nowhere else. A refusal is 403 with the reason in the status line (pip and git show that), in
-the body (curl, npm) and as a word in X-Fawn-Refused. The other side is the tenant: sizes, times and counts are bounded.
+The rules decide about each request. A name is resolved once, here, and the connection goes to the address that was
+checked, so a DNS answer that changes later has no effect. A refusal is a 403 with the reason in the status line (for
+pip and git), in the body (for curl and npm) and as a word in X-Fawn-Refused. The client is hostile: sizes, times and
+counts are bounded.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from urllib.parse import unquote, urlsplit
 
 import h11
 
-from sandbox.inside.relay import TAKEN
+from sandbox.inside.relay import DIAL_ACCEPTED
 from sandbox.network.http import (
     CLOSE,
     PEER_ERRORS,
     BadRequest,
-    Ends,
+    ByteCounter,
     ExchangeFinished,
     HttpPeer,
-    Moved,
+    StreamPair,
     carry_bytes,
     carry_exchange,
     forwarded_headers,
@@ -41,15 +42,15 @@ from sandbox.network.rules import (
     shown_host,
     split_host_port,
 )
-from sandbox.network.tls import HANDSHAKE, UNRECOGNIZED_NAME, NoServerName, first_record, server_name
+from sandbox.network.tls import HANDSHAKE_TYPE, UNRECOGNIZED_NAME, NoServerName, parse_server_name, read_first_record
 
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 15.0
-IDLE_SECONDS = 600.0  # a connection over which nothing moves
-MAX_CONNECTIONS = 64  # at once, of one sandbox
-MAX_REFUSING_CONNECTIONS = 16  # … without a network: each is answered at once
-MAX_LOOKUPS = 3  # names that are resolved at once, of one sandbox
+IDLE_SECONDS = 600.0  # of a connection
+MAX_CONNECTIONS = 64  # of one sandbox
+MAX_REFUSING_CONNECTIONS = 16  # without a network each is answered at once
+MAX_LOOKUPS = 3  # of one sandbox
 MAX_LOG_LINES = 120  # per minute and sandbox
 
 Resolve = Callable[[str, int], list[str]]
@@ -63,7 +64,7 @@ def resolve_name(host: str, port: int) -> list[str]:
 
 
 def parse_destination(request: h11.Request) -> tuple[str, int, str]:
-    """Host, port and path of a request for a proxy; without a path it asks for a tunnel. Raises Bad."""
+    """Return host, port and path of a proxy request; a tunnel has no path. Raises BadRequest."""
     target = request.target.decode()
     try:
         if request.method == b"CONNECT":
@@ -79,25 +80,24 @@ def parse_destination(request: h11.Request) -> tuple[str, int, str]:
 
 
 class EgressProxy:
-    """Serve one sandbox, `name` in the log. `upstream` is the operator's own proxy, "" for none; it resolves the names
-    that this machine cannot."""
+    """Serve the sandbox `name`, through the operator's proxy `upstream` unless it is ""."""
 
     def __init__(self, name: str, guard: EgressPolicy, upstream: str, resolve: Resolve) -> None:
-        self._name, self._guard, self._upstream, self._resolve = name, guard, upstream, resolve
+        self._name, self._policy, self._upstream, self._resolve = name, guard, upstream, resolve
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._connections = MAX_REFUSING_CONNECTIONS if guard.mode == "off" else MAX_CONNECTIONS
-        # The sandbox's own threads: one that waits for a silent name server is nobody else's, until it really ends.
+        # Own threads: lookups at a silent name server would occupy a shared pool.
         self._resolvers = ThreadPoolExecutor(MAX_LOOKUPS, "resolve")
-        self._expected: dict[str, asyncio.Future[Ends]] = {}
+        self._expected: dict[str, asyncio.Future[StreamPair]] = {}
         self._minute, self._lines = 0, 0
 
     async def start(self, listener: socket.socket) -> None:
-        """Serve what comes to `listener`, a unix socket."""
+        """Serve connections to `listener`, a unix socket."""
         self._server = await asyncio.start_unix_server(self._accept, sock=listener)
 
     async def aclose(self) -> None:
-        """End the server and every connection."""
+        """Stop the server and close every connection."""
         if self._server:
             self._server.close()
         for task in self._clients:
@@ -106,12 +106,11 @@ class EgressProxy:
             await asyncio.wait(self._clients)
         self._resolvers.shutdown(wait=False, cancel_futures=True)
 
-    def expect_ticket(self, ticket: str) -> asyncio.Future[Ends]:
-        """Somebody inside will come with this ticket: that connection is handed over."""
+    def expect_ticket(self, ticket: str) -> asyncio.Future[StreamPair]:
+        """Return a future of the connection that will arrive with this ticket."""
         return self._expected.setdefault(ticket, asyncio.get_running_loop().create_future())
 
     def forget_ticket(self, ticket: str) -> None:
-        """Nobody waits for this ticket any more."""
         if (waiting := self._expected.pop(ticket, None)) and not waiting.done():
             waiting.cancel()
 
@@ -126,10 +125,11 @@ class EgressProxy:
     async def _serve_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with HttpPeer(h11.SERVER, (reader, writer)) as client:
             try:
-                request = await client.request()
+                request = await client.read_request()
                 if request.method == b"DIAL":
                     self._hand_over(client, request.target.decode())
-                elif len(self._clients) > self._connections:  # now: a response to what was not read would not arrive
+                # Checked after the request is read: the response to unread data might be lost.
+                elif len(self._clients) > self._connections:
                     await client.refuse(503, f"more than {self._connections} connections at once", "busy")
                 else:
                     await self._serve_request(client, request)
@@ -140,15 +140,15 @@ class EgressProxy:
 
     def _hand_over(self, client: HttpPeer, ticket: str) -> None:
         if not (waiting := self._expected.pop(ticket, None)):
-            raise BadRequest("nobody waits for this ticket")
+            raise BadRequest("unknown ticket")
         client.detached = True
-        client.writer.write(TAKEN)
+        client.writer.write(DIAL_ACCEPTED)
         waiting.set_result((client.reader, client.writer))
 
     async def _serve_request(self, client: HttpPeer, request: h11.Request) -> None:
         host, port, path = parse_destination(request)
         try:
-            self._guard.check_name(host, port, tunnel=not path)
+            self._policy.check_name(host, port, tunnel=not path)
             async with asyncio.timeout(CONNECT_SECONDS):
                 ends = await self._connect(host, port)
         except EgressDenied as denied:
@@ -164,7 +164,7 @@ class EgressProxy:
         begun = time.monotonic()
         async with HttpPeer(h11.CLIENT, ends) as up:
             if path:
-                # The host that was allowed is asked by its own name, whatever the client's own Host says.
+                # The Host header is always that of the allowed host, whatever the client sent.
                 headers = [(b"Host", shown_host(host, port).encode()), *forwarded_headers(request, b"host"), CLOSE]
                 asked = h11.Request(method=request.method, target=path, headers=headers)
                 sent, received = await carry_exchange(client, up, asked, forwarded_headers, IDLE_SECONDS)
@@ -174,37 +174,37 @@ class EgressProxy:
         took = time.monotonic() - begun
         self._log_request("egress.done", f"host={host} port={port} sent={sent} received={received} seconds={took:.1f}")
 
-    async def _tunnel(self, client: HttpPeer, up: Ends, host: str, port: int) -> tuple[int, int]:
-        """Carry bytes both ways, once what the client says first fits the name it asked for."""
+    async def _tunnel(self, client: HttpPeer, up: StreamPair, host: str, port: int) -> tuple[int, int]:
+        """Carry bytes both ways if the TLS server name matches the requested host."""
 
-        async def ask(moved: Moved) -> None:
-            first = await first_record(client.reader, client.rest)
+        async def ask(moved: ByteCounter) -> None:
+            first = await read_first_record(client.reader, client.unread)
             if not _matches_server_name(first, host, port):
                 self._log_request("egress.refused", f"host={host} port={port} why=sni", logging.WARNING)
                 client.writer.write(UNRECOGNIZED_NAME)
                 raise ExchangeFinished
             await carry_bytes(client.reader, up[1], moved, first)
 
-        async def answer(moved: Moved) -> None:
+        async def answer(moved: ByteCounter) -> None:
             await carry_bytes(up[0], client.writer, moved)
 
         counts = [0, 0]
-        await client.send(h11.Response(status_code=200, reason="Connection established", headers=[]))
+        await client.send_event(h11.Response(status_code=200, reason="Connection established", headers=[]))
         await run_both_ways(counts, IDLE_SECONDS, ask, answer)
         return counts[0], counts[1]
 
-    async def _connect(self, host: str, port: int) -> Ends:
-        """A connection to an address that was checked. Raises Denied, OSError."""
+    async def _connect(self, host: str, port: int) -> StreamPair:
+        """Connect to a checked address. Raises EgressDenied, OSError."""
         try:
             addresses = [host] if parse_address(host) else await self._look_up(host, port)
         except OSError:
             if not self._upstream:
                 raise
-            return await self._connect_upstream(host, port)  # only the operator's proxy knows this name
-        failed: Exception = OSError(0, "the name has no address")
+            return await self._connect_upstream(host, port)  # only the operator's proxy can resolve this name
+        failed: Exception = OSError(0, "the name does not have an address")
         for address in addresses:
             try:
-                self._guard.check_address(host, port, address)
+                self._policy.check_address(host, port, address)
                 return await (
                     self._connect_upstream(host, port) if self._upstream else asyncio.open_connection(address, port)
                 )
@@ -215,8 +215,8 @@ class EgressProxy:
     async def _look_up(self, host: str, port: int) -> list[str]:
         return await asyncio.get_running_loop().run_in_executor(self._resolvers, self._resolve, host, port)
 
-    async def _connect_upstream(self, host: str, port: int) -> Ends:
-        """A tunnel through the operator's proxy, which is given the name."""
+    async def _connect_upstream(self, host: str, port: int) -> StreamPair:
+        """Open a tunnel through the operator's proxy, by name."""
         url = urlsplit(self._upstream)
         reader, writer = await asyncio.open_connection(
             url.hostname, url.port or 80, ssl=True if url.scheme == "https" else None
@@ -231,13 +231,13 @@ class EgressProxy:
             status = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0].split(b" ")
             if len(status) < 2 or status[1] != b"200":
                 raise OSError(0, "the operator's own proxy refuses it")
-        except BaseException:  # its time may be over
+        except BaseException:  # a timeout, too
             writer.close()
             raise
         return reader, writer
 
     def _log_request(self, event: str, text: str, level: int = logging.INFO) -> None:
-        """A line of the log; one who asks in a loop does not fill it."""
+        """Write a log line, at most a bounded number per minute."""
         minute = int(time.monotonic() / 60)
         if minute != self._minute:
             self._minute, self._lines = minute, 0
@@ -249,14 +249,11 @@ class EgressProxy:
 
 
 def _matches_server_name(first: bytes, host: str, port: int) -> bool:
-    """Whether the first words of a tunnel are for `host`. What was asked for by its address may name any server, and
-    none; a port that the rules name may hold another protocol than TLS."""
-    if parse_address(host) or (port != 443 and first[:1] != HANDSHAKE):
+    """Whether a tunnel's first bytes are for `host`. A request by address may name any server or none. A port that the
+    rules name may carry another protocol than TLS."""
+    if parse_address(host) or (port != 443 and first[:1] != HANDSHAKE_TYPE):
         return True
     try:
-        return normalize_host(server_name(first)) == host
+        return normalize_host(parse_server_name(first)) == host
     except (NoServerName, ValueError):
         return False
-
-
-__all__ = ["EgressProxy", "Ends", "Resolve", "resolve_name"]

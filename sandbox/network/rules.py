@@ -1,9 +1,9 @@
 """Egress rules: which hosts and addresses a sandbox may reach.
 
-Names are compared in one form (lower case, IDNA, without the dot at the end). An entry is `example.com`,
-`*.example.com` (every name below it, not itself), an address, or any of these with a port. What is named exactly may
-lie on a private address, such as a registry of the company; what only a wildcard or the mode "on" allows must be
-public. This machine and its link are reached only where the address itself is named.
+Names are compared in normal form (lower case, IDNA, no final dot). An entry is `example.com`, `*.example.com` (all
+names below it, not itself) or an address, with or without a port. A host that an entry names exactly may have a
+private address, such as a company's registry. A host that only a wildcard or the mode "on" allows must be public. This
+machine and its local network segment are reached only if an entry has the address itself.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from sandbox.base import SandboxUnavailable
-from sandbox.inside.relay import PORT
+from sandbox.inside.relay import PROXY_PORT
 
-SOCKET_FOLDER = "/run/fawn"  # where the folder with the proxy's socket is bound, read-only
+SOCKET_FOLDER = "/run/fawn"  # mount point of the proxy's folder, read-only
 SOCKET_NAME = "egress.sock"
 CA_FILE = "ca.pem"
 WEB_PORTS = (80, 443)
-# The sandbox's own loopback: never through the proxy.
-LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "sandbox")  # noqa: S104  names to compare with, nothing is bound
+# The sandbox's own loopback, which never uses the proxy.
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "sandbox")  # noqa: S104  names to compare, nothing is bound
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_PUBLIC6 = ipaddress.IPv6Network("2000::/3")  # all of IPv6 that is given out (RFC 4291 §2.4)
+_PUBLIC6 = ipaddress.IPv6Network("2000::/3")  # all allocated IPv6 (RFC 4291 §2.4)
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
-# Not public either, whatever this Python knows of the IANA's list of special addresses; the second is Azure's host of
-# every virtual machine.
+# Not public either, even if this Python does not know it; the second is Azure's host of every virtual machine.
 _SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "168.63.129.16/32", "2001::/23", "3fff::/20")))
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 
 
 class EgressDenied(Exception):
-    """The rules forbid it. The text is for people and the model: what, and what an operator can switch on; `why` is
-    one word for logs."""
+    """The rules forbid a connection. The text is for people and the model; `why` is a word for logs."""
 
     def __init__(self, text: str, why: str) -> None:
         super().__init__(text)
@@ -75,11 +73,11 @@ class NetworkRules:
 
     @property
     def enabled(self) -> bool:
-        """There is a way out at all."""
+        """Whether sandboxes have any network access."""
         return self.mode != "off"
 
     def description(self) -> str:
-        """What sandboxes may reach, and what an operator can change."""
+        """Describe what sandboxes can reach, and what an operator can change."""
         if self.mode == "off":
             return (
                 "The sandbox has no network (sandbox.network.mode is off); an operator can allow the hosts it needs, "
@@ -90,28 +88,26 @@ class NetworkRules:
                 "The sandbox reaches public hosts on ports 80 and 443; an operator can add others to "
                 "sandbox.network.hosts"
             )
-        named = ", ".join(self.entries()[:20]) or "none"
+        named = ", ".join(self.allowed_entries()[:20]) or "none"
         return f"The sandbox reaches only the hosts that an operator lists in sandbox.network.hosts, now {named}"
 
-    def entries(self) -> list[str]:
-        """All that is named: the hosts, and those of the package registries."""
+    def allowed_entries(self) -> list[str]:
+        """List `hosts` and the hosts of the package registries."""
         urls = map(urlsplit, filter(None, (self.pip_index_url, self.npm_registry_url)))
-        return [
-            *self.hosts,
-            *(shown_host(url.hostname or "", url.port or WEB_PORTS[url.scheme == "https"]) for url in urls),
-        ]
+        named = (shown_host(url.hostname or "", url.port or WEB_PORTS[url.scheme == "https"]) for url in urls)
+        return [*self.hosts, *named]
 
     def environment(self) -> dict[str, str]:
-        """What commands find in their environment, and FAWN_EGRESS for the command server. Also without a network the
-        proxy is asked: it says what an operator can switch on, which no failed lookup of a name would."""
-        here = f"http://127.0.0.1:{PORT}"
+        """Return the environment variables of commands. The proxy is set without a network, too: it answers what an
+        operator can allow, and a failed name lookup would not."""
+        here = f"http://127.0.0.1:{PROXY_PORT}"
         found = {"FAWN_EGRESS": f"{SOCKET_FOLDER}/{SOCKET_NAME}"}
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             found |= {name: here, name.lower(): here}
         found |= {name: ",".join(LOOPBACK_NAMES) for name in ("NO_PROXY", "no_proxy")}
-        found |= {"NODE_USE_ENV_PROXY": "1"}  # fetch() of Node 24 and later takes the proxy then
+        found |= {"NODE_USE_ENV_PROXY": "1"}  # for fetch() of Node 24 and later
         if not self.enabled:
-            found["PIP_RETRIES"] = "1"  # each is said, and in vain
+            found["PIP_RETRIES"] = "1"  # pip would report each retry, and none can succeed
         if self.ca_file and self.enabled:
             names = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
             found |= dict.fromkeys((*names, "NODE_EXTRA_CA_CERTS"), f"{SOCKET_FOLDER}/{CA_FILE}")
@@ -123,13 +119,13 @@ class NetworkRules:
 
 
 class EgressPolicy:
-    """`NetworkRules`, read: who may go where."""
+    """Parsed `NetworkRules`, which decide about each connection."""
 
     def __init__(self, rules: NetworkRules) -> None:
         self.mode = rules.mode
         self._allowed: set[tuple[str, int]] = set()
-        self._ports: set[tuple[str, int]] = set()  # of those, what an entry names with its port
-        for entry in rules.entries():
+        self._ports: set[tuple[str, int]] = set()  # entries with a port
+        for entry in rules.allowed_entries():
             wild = entry.startswith("*.")
             try:
                 host, port = split_host_port(entry[2:] if wild else entry)
@@ -143,8 +139,7 @@ class EgressPolicy:
             self._ports.update({(host, port)} if port else ())
 
     def check_name(self, host: str, port: int, *, tunnel: bool) -> None:
-        """Check that a request may name `host` (in normal form); a `tunnel` only for TLS, or with a port that the rules
-        name. Raises Denied."""
+        """Check a request to `host` (in normal form), or a `tunnel` for TLS. Raises EgressDenied."""
         if self.mode == "off":
             raise EgressDenied(
                 f"The sandbox has no network (sandbox.network.mode is off); an operator can allow {host}.", "off"
@@ -153,9 +148,8 @@ class EgressPolicy:
         if not names & self._allowed:
             if port not in WEB_PORTS:
                 raise EgressDenied(
-                    f"Port {port} of {host} is not allowed for the sandbox; an operator can add"
-                    f" {shown_host(host, port)} to "
-                    "sandbox.network.hosts.",
+                    f"Port {port} of {host} is not allowed for the sandbox; an operator can add "
+                    f"{shown_host(host, port)} to sandbox.network.hosts.",
                     "port",
                 )
             if self.mode == "allowlist":
@@ -170,12 +164,12 @@ class EgressPolicy:
             )
 
     def check_address(self, host: str, port: int, address: str) -> None:
-        """Whether `address`, which `host` resolved to, may be connected to. Raises Denied."""
+        """Check whether the `address` of `host` may be connected to. Raises EgressDenied."""
         ip = unwrap_ipv4(ipaddress.ip_address(address.partition("%")[0]))
         if (str(ip), port) in self._allowed:
             return
         if is_local(ip) or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
-            missing = str(ip)  # what is so near is reached by its own address only, not by who answers for a name
+            missing = str(ip)  # so near, only an entry with the address itself allows it, whatever a name resolves to
         elif (host, port) in self._allowed or is_public(ip):
             return
         else:
@@ -188,14 +182,14 @@ class EgressPolicy:
 
 
 def is_public(ip: Address) -> bool:
-    """An address of the internet, and of nobody's own network or machine."""
+    """Whether an address is on the internet."""
     if ip.version == 6 and ip not in _PUBLIC6:
         return False
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or any(ip in network for network in _SPECIAL))
 
 
 def is_local(ip: Address) -> bool:
-    """An address of this very machine, whatever kind: only on those a socket can be bound."""
+    """Whether an address is this machine's own: only then can a socket be bound to it."""
     kind = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     try:
         with socket.socket(kind, socket.SOCK_DGRAM) as probe:
@@ -206,7 +200,7 @@ def is_local(ip: Address) -> bool:
 
 
 def unwrap_ipv4(ip: Address) -> Address:
-    """The IPv4 address that an IPv6 one only wraps (mapped, 6to4, NAT64), else `ip`."""
+    """Return the IPv4 address in an IPv6 one (mapped, 6to4, NAT64), else `ip`."""
     if isinstance(ip, ipaddress.IPv6Address):
         if ip in _NAT64:
             return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
@@ -215,7 +209,7 @@ def unwrap_ipv4(ip: Address) -> Address:
 
 
 def parse_address(host: str) -> bool:
-    """An address instead of a name; none with a zone, which may hold any character."""
+    """Whether `host` is an address. A zone is refused, because it may hold any character."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -224,7 +218,7 @@ def parse_address(host: str) -> bool:
 
 
 def normalize_host(host: str) -> str:
-    """The one form of a name or address. Raises ValueError for what is neither."""
+    """Return the normal form of a name or address. Raises ValueError."""
     text = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if parse_address(text):
         return str(unwrap_ipv4(ipaddress.ip_address(text)))
@@ -236,7 +230,7 @@ def normalize_host(host: str) -> str:
 
 
 def split_host_port(text: str) -> tuple[str, int]:
-    """Host and port of "host", "host:port", "[v6]:port" or "v6"; port 0 when there is none. Raises ValueError."""
+    """Split "host", "host:port", "[v6]:port" or "v6"; port 0 if it has none. Raises ValueError."""
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
         port = rest.removeprefix(":")
@@ -250,10 +244,9 @@ def split_host_port(text: str) -> tuple[str, int]:
 
 
 def join_host_port(host: str, port: int) -> str:
-    """A host with its port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def shown_host(host: str, port: int) -> str:
-    """A host as an operator writes it into the rules."""
+    """Return a host in the form of an entry in the rules."""
     return join_host_port(host, port).removesuffix(f":{port}") if port in WEB_PORTS else join_host_port(host, port)

@@ -1,12 +1,12 @@
 """Outbound network access: one HTTP proxy per conversation.
 
-A sandbox has no network of its own, in any mode: what it may reach, it reaches through here, where the thread is known
-and where it is written down what was asked and refused. A provider opens the folder when it starts a machine, binds it
-read-only at `/run/fawn`, gives commands `NetworkRules.environment()`, and closes it with the machine. The folder of a
-key is always the same one, so that a machine that outlived the service is served again once the folder is opened.
+A sandbox never has a network of its own. Its requests go through this proxy, which knows the conversation and logs
+what was asked and refused. A provider opens the proxy's folder, mounts it read-only at `/run/fawn`, sets
+`NetworkRules.environment()` for commands, and closes the proxy with the sandbox. The folder of a key stays the same,
+so a sandbox that outlives the service works again once the folder is opened.
 
-The other way round, to a port inside, goes through the same socket: the command server is asked to connect it with that
-port (`dial`), so that the host never opens anything of the tenant's.
+Connections to a port inside use the same socket: the command server connects it with that port (`dial`), so the host
+never opens anything that a command controls.
 """
 
 from __future__ import annotations
@@ -20,58 +20,51 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sandbox.base import SandboxError, SandboxGone
 from sandbox.disk.removal import remove_tree
-from sandbox.network.proxy import EgressProxy, Ends, Resolve, resolve_name
+from sandbox.network.http import StreamPair
+from sandbox.network.proxy import EgressProxy, Resolve, resolve_name
 from sandbox.network.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME, EgressPolicy, NetworkRules
+from sandbox.wire.client import StreamSandbox
 
 DIAL_SECONDS = 15.0
 
 
-class TicketDialer(Protocol):
-    """A machine that can connect one of its ports with a unix socket; `ticket` is what it says there first."""
-
-    async def dial(self, port: int, socket: str, ticket: str) -> None:
-        """Until the connection ends. Raises SandboxError when nothing listens there."""
-
-
 class EgressService:
-    """The proxies of all threads. `place` is a folder of ours, which is made with the first one."""
+    """The proxies of all conversations, in folders below `place`."""
 
     def __init__(self, rules: NetworkRules, place: Path, resolve: Resolve = resolve_name) -> None:
-        self._rules, self._place, self._resolve = rules, place, resolve
-        self._guard = EgressPolicy(rules)
+        self._rules, self._root, self._resolve = rules, place, resolve
+        self._policy = EgressPolicy(rules)
         self._proxies: dict[str, EgressProxy] = {}
         self._lock = asyncio.Lock()
 
-    async def open(self, key: str, owner: int | None = None) -> Path:
-        """The folder to bind for `key`, its proxy listening. Open already: the same. With an `owner`, that user can get
-        there without being given the folder by root."""
+    async def open_proxy(self, key: str, owner: int | None = None) -> Path:
+        """Start the proxy of `key` once. Returns the folder to mount, which `owner` can open."""
         folder = self._proxy_folder(key)
         async with self._lock:
             if key not in self._proxies:
                 listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-                proxy = EgressProxy(key, self._guard, self._rules.proxy, self._resolve)
+                proxy = EgressProxy(key, self._policy, self._rules.proxy, self._resolve)
                 try:
                     await asyncio.to_thread(self._prepare_folder, folder, owner, listener)
                     await proxy.start(listener)
-                except BaseException:  # cancelled, too
+                except BaseException:  # includes a cancellation
                     listener.close()
                     raise
                 self._proxies[key] = proxy
         return folder
 
     @asynccontextmanager
-    async def dial(self, key: str, machine: TicketDialer, port: int) -> AsyncIterator[Ends]:
-        """A connection to a port on the loopback of `machine`, the one of `key`. Raises SandboxError when nothing
-        listens there."""
+    async def dial(self, key: str, sandbox: StreamSandbox, port: int) -> AsyncIterator[StreamPair]:
+        """Connect to a port of the sandbox of `key`. Raises SandboxError if nothing listens there."""
         if not (proxy := self._proxies.get(key)):
             raise SandboxGone("The sandbox has stopped.")
         ticket = secrets.token_hex(16)
         arrived = proxy.expect_ticket(ticket)
-        dialling = asyncio.create_task(machine.dial(port, f"{SOCKET_FOLDER}/{SOCKET_NAME}", ticket), name=f"dial:{key}")
+        dialling = asyncio.create_task(sandbox.dial(port, f"{SOCKET_FOLDER}/{SOCKET_NAME}", ticket), name=f"dial:{key}")
         try:
             first: set[asyncio.Future[Any]] = {arrived, dialling}  # of two types
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED, timeout=DIAL_SECONDS)
@@ -83,43 +76,42 @@ class EgressService:
         finally:
             proxy.forget_ticket(ticket)
             if not arrived.cancelled():
-                arrived.result()[1].transport.abort()  # nobody inside delays it by not reading
+                arrived.result()[1].transport.abort()  # a slow reader inside must not delay this
             dialling.cancel()
             await asyncio.wait({dialling})
 
-    async def close(self, key: str) -> None:
-        """The machine of `key` is gone: end its connections, remove its folder."""
+    async def close_proxy(self, key: str) -> None:
+        """Close the connections of `key` and remove its folder, after its sandbox has ended."""
         async with self._lock:
             if proxy := self._proxies.pop(key, None):
                 await proxy.aclose()
                 await asyncio.to_thread(remove_tree, self._proxy_folder(key))
 
     async def aclose(self) -> None:
-        """Stop serving. The folders stay: machines that outlive the service have them bound."""
+        """Stop serving. The folders stay, because sandboxes that outlive the service have them mounted."""
         async with self._lock:
             proxies, self._proxies = self._proxies, {}
             for proxy in proxies.values():
                 await proxy.aclose()
 
     def _proxy_folder(self, key: str) -> Path:
-        return self._place.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
+        return self._root.absolute() / hashlib.sha256(key.encode()).hexdigest()[:24]
 
     def _prepare_folder(self, folder: Path, owner: int | None, listener: socket.socket) -> None:
-        """Make the folder, and listen in it where everybody who sees the folder may connect, which nobody else of this
-        machine does."""
-        self._place.mkdir(parents=True, exist_ok=True)
+        """Make the folder and listen in it. The socket is open to all users, but only this sandbox sees the folder."""
+        self._root.mkdir(parents=True, exist_ok=True)
         folder.mkdir(exist_ok=True)
-        self._place.chmod(0o700 if owner is None else 0o711)
+        self._root.chmod(0o700 if owner is None else 0o711)
         folder.chmod(0o755 if owner is None else 0o500)
         if owner is not None:
             os.chown(folder, owner, owner)
         if self._rules.ca_file:
             (folder / CA_FILE).write_bytes(_certificate_bundle(self._rules.ca_file))
             (folder / CA_FILE).chmod(0o644)
-        new = f"{SOCKET_NAME}-{secrets.token_hex(4)}"  # put in the old one's place: two may come at once
+        new = f"{SOCKET_NAME}-{secrets.token_hex(4)}"  # renamed later: two services may open the folder at once
         handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         try:
-            listener.bind(f"/proc/self/fd/{handle}/{new}")  # a socket's path ends at 107 bytes, ours may be longer
+            listener.bind(f"/proc/self/fd/{handle}/{new}")  # a socket's path ends at 107 bytes
         finally:
             os.close(handle)
         (folder / new).chmod(0o666)
@@ -128,10 +120,7 @@ class EgressService:
 
 
 def _certificate_bundle(own: str) -> bytes:
-    """This machine's certificates of authorities, and the operator's: tools take one file for all they trust."""
+    """Combine this machine's certificate authorities with the operator's: tools read one file."""
     places = map(Path, (ssl.get_default_verify_paths().openssl_cafile, "/etc/ssl/certs/ca-certificates.crt"))
     known = next((place.read_bytes() for place in places if place.is_file()), b"")
     return known.rstrip() + b"\n" + Path(own).read_bytes()
-
-
-__all__ = ["EgressService", "NetworkRules"]

@@ -1,33 +1,33 @@
-"""The server name in a TLS ClientHello: what a tunnel is really for, said before anything is encrypted."""
+"""Parse the server name of a TLS ClientHello, which says what a tunnel is for."""
 
 from __future__ import annotations
 
 import asyncio
 
-HANDSHAKE = b"\x16"
+HANDSHAKE_TYPE = b"\x16"
 CLIENT_HELLO = b"\x01"
-UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"  # a fatal alert (RFC 8446 §6)
-CHUNK = 1 << 16
+UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"  # fatal alert (RFC 8446 §6)
+CHUNK_BYTES = 1 << 16
 
 
 class NoServerName(Exception):
-    """A ClientHello names no server, or is none."""
+    """The record is not a ClientHello with exactly one server name."""
 
 
-async def first_record(reader: asyncio.StreamReader, data: bytes) -> bytes:
-    """Read what a client sends first (`data` is read already): a whole TLS record, or anything else as it comes."""
-    while not data or (data[:1] == HANDSHAKE and len(data) < 5 + int.from_bytes(data[3:5])):
-        if not (more := await reader.read(CHUNK)):
+async def read_first_record(reader: asyncio.StreamReader, data: bytes) -> bytes:
+    """Read the rest of the client's first TLS record after `data`, or other first bytes as they come."""
+    while not data or (data[:1] == HANDSHAKE_TYPE and len(data) < 5 + int.from_bytes(data[3:5])):
+        if not (more := await reader.read(CHUNK_BYTES)):
             break
         data += more
     return data
 
 
-def server_name(record: bytes) -> str:
-    """The host in the first record of a client (RFC 8446 §4.1.2, RFC 6066 §3). Raises NoServerName."""
+def parse_server_name(record: bytes) -> str:
+    """Return the host in a client's first record (RFC 8446 §4.1.2, RFC 6066 §3). Raises NoServerName."""
     content = _ByteReader(record[3:]).vector(2)
     message = _ByteReader(content)
-    if record[:1] != HANDSHAKE or message.take(1) != CLIENT_HELLO:
+    if record[:1] != HANDSHAKE_TYPE or message.take(1) != CLIENT_HELLO:
         raise NoServerName
     hello = _ByteReader(message.vector(3))
     hello.take(2 + 32)  # version and random
@@ -50,7 +50,7 @@ def server_name(record: bytes) -> str:
 
 
 class _ByteReader:
-    """Bytes to take from the front. Its methods raise NoServerName at their end."""
+    """Reads bytes from the front. Raises NoServerName at the end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -62,5 +62,5 @@ class _ByteReader:
         return taken
 
     def vector(self, width: int) -> bytes:
-        """Bytes behind their length, which takes `width` bytes."""
+        """Read bytes behind their length of `width` bytes."""
         return self.take(int.from_bytes(self.take(width)))

@@ -1,4 +1,4 @@
-"""`StreamSandbox`: the calls of a sandbox, over the byte stream to the command server inside."""
+"""Sandbox operations over the byte stream to the command server inside."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import asyncio
 import codecs
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
 
-from sandbox.base import WORKSPACE, CommandResult, Entry, Match, SandboxError, SandboxFileError, SandboxGone
+from sandbox.base import (
+    WORKSPACE,
+    CommandResult,
+    Entry,
+    Match,
+    SandboxError,
+    SandboxFileError,
+    SandboxGone,
+    ShellCommand,
+    child_path,
+)
 from sandbox.settings import SandboxSettings
 from sandbox.wire.connection import (
     SERVER_DIED,
@@ -20,21 +29,20 @@ from sandbox.wire.connection import (
     server_source,
 )
 
-MAX_RESULT_BYTES = 8 << 20  # largest result of a file operation, bytes
-MAX_WRITE_BYTES = 32 << 20  # largest file written at once, bytes
-MAX_DIAL_SECONDS = 86_400.0  # seconds a connection from outside may live
-FILE_TIMEOUT_SECONDS = 30.0  # seconds a file operation may take
+MAX_RESULT_BYTES = 8 << 20  # of a file operation
+MAX_WRITE_BYTES = 32 << 20  # at once
+MAX_DIAL_SECONDS = 86_400.0  # of a connection from outside
+FILE_TIMEOUT_SECONDS = 30.0  # of a file operation
 
 
 class StreamSandbox:
-    """A `Sandbox` at the other end of a stream on which `PROGRAM` was started; says in words which of the `settings` a
-    command met."""
+    """A `Sandbox` behind a byte stream on which `SERVER_COMMAND` runs."""
 
     runs_commands = True
 
     def __init__(self, stream: ByteStream, name: str, settings: SandboxSettings) -> None:
         self._connection = RpcConnection(stream, name)
-        self._settings, self._kills = settings, 0
+        self._settings, self._kill_count = settings, 0
         self._cwd = WORKSPACE
 
     @property
@@ -42,53 +50,43 @@ class StreamSandbox:
         return self._connection.gone
 
     async def start(self, processes: int = 0) -> None:
-        """Start the server inside; `processes` bounds what commands may have alive, 0 for no limit. Raises Gone."""
+        """Start the server inside. `processes` limits the processes of commands, 0 does not. Raises SandboxGone."""
         await self._connection.start(await asyncio.to_thread(server_source, processes))
 
     async def close(self) -> None:
-        """End the sandbox with everything that runs in it."""
+        """Stop the sandbox and everything that runs in it."""
         await self._connection.close()
 
-    async def run(
-        self,
-        command: str,
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 120,
-        max_output: int = 64_000,
-        on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> CommandResult:
-        """See `Sandbox.run`."""
-        if "\0" in command or any("\0" in part for pair in (env or {}).items() for part in pair):
+    async def run(self, command: ShellCommand) -> CommandResult:
+        if "\0" in command.text or any("\0" in part for pair in command.env.items() for part in pair):
             raise SandboxError("A command cannot contain the character NUL.")
-        if not 0 < timeout < math.inf:  # NaN neither
-            raise SandboxError("A time-out must be a number of seconds above zero.")
+        if not 0 < command.timeout_seconds < math.inf:  # false for NaN, too
+            raise SandboxError("A timeout must be a number of seconds above zero.")
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
         async def forward(data: bytes) -> None:
-            if on_output and (text := decoder.decode(data)):
-                await on_output(text)
+            if command.on_output and (text := decoder.decode(data)):
+                await command.on_output(text)
 
         begun = time.monotonic()
-        here = cwd or self._cwd
-        request: dict[str, Json] = {"op": "run", "command": command, "cwd": here, "env": dict(env or {})}
-        limit = min(timeout, self._settings.command_seconds)
-        data, end = await self._connection.call(request, limit, max_output, forward if on_output else None)
+        cwd, most = command.cwd or self._cwd, command.max_output_bytes
+        request: dict[str, Json] = {"op": "run", "command": command.text, "cwd": cwd, "env": dict(command.env)}
+        limit = min(command.timeout_seconds, self._settings.command_seconds)
+        data, end = await self._connection.call(request, limit, most, forward if command.on_output else None)
         if end.cwd.startswith("/") and end.cwd.isprintable() and len(end.cwd) < 4096:
-            here = self._cwd = end.cwd
+            cwd = self._cwd = end.cwd
         if end.dropped:
-            half = max_output - max_output // 2  # the server sends so much of the beginning, the rest of the end
+            half = most - most // 2  # bytes of the beginning; the rest are of the end
             data = data[:half] + f"\n[… {end.dropped:,} bytes left out …]\n".encode() + data[half:]
         output = data.decode("utf-8", "replace")
-        result = CommandResult(end.exit, output, end.dropped, here, end.exit is None, time.monotonic() - begun)
-        before = self._kills
+        result = CommandResult(end.exit, output, end.dropped, cwd, end.exit is None, time.monotonic() - begun)
+        before = self._kill_count
         if end.exit == 137 or "Killed" in output:
-            self._kills = max(before, await self.kills())
-        return self._settings.with_limit_notes(result, out_of_memory=self._kills > before)
+            self._kill_count = max(before, await self.oom_kills())
+        return self._settings.with_limit_notes(result, out_of_memory=self._kill_count > before)
 
-    async def kills(self) -> int:
-        """Processes that were killed for want of memory so far, where that can be known."""
+    async def oom_kills(self) -> int:
+        """Count the processes killed for lack of memory so far; 0 where the provider does not know."""
         return 0
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
@@ -102,38 +100,34 @@ class StreamSandbox:
         await self._file("write", path, data, append=append)
 
     async def stat(self, path: str) -> Entry:
-        """See `Sandbox.stat`."""
         match parse_json(await self._file("stat", path)):
             case [str(real), int(size), str(kind)]:
                 return Entry(sanitize_text(real), size, sanitize_text(kind))
         raise SandboxGone(SERVER_DIED)
 
     async def ls(self, path: str, *, depth: int = 1, limit: int = 1000) -> list[Entry]:
-        """See `Sandbox.ls`."""
         rows = _parse_rows(await self._file("ls", path, depth=depth, limit=limit), limit)
-        return [Entry(_child_path(path, rel), size, sanitize_text(kind)) for rel, size, kind in rows]
+        return [Entry(child_path(path, rel), size, sanitize_text(kind)) for rel, size, kind in rows]
 
     async def glob(self, pattern: str, path: str, *, limit: int = 200) -> list[str]:
-        """See `Sandbox.glob`."""
         found = parse_json(await self._file("glob", path, pattern=pattern, limit=limit))
         if not isinstance(found, list):
             raise SandboxGone(SERVER_DIED)
-        return [_child_path(path, sanitize_text(rel)) for rel in found[:limit] if isinstance(rel, str)]
+        return [child_path(path, sanitize_text(rel)) for rel in found[:limit] if isinstance(rel, str)]
 
     async def grep(self, regex: str, path: str, *, glob: str = "**", limit: int = 100) -> list[Match]:
-        """See `Sandbox.grep`."""
         rows = _parse_rows(await self._file("grep", path, regex=regex, pattern=glob, limit=limit), limit)
-        return [Match(_child_path(path, rel), line, text) for rel, line, text in rows]
+        return [Match(child_path(path, rel), line, text) for rel, line, text in rows]
 
     async def dial(self, port: int, socket: str, ticket: str) -> None:
-        """See `sandbox.network.service.TicketDialer`."""
+        """Connect a port with a unix socket, and send `ticket` there first, until the connection ends."""
         request: dict[str, Json] = {"op": "dial", "path": f"port {port}", "port": port, "socket": socket}
         answer, _ = await self._connection.call({**request, "ticket": ticket}, MAX_DIAL_SECONDS, 1000)
         if answer[:1] != b"+":
             raise SandboxError(sanitize_text(answer[1:].decode("utf-8", "replace")))
 
     async def _file(self, op: str, path: str, body: bytes = b"", **rest: Json) -> bytes:
-        """A file operation; its answer begins with "+" or "-"."""
+        """Run a file operation. Its answer begins with "+" or "-"."""
         if not path.startswith("/") or "\0" in path:
             raise SandboxFileError(f"{sanitize_text(path)}: a path must be absolute")
         answer, end = await self._connection.call(
@@ -156,7 +150,3 @@ def _parse_rows(data: bytes, limit: int) -> list[tuple[str, int, str]]:
             case [str(rel), int(number), str(text)]:
                 good.append((sanitize_text(rel), number, sanitize_text(text)))
     return good[:limit]
-
-
-def _child_path(path: str, rel: str) -> str:
-    return f"{path.rstrip('/')}/{rel}"

@@ -1,8 +1,8 @@
-"""The host's side of a sandbox: many calls over one byte stream to the command server inside.
+"""The host side of a sandbox: concurrent calls over one byte stream.
 
-A provider is a lifecycle plus an open byte stream: it starts `SERVER_COMMAND` in its machine and hands that process's
-stdin and stdout to `StreamSandbox` as a `ByteStream`. What arrives there is under the tenant's control, so sizes,
-counts and types are checked. A peer that breaks the rules loses its sandbox, nothing else.
+A provider starts `SERVER_COMMAND` in its sandbox and passes that process's stdin and stdout to `StreamSandbox` as a
+`ByteStream`. Programs in the sandbox may control what arrives, so sizes, counts and types are checked. A server that
+breaks the protocol loses its sandbox, nothing else.
 """
 
 from __future__ import annotations
@@ -25,35 +25,43 @@ log = logging.getLogger(__name__)
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
-SERVER_MODULES = ("search", "relay", "environment", "jobs", "server")  # of the server, each after what it imports
+SERVER_MODULES = ("search", "relay", "environment", "jobs", "server")  # each after its imports
 FRAME_HEADER = struct.Struct(">II")  # bytes of JSON, bytes of data
-MAX_FRAME_BYTES = 1 << 20  # largest frame we accept, bytes
-SILENCE_SECONDS = 10.0  # seconds beyond its own limit until a silent server counts as dead
+MAX_FRAME_BYTES = 1 << 20
+SERVER_SILENCE_SECONDS = 10.0  # beyond the call's own timeout, until the server counts as dead
 FILES_INTACT = "The files are intact; the next call gets a new one."
-END_SECONDS = 10.0  # for a sandbox to end
+CLOSE_SECONDS = 10.0
 SERVER_DIED = f"The sandbox stopped in the middle of its work. {FILES_INTACT}"
 
 
 def prefix_size(data: bytes) -> bytes:
-    """What a program that was just started reads whole: ten digits, and so many bytes."""
+    """Prefix `data` with its size in ten digits, for a program that reads it whole."""
     return b"%010d" % len(data) + data
+
+
+async def write_all(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write `data` and wait until the buffer has room. Raises OSError."""
+    if writer.is_closing():
+        raise BrokenPipeError("the stream is closed")
+    writer.write(data)
+    await writer.drain()
 
 
 class ByteStream(Protocol):
     """Bytes to and from the command server. Errors are OSError."""
 
     async def read(self) -> bytes:
-        """The next bytes; b"" at the end. May raise Gone instead of that, with the reason in words for people."""
+        """Return the next bytes, b"" at the end. May raise SandboxGone with the reason."""
 
     async def write(self, data: bytes) -> None:
-        """Send all of `data`. It may be cancelled, but never with a part of `data` sent."""
+        """Send `data`. A cancellation never leaves a part of `data` sent."""
 
     async def close(self) -> None:
-        """Close it, and with it the sandbox. May be called twice."""
+        """Close the stream and the sandbox. May be called twice."""
 
 
 def server_source(processes: int) -> bytes:
-    """The server as one program text: its modules, made by hand, and the call of its `main`."""
+    """Return the server as one program: its modules and the call of its `main`."""
     inside = Path(__file__).parents[1] / "inside"
     modules = [("sandbox", ""), ("sandbox.inside", "")]
     modules += [(f"sandbox.inside.{name}", (inside / f"{name}.py").read_text()) for name in SERVER_MODULES]
@@ -67,7 +75,7 @@ def server_source(processes: int) -> bytes:
     ).encode()
 
 
-# The source comes first on the stream, after its size in ten digits: as an argument it would fill every process list.
+# The source is sent on the stream after its size in ten digits: as an argument it would be in every process list.
 BOOT_SOURCE = (
     "import os\ndef need(n):\n    s = b''\n    while len(s) < n: s += os.read(0, n - len(s)) or exit(1)\n    return s\n"
 )
@@ -77,7 +85,7 @@ SERVER_COMMAND = ("python3", "-I", "-S", "-u", "-c", BOOT_SOURCE + "exec(need(in
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """How a call ended. `exit` is None when its time was up; `cwd` "" when the shell did not say."""
+    """The end of a call. `exit` is None after a timeout; `cwd` is "" if the shell did not report it."""
 
     exit: int | None
     dropped: int
@@ -85,7 +93,7 @@ class CallEnd:
 
 
 class _Call:
-    """A request under way. `room` is how many bytes it may still bring."""
+    """A running request. `room` is the number of bytes it may still receive."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -94,13 +102,13 @@ class _Call:
 
 
 class RpcConnection:
-    """Frames over a stream, sorted by the call they belong to."""
+    """Frames over a stream, dispatched to the call they belong to."""
 
     def __init__(self, stream: ByteStream, name: str) -> None:
         self._stream, self._name = stream, name
         self._calls: dict[int, _Call] = {}
         self._ids = itertools.count(1)
-        self._gone, self._words = "", SERVER_DIED
+        self._gone, self._error_text = "", SERVER_DIED
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._run_in_background(self._read_stream(), "read")
@@ -110,11 +118,11 @@ class RpcConnection:
         return bool(self._gone)
 
     async def start(self, source: bytes) -> None:
-        """Send the server's source and wait for its first word. Raises Gone."""
+        """Send the server's source and wait for its hello. Raises SandboxGone."""
         await self._write(prefix_size(source))
         await self._ready.wait()
         if self._gone:
-            raise SandboxGone(self._words)
+            raise SandboxGone(self._error_text)
 
     async def call(
         self,
@@ -124,18 +132,18 @@ class RpcConnection:
         on_data: Callable[[bytes], Awaitable[None]] | None = None,
         body: bytes = b"",
     ) -> tuple[bytes, CallEnd]:
-        """Send a request and `body`; gives all its data (at most `room` bytes) and its end. Raises SandboxError when
-        the server could not begin, Gone when the sandbox ends. Cancellation kills the job inside."""
+        """Send a request and `body`. Returns its output (at most `room` bytes) and its end. Raises SandboxError if the
+        server cannot start the job, SandboxGone if the sandbox ends. A cancellation kills the job."""
         if self._gone:
-            raise SandboxGone(self._words)
+            raise SandboxGone(self._error_text)
         number, call, data = next(self._ids), _Call(room), bytearray()
         try:
             frame = orjson.dumps({**request, "id": number, "timeout": seconds, "max": room})
         except orjson.JSONEncodeError as error:  # a lone surrogate, a number of more than 64 bits
-            raise SandboxError(f"The sandbox cannot be asked that: {error}.") from error
+            raise SandboxError(f"The sandbox cannot accept this request: {error}.") from error
         self._calls[number] = call
         try:
-            async with asyncio.timeout(seconds + SILENCE_SECONDS) as patience:
+            async with asyncio.timeout(seconds + SERVER_SILENCE_SECONDS) as patience:
                 await self._send_frame(frame, body)
                 while not isinstance(item := await call.queue.get(), CallEnd):
                     if isinstance(item, SandboxError):
@@ -150,14 +158,14 @@ class RpcConnection:
             self._fail_all("it did not answer in time")
             raise SandboxGone(SERVER_DIED) from None
         finally:
-            if number in self._calls:  # cancelled, or on_data failed: the job inside is still alive
+            if number in self._calls:  # cancelled, or on_data failed: the job is still running
                 self._run_in_background(self._kill_job(number, call), "kill")
 
     async def close(self) -> None:
-        """End the sandbox and wait until the stream is closed, but not for ever."""
+        """Stop the sandbox and wait until the stream is closed, with a timeout."""
         self._fail_all("closed")
         try:
-            async with asyncio.timeout(END_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 while self._tasks:
                     await asyncio.wait(self._tasks)
         except TimeoutError:
@@ -166,9 +174,9 @@ class RpcConnection:
                 task.cancel()
 
     async def _kill_job(self, number: int, call: _Call) -> None:
-        """Stop means stop: a job that does not end takes its sandbox with it."""
+        """Kill a job. If it does not end, stop its sandbox."""
         try:
-            async with asyncio.timeout(SILENCE_SECONDS / 2):
+            async with asyncio.timeout(SERVER_SILENCE_SECONDS / 2):
                 await self._send_frame(orjson.dumps({"kill": number}))
                 await call.over.wait()
         except (TimeoutError, SandboxGone):
@@ -189,11 +197,11 @@ class RpcConnection:
             await self._handle_frames()
             self._fail_all("the stream ended")
         except SandboxGone as error:
-            self._words = str(error)
+            self._error_text = str(error)
             self._fail_all("the stream ended")
         except (OSError, ValueError) as error:
             self._fail_all(f"{type(error).__name__}: {error}")
-        # To its end, whatever it still says: a process whose output nobody takes never counts as ended.
+        # Read to the end: a process with unread output never counts as ended.
         with contextlib.suppress(OSError, SandboxGone):
             while await self._stream.read():
                 pass
@@ -223,7 +231,7 @@ class RpcConnection:
                     raise ValueError("more output than was asked for")
                 call.queue.put_nowait(data)
             case _ if data:
-                raise ValueError("data that nobody expects")
+                raise ValueError("unexpected data")
             case {"hello": 1} if not self._ready.is_set():
                 self._ready.set()
             case {
@@ -236,11 +244,13 @@ class RpcConnection:
             case {"id": int(number), "error": str(text)} if number in self._calls:
                 if len(self._calls) > 1:
                     self._end_call(number, SandboxError(sanitize_text(text)))
-                else:  # what fills the machine was left behind by calls that are over: nobody inside can end it
-                    self._words = f"{sanitize_text(text)} It was stopped with all that ran in it. {FILES_INTACT}"
+                else:  # processes left by earlier calls fill the sandbox, and no job can end them
+                    self._error_text = (
+                        f"{sanitize_text(text)} The sandbox was stopped with all its processes. {FILES_INTACT}"
+                    )
                     self._fail_all("no process can be started in it")
             case _:
-                raise ValueError("a frame that nobody expects")
+                raise ValueError("an unexpected frame")
 
     def _end_call(self, number: int, how: CallEnd | SandboxError) -> None:
         call = self._calls.pop(number)
@@ -248,23 +258,23 @@ class RpcConnection:
         call.queue.put_nowait(how)
 
     def _fail_all(self, reason: str) -> None:
-        """The sandbox is gone: tell everybody who waits, close the stream."""
+        """Mark the sandbox as gone, fail all calls and close the stream."""
         if self._gone:
             return
         self._gone = reason
         if reason not in ("closed", "the stream ended"):
-            log.warning("sandbox broke: %s", reason, extra={"sandbox": self._name})
+            log.warning("sandbox.failed reason=%s", reason, extra={"sandbox": self._name})
         self._ready.set()
         for number in list(self._calls):
-            self._end_call(number, SandboxGone(self._words))
+            self._end_call(number, SandboxGone(self._error_text))
         self._run_in_background(self._stream.close(), "close")
 
     def _run_in_background(self, work: Awaitable[None], what: str) -> None:
         async def run() -> None:
             try:
                 await work
-            except OSError as error:  # of a stream that is broken anyway
-                log.debug("sandbox stream: %s", error, extra={"sandbox": self._name})
+            except OSError as error:  # the stream is broken anyway
+                log.debug("sandbox.stream_error reason=%s", error, extra={"sandbox": self._name})
 
         task = asyncio.create_task(run(), name=f"sandbox-{what}:{self._name}")
         self._tasks.add(task)
@@ -280,5 +290,5 @@ def parse_json(data: bytes) -> Json:
 
 
 def sanitize_text(text: str) -> str:
-    """Words from inside, made harmless: one line, bounded, nothing that could steer a terminal."""
+    """Make text from the sandbox safe: one line, bounded, without control characters."""
     return "".join(char if char.isprintable() or char == "\t" else "�" for char in text[:4096])

@@ -21,6 +21,7 @@ from sandbox.base import (
     SandboxFileError,
     SandboxProvider,
     SandboxUnavailable,
+    ShellCommand,
 )
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
@@ -211,54 +212,56 @@ async def test_files_that_the_host_puts_into_uploads_are_visible(sandbox: Sandbo
 
 async def test_run_without_commands_explains_why(provider: SandboxProvider, sandbox: Sandbox) -> None:
     if provider.runs_commands:
-        assert (await sandbox.run("true")).exit_code == 0
+        assert (await sandbox.run(ShellCommand("true"))).exit_code == 0
     else:
         with pytest.raises(SandboxUnavailable, match="bubblewrap"):
-            await sandbox.run("true")
+            await sandbox.run(ShellCommand("true"))
 
 
 # ---------------------------------------------------------------- commands
 
 
 @commands
-async def test_a_command_returns_exit_code_ordered_output_and_cwd(computer: Sandbox) -> None:
-    result = await computer.run("cd /tmp; echo out; echo err >&2; exit 3")
+async def test_a_command_gives_exit_code_output_in_order_and_cwd(computer: Sandbox) -> None:
+    result = await computer.run(ShellCommand("cd /tmp; echo out; echo err >&2; exit 3"))
     assert (result.exit_code, result.output, result.cwd, result.dropped) == (3, "out\nerr\n", "/tmp", 0)
 
 
 @commands
-async def test_cwd_is_kept_between_commands_and_can_be_set(computer: Sandbox) -> None:
-    assert (await computer.run("pwd")).output.strip() == WORKSPACE
-    await computer.run("mkdir -p app; cd app")
-    assert (await computer.run("pwd")).output.strip() == f"{WORKSPACE}/app"
-    assert (await computer.run("pwd", cwd="/tmp")).output.strip() == "/tmp"
+async def test_cwd_is_kept_between_commands_and_can_be_given(computer: Sandbox) -> None:
+    assert (await computer.run(ShellCommand("pwd"))).output.strip() == WORKSPACE
+    await computer.run(ShellCommand("mkdir -p app; cd app"))
+    assert (await computer.run(ShellCommand("pwd"))).output.strip() == f"{WORKSPACE}/app"
+    assert (await computer.run(ShellCommand("pwd", cwd="/tmp"))).output.strip() == "/tmp"
 
 
 @commands
-async def test_a_deleted_cwd_is_reported_and_replaced(computer: Sandbox) -> None:
-    await computer.run("mkdir gone; cd gone; rmdir ../gone")
-    result = await computer.run("pwd", cwd=f"{WORKSPACE}/gone")
+async def test_a_cwd_that_went_away_is_said_and_replaced(computer: Sandbox) -> None:
+    await computer.run(ShellCommand("mkdir gone; cd gone; rmdir ../gone"))
+    result = await computer.run(ShellCommand("pwd", cwd=f"{WORKSPACE}/gone"))
     assert result.exit_code == 0
     assert result.output.endswith(f"{WORKSPACE}\n")
     assert "gone" in result.output.splitlines()[0]
 
 
 @commands
-async def test_environment_and_script_may_have_any_size(computer: Sandbox) -> None:
-    assert (await computer.run("echo $GREETING", env={"GREETING": "hé"})).output == "hé\n"
+async def test_environment_and_script_of_any_size(computer: Sandbox) -> None:
+    assert (await computer.run(ShellCommand("echo $GREETING", env={"GREETING": "hé"}))).output == "hé\n"
     script = "x='" + "y" * 300_000 + "'\necho ${#x}"
-    assert (await computer.run(script)).output == "300000\n"
+    assert (await computer.run(ShellCommand(script))).output == "300000\n"
 
 
 @commands
 async def test_stdin_is_empty(computer: Sandbox) -> None:
-    assert (await computer.run("cat; echo done", timeout=5)).output == "done\n"
+    assert (await computer.run(ShellCommand("cat; echo done", timeout_seconds=5))).output == "done\n"
 
 
 @commands
 async def test_output_is_streamed_while_it_runs(computer: Sandbox) -> None:
     got: list[tuple[str, bool]] = []
-    task = asyncio.create_task(computer.run("echo a; read -t 0.5 < <(sleep 5); echo 谢", on_output=lambda t: add(t)))
+    task = asyncio.create_task(
+        computer.run(ShellCommand("echo a; read -t 0.5 < <(sleep 5); echo 谢", on_output=lambda t: add(t)))
+    )
 
     async def add(text: str) -> None:
         got.append((text, task.done()))
@@ -275,13 +278,15 @@ async def test_a_character_split_between_two_chunks_is_joined(computer: Sandbox)
     async def add(text: str) -> None:
         got.append(text)
 
-    result = await computer.run(r"printf '\xe8\xb0'; sleep 0.2; printf '\xa2'", on_output=add)
+    result = await computer.run(ShellCommand(r"printf '\xe8\xb0'; sleep 0.2; printf '\xa2'", on_output=add))
     assert "".join(got) == result.output == "谢"
 
 
 @commands
-async def test_long_output_keeps_its_beginning_and_end(computer: Sandbox) -> None:
-    result = await computer.run("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last", max_output=1000)
+async def test_long_output_keeps_beginning_and_end(computer: Sandbox) -> None:
+    result = await computer.run(
+        ShellCommand("echo first; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo last", max_output_bytes=1000)
+    )
     assert result.output.startswith("first\nxxx")
     assert result.output.endswith("xxx\nlast\n")
     assert result.dropped == 1_000_012 - 1000
@@ -293,7 +298,7 @@ async def test_long_output_keeps_its_beginning_and_end(computer: Sandbox) -> Non
 async def test_ten_commands_run_concurrently(computer: Sandbox) -> None:
     # Each waits until all have started; if run one after the other, they would all time out.
     meet = "touch m{0}; until [ $(ls | grep -c '^m') = 10 ]; do sleep 0.02; done; echo {0}"
-    results = await asyncio.gather(*(computer.run(meet.format(i), timeout=20) for i in range(10)))
+    results = await asyncio.gather(*(computer.run(ShellCommand(meet.format(i), timeout_seconds=20)) for i in range(10)))
     assert [result.output for result in results] == [f"{i}\n" for i in range(10)]
 
 
@@ -303,14 +308,14 @@ async def _alive(computer: Sandbox, mark: str) -> int:
         "import glob\nn = 0\nfor path in glob.glob('/proc/[0-9]*/cmdline'):\n"
         "    try: n += open(path).read().split(chr(0)) == ['sleep', 'MARK', '']\n    except OSError: pass\nprint(n)"
     )
-    found = await computer.run(f"python3 -c {shlex.quote(program.replace('MARK', mark))}")
+    found = await computer.run(ShellCommand(f"python3 -c {shlex.quote(program.replace('MARK', mark))}"))
     return int(found.output)
 
 
 @commands
 async def test_a_timeout_kills_the_whole_tree(computer: Sandbox) -> None:
     escape = "setsid sleep 7001 & (setsid nohup sleep 7001 &) ; (sleep 7001 & disown); echo begun; sleep 7001"
-    result = await computer.run(escape, timeout=0.5)
+    result = await computer.run(ShellCommand(escape, timeout_seconds=0.5))
     assert result.timed_out
     assert result.exit_code is None
     assert result.output == "begun\n"
@@ -324,7 +329,9 @@ async def test_67_cancelling_kills_the_whole_tree_within_two_seconds(computer: S
     async def seen(_: str) -> None:
         begun.set()
 
-    task = asyncio.create_task(computer.run("(setsid sleep 600 &); echo begun; sleep 600", on_output=seen))
+    task = asyncio.create_task(
+        computer.run(ShellCommand("(setsid sleep 600 &); echo begun; sleep 600", on_output=seen))
+    )
     await begun.wait()
     assert await _alive(computer, "600") == 2
     stopped = time.monotonic()
@@ -334,7 +341,7 @@ async def test_67_cancelling_kills_the_whole_tree_within_two_seconds(computer: S
     while await _alive(computer, "600"):
         assert time.monotonic() - stopped < 2
         await asyncio.sleep(0.05)
-    assert (await computer.run("echo next")).output == "next\n"
+    assert (await computer.run(ShellCommand("echo next"))).output == "next\n"
 
 
 @commands
@@ -343,7 +350,7 @@ async def test_an_error_in_the_output_callback_kills_the_command(computer: Sandb
         raise ValueError("nobody listens")
 
     with pytest.raises(ValueError, match="nobody listens"):
-        await computer.run("echo x; sleep 7002", on_output=fail)
+        await computer.run(ShellCommand("echo x; sleep 7002", on_output=fail))
     for _ in range(100):
         if not await _alive(computer, "7002"):
             break
@@ -352,31 +359,33 @@ async def test_an_error_in_the_output_callback_kills_the_command(computer: Sandb
 
 
 @commands
-async def test_83_background_processes_survive_between_commands(computer: Sandbox) -> None:
-    await computer.run("echo hi > index.html; python3 -m http.server 8000 --bind 127.0.0.1 > log 2>&1 &")
+async def test_83_background_processes_live_on_between_commands(computer: Sandbox) -> None:
+    await computer.run(ShellCommand("echo hi > index.html; python3 -m http.server 8000 --bind 127.0.0.1 > log 2>&1 &"))
     fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/').status)"
     command = f'for i in $(seq 50); do python3 -c "{fetch}" 2>/dev/null && break; sleep 0.1; done'
-    assert (await computer.run(command)).output == "200\n"
-    assert (await computer.run(command)).output == "200\n"
+    assert (await computer.run(ShellCommand(command))).output == "200\n"
+    assert (await computer.run(ShellCommand(command))).output == "200\n"
 
 
 @commands
-async def test_background_output_does_not_delay_or_block_commands(computer: Sandbox) -> None:
-    result = await computer.run("(while :; do echo noise; sleep 0.001; done) & echo $!", timeout=20)
+async def test_background_output_does_not_hold_up_or_block(computer: Sandbox) -> None:
+    result = await computer.run(
+        ShellCommand("(while :; do echo noise; sleep 0.001; done) & echo $!", timeout_seconds=20)
+    )
     assert not result.timed_out
     pid = next(line for line in result.output.split() if line.isdigit())
     await asyncio.sleep(0.3)
-    assert (await computer.run(f"kill -0 {pid} && kill {pid} && echo lived")).output == "lived\n"
+    assert (await computer.run(ShellCommand(f"kill -0 {pid} && kill {pid} && echo lived"))).output == "lived\n"
 
 
 @commands
-async def test_any_way_of_ending_a_command_is_reported(computer: Sandbox) -> None:
-    assert (await computer.run("kill -9 $$")).exit_code == 137
-    assert (await computer.run("exec false")).exit_code == 1
-    assert (await computer.run("if then")).exit_code != 0
-    assert (await computer.run("trap 'echo bye' EXIT; cd /tmp")).output == "bye\n"
-    assert (await computer.run("exec 1>&- 2>&-; sleep 0.1; exit 4")).exit_code == 4
-    assert (await computer.run("")).exit_code == 0
+async def test_commands_may_end_in_any_way(computer: Sandbox) -> None:
+    assert (await computer.run(ShellCommand("kill -9 $$"))).exit_code == 137
+    assert (await computer.run(ShellCommand("exec false"))).exit_code == 1
+    assert (await computer.run(ShellCommand("if then"))).exit_code != 0
+    assert (await computer.run(ShellCommand("trap 'echo bye' EXIT; cd /tmp"))).output == "bye\n"
+    assert (await computer.run(ShellCommand("exec 1>&- 2>&-; sleep 0.1; exit 4"))).exit_code == 4
+    assert (await computer.run(ShellCommand(""))).exit_code == 0
 
 
 @commands
@@ -384,16 +393,16 @@ async def test_an_idle_sandbox_is_reaped_and_a_used_one_is_not(
     provider: SandboxProvider, computer: Sandbox, tmp_path: Path
 ) -> None:
     async with provider.acquire("idle", tmp_path / "idle") as idle:
-        await idle.run("true")
+        await idle.run(ShellCommand("true"))
     assert await provider.reap(3600) == []
     assert await provider.reap(0) == ["idle"]
     assert idle.gone
-    assert (await computer.run("echo here")).output == "here\n"
+    assert (await computer.run(ShellCommand("echo here"))).output == "here\n"
 
 
 @commands
 async def test_releasing_a_sandbox_keeps_it_warm(provider: SandboxProvider, computer: Sandbox, tmp_path: Path) -> None:
     async with provider.acquire("warm", tmp_path / "warm") as first:
-        await first.run("sleep 7003 &")
+        await first.run(ShellCommand("sleep 7003 &"))
     async with provider.acquire("warm", tmp_path / "warm") as second:
         assert await _alive(second, "7003") == 1

@@ -63,7 +63,7 @@ async def test_files_survive_a_kill_a_backup_and_a_shutdown(
     await telegram.wait(JANE, "and full", seconds=30)
     told = str(model.requests()[-1].messages)
     assert "A,B" in told
-    assert "the conversation has room for 0 MB and" in told
+    assert "the conversation has 0 MB and" in told
     telegram.send_document("big.bin", bytes(4 << 20), caption=ask(text="I see"))
     await telegram.wait(JANE, "I see", seconds=30)
     assert "big.bin: No space left on device" in str(model.requests()[-1].messages)
@@ -79,7 +79,7 @@ async def test_files_survive_a_kill_a_backup_and_a_shutdown(
     image.write_bytes(bytes(image.stat().st_size))
     code, words = await service.fawn("backup", "saved.tar.gz")
     assert code == 0
-    assert f"LEFT OUT: threads/{image.stem}: The disk of this conversation cannot be used" in words
+    assert f"LEFT OUT: threads/{image.stem}: The disk of this conversation cannot be mounted" in words
 
 
 async def test_without_the_right_to_mount_the_service_does_not_start(
@@ -92,5 +92,5 @@ async def test_without_the_right_to_mount_the_service_does_not_start(
         ["setpriv", "--bounding-set=-sys_admin", *PROGRAM, "check", "--config", "config.yaml"],
         cwd=tmp_path, env=service.environment(), capture_output=True, text=True,
     )  # fmt: skip
-    assert "FAULT sandbox: Images of disks do not work here" in done.stdout, done.stdout + done.stderr
+    assert "FAULT sandbox: Disk images do not work here" in done.stdout, done.stdout + done.stderr
     assert "threads/" not in done.stdout

@@ -53,7 +53,7 @@ async def test_a_command_that_fills_the_disk_is_stopped_with_a_reason(
     fill = "for i in $(seq 3000); do head -c 1M /dev/zero >> big; sleep 0.02; done"
     telegram.send(ask(steps=[bash(fill), bash("rm big; echo deleted")], text="cleaned up"))
     await telegram.wait(JANE, "cleaned up", seconds=40)
-    stopped = r"The sandbox was stopped, with all that ran in it: .* 20 MB are allowed \(sandbox\.disk_mb\)"
+    stopped = r"The sandbox was stopped with all its processes: .* 20 MB are allowed \(sandbox\.disk_mb\)"
     assert re.search(stopped, results(model))
     assert results(model).endswith("deleted")
 

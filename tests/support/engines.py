@@ -19,7 +19,7 @@ import pytest
 from sandbox.base import SandboxError, SandboxUnavailable
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
-from sandbox.disk.folders import PlainFolders
+from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.client import DockerEngine, NotInEngine
 from sandbox.docker.provider import DockerProvider
@@ -122,9 +122,9 @@ def need_chromium() -> None:
     _need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
 
 
-def measured(size_mb: int = 1000) -> PlainFolders:
-    """Return plain folders, the default."""
-    return PlainFolders(Path(), size_mb)
+def measured(size_mb: int = 1000) -> ConversationFolders:
+    """Plain folders, as by default."""
+    return ConversationFolders(Path(), size_mb)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ class SpareEngine:
         async with asyncio.timeout(60):
             while True:
                 try:
-                    await engine.info()
+                    await engine.engine_info()
                 except SandboxError:
                     assert self._process.returncode is None, (place / "log").read_text()[-2000:]
                     await asyncio.sleep(0.1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.context import Execute, LedgerEntry, TurnContext, UploadedFile, UserInput
 from agent.messages import Author, Message, Thread
-from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError
+from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError, ShellCommand
 from tests.support.agent_database import SqliteDatabase
 
 
@@ -71,17 +71,8 @@ class FolderSandbox:
             raise SandboxFileError(f"{path} is outside {ROOT}")
         return self.folder / path.removeprefix(f"{ROOT}/")
 
-    async def run(
-        self,
-        command: str,
-        *,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 120,
-        max_output: int = 64_000,
-        on_output: Callable[[str], Awaitable[None]] | None = None,
-    ) -> CommandResult:
-        real = command.replace(ROOT, str(self.folder))
+    async def run(self, command: ShellCommand) -> CommandResult:
+        real = command.text.replace(ROOT, str(self.folder))
         self.folder.mkdir(parents=True, exist_ok=True)
         process = await asyncio.create_subprocess_exec(
             "bash", "-c", real, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=self.folder
@@ -93,9 +84,9 @@ class FolderSandbox:
             await process.wait()
             raise
         text = output.decode().replace(str(self.folder), ROOT)
-        if on_output and text:
-            await on_output(text)
-        return CommandResult(process.returncode, text, 0, cwd or ROOT)
+        if command.on_output and text:
+            await command.on_output(text)
+        return CommandResult(process.returncode, text, 0, command.cwd or ROOT)
 
     async def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         try:

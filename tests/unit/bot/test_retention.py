@@ -20,7 +20,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.runs import RunEnding
 from bot.turn_runner import conversation_folder
-from sandbox.disk.folders import PlainFolders
+from sandbox.disk.folders import ConversationFolders
 from tests.support.idle_listener import IdleListener
 
 
@@ -49,7 +49,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         )
         await store.run(lambda execute: execute(row, {}))
 
-        retention = Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget)
+        retention = Retention(store, tmp_path, ConversationFolders(tmp_path / "threads", 16), 90, forget)
         await retention.round(time.time() - 1000)
         assert not forgotten
         assert needed.exists()
@@ -78,7 +78,7 @@ async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_p
         for number, chat in enumerate(chats):
             thread = Thread("telegram", "1", chat)
             await store.run(lambda execute: conversations.begin_conversation(execute, thread, number))  # noqa: B023 — awaited here
-        await Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget).round(time.time())
+        await Retention(store, tmp_path, ConversationFolders(tmp_path / "threads", 16), 90, forget).round(time.time())
         rows = await store.run(lambda execute: execute("SELECT thread FROM conversations", {}))
         assert {Thread.parse(row["thread"]).chat for row in rows} == set(chats) - {"free"}
 
@@ -104,7 +104,7 @@ async def test_a_folder_that_cannot_be_deleted_stays_recorded_and_does_not_block
         for file in stuck:
             file.touch()
         subprocess.run(["chattr", "+i", *stuck], check=True)
-        retention = Retention(store, tmp_path, PlainFolders(tmp_path / "threads", 16), 90, forget)
+        retention = Retention(store, tmp_path, ConversationFolders(tmp_path / "threads", 16), 90, forget)
         try:
             await retention.round(time.time())
         finally:

@@ -28,7 +28,7 @@ from bot.storage.migrate import migrate_database
 from bot.turn_runner import FAULT, TurnRunner, conversation_folder
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
-from sandbox.disk.folders import PlainFolders
+from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
 from tests.support.idle_listener import IdleListener
 
@@ -75,8 +75,8 @@ class TurnHarness:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Run the scheduler while the context is open."""
-        folders = PlainFolders(self.folder / "threads", 16)
+        """Work while the context is open."""
+        folders = ConversationFolders(self.folder / "threads", 16)
         async with Database(self.folder / "checkpoints.db") as checkpoints:
             agent = await build_agent((), AgentSettings(), checkpoints, commands=False)
             outbox = Outbox(self.store, self.channel, self.limits)

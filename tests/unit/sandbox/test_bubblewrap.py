@@ -17,7 +17,7 @@ import h11
 import orjson
 import pytest
 
-from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxGone, SandboxUnavailable
+from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxGone, SandboxUnavailable, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider, ProcessStream
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.docker.spec import DockerSettings
@@ -28,7 +28,7 @@ from tests.support.engines import measured, need_bubblewrap
 
 
 def children(pid: int | None = None) -> list[int]:
-    """Return the children of a process (this one), of all its threads."""
+    """List the children of all threads of this process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid or os.getpid()}/task").iterdir():
         found += map(int, (task / "children").read_text().split())
@@ -39,10 +39,10 @@ def bubblewraps() -> list[int]:
     return [pid for pid in children() if Path(f"/proc/{pid}/comm").read_text() == "bwrap\n"]
 
 
-async def test_concurrent_callers_get_one_sandbox(provider: BubblewrapProvider, folder: Path) -> None:
+async def test_concurrent_callers_share_one_sandbox(provider: BubblewrapProvider, folder: Path) -> None:
     async def use() -> Sandbox:
         async with provider.acquire("t", folder) as sandbox:
-            assert (await sandbox.run("echo here")).output == "here\n"
+            assert (await sandbox.run(ShellCommand("echo here"))).output == "here\n"
             return sandbox
 
     first, *others = await asyncio.gather(*(use() for _ in range(5)))
@@ -50,12 +50,10 @@ async def test_concurrent_callers_get_one_sandbox(provider: BubblewrapProvider, 
     assert len(bubblewraps()) == 1
 
 
-async def test_a_caller_cancelled_during_the_start_does_not_affect_the_other(
-    provider: BubblewrapProvider, folder: Path
-) -> None:
+async def test_cancelling_one_caller_keeps_the_start_for_the_other(provider: BubblewrapProvider, folder: Path) -> None:
     async def use() -> str:
         async with provider.acquire("t", folder) as sandbox:
-            return (await sandbox.run("echo here")).output
+            return (await sandbox.run(ShellCommand("echo here"))).output
 
     first, second = asyncio.create_task(use()), asyncio.create_task(use())
     await asyncio.sleep(0)
@@ -64,10 +62,10 @@ async def test_a_caller_cancelled_during_the_start_does_not_affect_the_other(
     assert first.cancelled()
 
 
-async def test_many_sandboxes_start_concurrently(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_many_sandboxes_start_in_parallel(provider: BubblewrapProvider, tmp_path: Path) -> None:
     async def use(number: int) -> str:
         async with provider.acquire(f"t{number}", tmp_path / f"t{number}") as sandbox:
-            return (await sandbox.run(f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n")).output
+            return (await sandbox.run(ShellCommand(f"echo {number} > {OUTPUTS}/n; cat {OUTPUTS}/n"))).output
 
     assert await asyncio.gather(*(use(i) for i in range(20))) == [f"{i}\n" for i in range(20)]
     assert len(bubblewraps()) == 20
@@ -82,7 +80,7 @@ async def test_a_sandbox_killed_during_a_command_is_replaced(
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
         await sandbox.write(f"{WORKSPACE}/kept", b"kept")
-        running = asyncio.create_task(sandbox.run("sleep 7020"))
+        running = asyncio.create_task(sandbox.run(ShellCommand("sleep 7020")))
         await asyncio.sleep(0.3)
         (outer,) = bubblewraps()
         os.kill(outer if victim == "bubblewrap" else children(outer)[0], signal.SIGKILL)
@@ -91,7 +89,7 @@ async def test_a_sandbox_killed_during_a_command_is_replaced(
         assert sandbox.gone
     async with provider.acquire("t", folder) as fresh:
         assert await fresh.read(f"{WORKSPACE}/kept") == b"kept"
-        assert (await fresh.run("ls -d /proc/[0-9]* | wc -l")).exit_code == 0
+        assert (await fresh.run(ShellCommand("ls -d /proc/[0-9]* | wc -l"))).exit_code == 0
     for _ in range(100):
         if subprocess.run(["pgrep", "-f", "sleep 702[0]"], stdout=subprocess.DEVNULL).returncode:
             break
@@ -110,8 +108,8 @@ while True:
 """
 
 
-async def test_a_sandbox_that_keeps_sending_can_be_stopped() -> None:
-    """Fawn ignores the content after a protocol violation, but reads all of it; otherwise it would not see the end."""
+async def test_a_sandbox_that_keeps_writing_still_ends() -> None:
+    """After a protocol error its output is still read; otherwise its end is never seen."""
     for _ in range(5):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", FLOOD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -119,9 +117,9 @@ async def test_a_sandbox_that_keeps_sending_can_be_stopped() -> None:
         )  # fmt: skip
         sandbox = StreamSandbox(ProcessStream(process, "t"), "t", SandboxSettings(Path()))
         async with asyncio.timeout(5):
-            with contextlib.suppress(SandboxGone):  # as soon as the first of the rest is read
+            with contextlib.suppress(SandboxGone):  # when the first of the remaining bytes is read
                 await sandbox.start()
-                await sandbox.run("true")
+                await sandbox.run(ShellCommand("true"))
             await sandbox.close()
         assert process.returncode is not None
 
@@ -135,22 +133,22 @@ async def test_a_lazy_sandbox_is_replaced_after_it_ended(provider: BubblewrapPro
     assert await machine.get() is first
     os.kill(bubblewraps()[0], signal.SIGKILL)
     with pytest.raises(SandboxGone):
-        await first.run("sleep 5")
+        await first.run(ShellCommand("sleep 5"))
     second = await machine.get()
-    assert (await second.run("echo again")).output == "again\n"
+    assert (await second.run(ShellCommand("echo again"))).output == "again\n"
     assert await provider.reap(0) == []
     await machine.aclose()
     assert await provider.reap(0) == ["t"]
 
 
-async def test_an_unused_lazy_sandbox_is_not_started(provider: BubblewrapProvider, folder: Path) -> None:
+async def test_an_unused_lazy_sandbox_does_not_start(provider: BubblewrapProvider, folder: Path) -> None:
     machine = LazySandbox(provider, "t", folder)
     await machine.aclose()
     assert bubblewraps() == []
     assert not folder.exists()
 
 
-async def test_destroy_during_the_start_leaves_nothing(provider: BubblewrapProvider, folder: Path) -> None:
+async def test_destroying_during_the_start_leaves_nothing(provider: BubblewrapProvider, folder: Path) -> None:
     machine = LazySandbox(provider, "t", folder)
     waiting = asyncio.create_task(machine.get())
     await asyncio.sleep(0.02)
@@ -161,23 +159,23 @@ async def test_destroy_during_the_start_leaves_nothing(provider: BubblewrapProvi
     assert bubblewraps() == []
 
 
-async def test_the_settings_limit_the_longest_command(tmp_path: Path, folder: Path) -> None:
+async def test_the_settings_limit_the_timeout_of_a_command(tmp_path: Path, folder: Path) -> None:
     need_bubblewrap()
     provider = BubblewrapProvider(SandboxSettings(tmp_path, command_seconds=0.5))
     async with provider.acquire("t", folder) as sandbox:
-        assert (await sandbox.run("sleep 60", timeout=9999)).timed_out
+        assert (await sandbox.run(ShellCommand("sleep 60", timeout_seconds=9999))).timed_out
     await provider.close()
 
 
-async def test_an_unreadable_parent_folder_does_not_matter(tmp_path: Path, provider: BubblewrapProvider) -> None:
+async def test_folders_above_the_data_may_be_closed_to_others(tmp_path: Path, provider: BubblewrapProvider) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     async with provider.acquire("h", hidden / "deep" / "thread") as sandbox:
-        assert (await sandbox.run(f"echo x > {OUTPUTS}/a")).exit_code == 0
+        assert (await sandbox.run(ShellCommand(f"echo x > {OUTPUTS}/a"))).exit_code == 0
     assert (hidden / "deep" / "thread" / "outputs" / "a").read_text() == "x\n"
 
 
-async def test_select_provider_follows_the_setting(tmp_path: Path) -> None:
+async def test_provider_selection(tmp_path: Path) -> None:
     need_bubblewrap()
     settings = DockerSettings(tmp_path, state=tmp_path, host=f"unix://{tmp_path}/none")
     provider, said = await select_provider("auto", settings, measured())
@@ -195,10 +193,10 @@ import asyncio, os, sys
 from pathlib import Path
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.spec import DockerSettings
-from sandbox.disk.folders import PlainFolders
+from sandbox.disk.folders import ConversationFolders
 from sandbox.select import select_provider
 
-measured = PlainFolders(Path("threads"), 16)
+measured = ConversationFolders(Path("threads"), 16)
 
 async def main() -> None:
     settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")
@@ -226,14 +224,14 @@ def elsewhere(path: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_without_bubblewrap_the_status_says_how_to_install_it(tmp_path: Path) -> None:
+def test_without_bubblewrap_the_message_has_the_fix(tmp_path: Path) -> None:
     auto, local = elsewhere(str(tmp_path))
     assert auto.startswith("False Sandbox: files only, commands are off. bubblewrap is not installed")
     assert "apt install bubblewrap" in auto
     assert local.startswith("refused: bubblewrap is not installed")
 
 
-def test_missing_namespace_permission_is_reported_without_host_paths(tmp_path: Path) -> None:
+def test_a_namespace_failure_is_explained_without_host_paths(tmp_path: Path) -> None:
     fake = tmp_path / "bwrap"
     fake.write_text(
         textwrap.dedent(
@@ -261,7 +259,8 @@ def test_an_ordinary_user_can_run_sandboxes() -> None:
         """
         import asyncio, os, tempfile
         from pathlib import Path
-        from sandbox.bubblewrap.provider import BubblewrapProvider, further_groups
+        from sandbox.bubblewrap.provider import BubblewrapProvider, supplementary_groups
+        from sandbox.base import ShellCommand
         from sandbox.settings import SandboxSettings
 
         async def main() -> None:
@@ -271,15 +270,15 @@ def test_an_ordinary_user_can_run_sandboxes() -> None:
             await provider.check()
             async with provider.acquire("t", scratch / "t") as sandbox:
                 bomb = "for i in $(seq 50); do sleep 9 & done; wait"
-                result = await sandbox.run(f"id -u; echo hi > ../outputs/a; {bomb}", timeout=2)
+                result = await sandbox.run(ShellCommand(f"id -u; echo hi > ../outputs/a; {bomb}", timeout_seconds=2))
             made = (scratch / "t" / "outputs" / "a").read_text().strip()
-            print(result.output.split()[0], made, "Resource" in result.output, further_groups())
+            print(result.output.split()[0], made, "Resource" in result.output, supplementary_groups())
             await provider.close()
 
         asyncio.run(main())
         """
     )
-    # Our own source and libraries may lie where that user cannot go, so he is given a copy.
+    # That user may not be able to read our source and libraries, so use a copy.
     with tempfile.TemporaryDirectory(prefix="fawn-") as home:
         shutil.copytree(Path(__file__).parents[3] / "sandbox", Path(home, "sandbox"))
         for library in (orjson, h11):
@@ -296,20 +295,21 @@ def test_an_ordinary_user_can_run_sandboxes() -> None:
 ORPHAN = """
 import asyncio, sys
 from pathlib import Path
+from sandbox.base import ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.settings import SandboxSettings
 
 async def main() -> None:
     async with BubblewrapProvider(SandboxSettings(Path("skills"))).acquire("t", Path(sys.argv[1])) as sandbox:
-        await sandbox.run("setsid sleep 7030 &")
+        await sandbox.run(ShellCommand("setsid sleep 7030 &"))
         print("ready", flush=True)
-        await sandbox.run("sleep 7030")
+        await sandbox.run(ShellCommand("sleep 7030"))
 
 asyncio.run(main())
 """
 
 
-async def test_sandboxes_die_with_a_killed_service(folder: Path) -> None:
+async def test_sandboxes_end_when_the_service_is_killed(folder: Path) -> None:
     need_bubblewrap()
     service = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ORPHAN, str(folder), stdout=asyncio.subprocess.PIPE
@@ -325,7 +325,7 @@ async def test_sandboxes_die_with_a_killed_service(folder: Path) -> None:
     pytest.fail("a process of a dead service's sandbox lives on")
 
 
-async def test_relative_folders_start_at_the_working_directory(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_relative_folders_are_resolved(provider: BubblewrapProvider, tmp_path: Path) -> None:
     relative = Path(os.path.relpath(tmp_path / "r"))
     assert not relative.is_absolute()
     async with provider.acquire("r", relative) as sandbox:
@@ -333,7 +333,7 @@ async def test_relative_folders_start_at_the_working_directory(provider: Bubblew
     assert (tmp_path / "r" / "workspace" / "a").read_bytes() == b"x"
 
 
-async def test_start_errors_are_reported(tmp_path: Path, provider: BubblewrapProvider) -> None:
+async def test_a_failed_start_is_reported(tmp_path: Path, provider: BubblewrapProvider) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     with pytest.raises((SandboxUnavailable, OSError)):

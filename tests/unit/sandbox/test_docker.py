@@ -1,4 +1,4 @@
-"""The lifecycle of containers: created, replaced, evicted, reaped."""
+"""The lifecycle of containers: start, replace, evict, reap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxError, SandboxGone, SandboxProvider, SandboxUnavailable
+from sandbox.base import (
+    OUTPUTS,
+    WORKSPACE,
+    Sandbox,
+    SandboxError,
+    SandboxGone,
+    SandboxProvider,
+    SandboxUnavailable,
+    ShellCommand,
+)
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.docker.client import ContainerInfo, DockerEngine, NotInEngine
 from sandbox.docker.image_build import build_context
@@ -58,23 +67,23 @@ async def engine() -> AsyncIterator[DockerEngine]:
 
 
 async def theirs(engine: DockerEngine, folder: Path) -> list[ContainerInfo]:
-    """Return the containers that mount this folder: those of a test, not those of other tests."""
+    """List the containers that have this folder mounted, which excludes those of other tests."""
     found = []
     for one in await engine.list_labelled(INSTANCE):
         with suppress(NotInEngine):
-            if any(source.startswith(str(folder)) for _, source in await engine.mounts(one.id)):
+            if any(source.startswith(str(folder)) for _, source in await engine.container_mounts(one.id)):
                 found.append(one)
     return found
 
 
 async def output(sandbox: Sandbox, command: str) -> str:
-    return (await sandbox.run(command, timeout=20)).output
+    return (await sandbox.run(ShellCommand(command, timeout_seconds=20))).output
 
 
 # ---------------------------------------------------------------- one sandbox per key
 
 
-async def test_concurrent_callers_get_one_container(
+async def test_concurrent_callers_share_one_container(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     async def use() -> Sandbox:
@@ -87,9 +96,7 @@ async def test_concurrent_callers_get_one_container(
     assert len(await theirs(engine, tmp_path)) == 1
 
 
-async def test_a_caller_cancelled_during_the_container_start_does_not_affect_the_other(
-    provider: DockerProvider, folder: Path
-) -> None:
+async def test_cancelling_one_caller_keeps_the_container_for_the_other(provider: DockerProvider, folder: Path) -> None:
     async def use() -> str:
         async with provider.acquire("t", folder) as sandbox:
             return await output(sandbox, "echo here")
@@ -101,7 +108,7 @@ async def test_a_caller_cancelled_during_the_container_start_does_not_affect_the
     assert first.cancelled()
 
 
-async def test_destroy_during_the_start_leaves_nothing(
+async def test_destroying_during_the_start_leaves_nothing(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     await provider.check()
@@ -119,7 +126,7 @@ async def test_destroy_during_the_start_leaves_nothing(
 
 # ---------------------------------------------------------------- leftovers of a previous process
 
-# Stops every process that begins here, as a command server does. The whole container is its own.
+# Stop every process that starts here, as a command server could. The container belongs to this test.
 AMBUSH = """
 import os, signal, time
 known = set(os.listdir("/proc"))
@@ -134,17 +141,17 @@ while True:
 """
 
 
-async def test_processes_left_by_a_killed_service_cannot_affect_the_next_sandbox(
+async def test_processes_of_a_killed_service_cannot_reach_the_next_container(
     settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
-    """They can neither stop the new command server nor answer in its place, because the container is a new one."""
+    """Leftover processes cannot stop or imitate the new command server, because the container is new."""
     async with (
         docker_provider(settings) as killed,
         docker_provider(settings) as after,
         killed.acquire("t", folder) as sandbox,
     ):
         await sandbox.write(f"{WORKSPACE}/ambush.py", AMBUSH.encode())
-        await sandbox.run("python3 ambush.py & until [ -e ready ]; do :; done; echo kept > kept")
+        await sandbox.run(ShellCommand("python3 ambush.py & until [ -e ready ]; do :; done; echo kept > kept"))
         (old,) = await theirs(engine, tmp_path)
         async with after.acquire("t", folder) as fresh:
             (new,) = await theirs(engine, tmp_path)
@@ -153,16 +160,16 @@ async def test_processes_left_by_a_killed_service_cannot_affect_the_next_sandbox
             assert await output(fresh, "cat kept") == "kept\n"
             assert await output(fresh, "grep -lsz ambus[h] /proc/[0-9]*/cmdline; echo end") == "end\n"
         with pytest.raises(SandboxGone):
-            await sandbox.run("true")
+            await sandbox.run(ShellCommand("true"))
 
 
-async def test_containers_end_with_the_service_and_folders_stay(
+async def test_close_removes_containers_and_keeps_folders(
     settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     before = DockerProvider(settings)
     async with before.acquire("t", folder) as sandbox:
-        await sandbox.run("echo kept > kept; sleep 7103 &")
-        running = asyncio.create_task(sandbox.run("sleep 7103"))
+        await sandbox.run(ShellCommand("echo kept > kept; sleep 7103 &"))
+        running = asyncio.create_task(sandbox.run(ShellCommand("sleep 7103")))
         await asyncio.sleep(0)
         await before.close()
         with pytest.raises(SandboxGone):
@@ -172,7 +179,7 @@ async def test_containers_end_with_the_service_and_folders_stay(
         assert await output(sandbox, "cat kept") == "kept\n"
 
 
-async def test_containers_of_a_previous_process_are_reaped_and_foreign_ones_kept(
+async def test_leftover_containers_are_reaped_but_not_those_of_others(
     settings: DockerSettings, engine: DockerEngine, tmp_path: Path
 ) -> None:
     neighbour = docker_settings(tmp_path / "neighbour")
@@ -210,7 +217,7 @@ async def test_a_container_that_ends_during_a_command_is_replaced(
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
         await sandbox.write(f"{WORKSPACE}/kept", b"kept")
-        running = asyncio.create_task(sandbox.run("sleep 7104"))
+        running = asyncio.create_task(sandbox.run(ShellCommand("sleep 7104")))
         await asyncio.sleep(0.2)
         (container,) = await theirs(engine, tmp_path)
         await end(engine, container.id)
@@ -218,7 +225,7 @@ async def test_a_container_that_ends_during_a_command_is_replaced(
             await running
         assert sandbox.gone
         with pytest.raises(SandboxGone, match=words):
-            await sandbox.run("true")
+            await sandbox.run(ShellCommand("true"))
         assert container.id not in str(caught.value)
     async with provider.acquire("t", folder) as fresh:
         assert await fresh.read(f"{WORKSPACE}/kept") == b"kept"
@@ -226,14 +233,14 @@ async def test_a_container_that_ends_during_a_command_is_replaced(
 
 # Case 76 of docs/cases.md
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start an engine: run the tests as root")
-async def test_a_restart_of_the_engine_during_a_command_is_survived(settings: DockerSettings, folder: Path) -> None:
+async def test_the_engine_may_restart(settings: DockerSettings, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-") as place:
         spare = SpareEngine(Path(place))
         await spare.start()
         await spare.take(IMAGE)
         async with docker_provider(replace(settings, host=spare.host)) as provider:
             async with provider.acquire("t", folder) as sandbox:
-                running = asyncio.create_task(sandbox.run("echo kept > kept; sleep 7105"))
+                running = asyncio.create_task(sandbox.run(ShellCommand("echo kept > kept; sleep 7105")))
                 while not (folder / "workspace" / "kept").exists():
                     await asyncio.sleep(0.02)
                 await spare.stop()
@@ -254,14 +261,14 @@ async def test_a_restart_of_the_engine_during_a_command_is_survived(settings: Do
 STOP = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; echo stopped; sleep 600"
 
 
-async def test_a_command_server_that_stops_reading_is_replaced(
+async def test_a_server_that_stops_reading_is_replaced(
     provider: DockerProvider, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
-    """It was stopped from inside while much data had to be written to it; closing the stream does not block."""
+    """It is stopped from inside during a large write. Closing does not wait for the write."""
     async with provider.acquire("t", folder) as sandbox:
         (old,) = await theirs(engine, tmp_path)
         await sandbox.write(f"{WORKSPACE}/stop", STOP.encode())
-        running = asyncio.create_task(sandbox.run("bash stop; sleep 600"))
+        running = asyncio.create_task(sandbox.run(ShellCommand("bash stop; sleep 600")))
         while "T (stopped)" not in await states(engine, old.id):
             await asyncio.sleep(0.05)
         writing = asyncio.create_task(sandbox.write(f"{WORKSPACE}/much", bytes(4 << 20)))
@@ -276,13 +283,13 @@ async def test_a_command_server_that_stops_reading_is_replaced(
 
 
 async def states(engine: DockerEngine, container: str) -> str:
-    """Return the process states of a container, as the host sees them."""
+    """Return the states of a container's processes, as seen from the host."""
     listed = await engine.run_sdk(lambda client: client.top(container, "-eo pid"))
     pids = [row[0] for row in listed["Processes"]]
     return "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids if Path(f"/proc/{pid}").exists())
 
 
-async def test_a_command_server_that_never_answers_leaves_no_container(
+async def test_a_silent_server_leaves_no_container(
     settings: DockerSettings, engine: DockerEngine, folder: Path, tmp_path: Path
 ) -> None:
     place = "/usr/bin/python3"
@@ -302,7 +309,7 @@ async def test_the_least_recently_used_container_is_evicted(settings: DockerSett
 
         async def use(name: str) -> Sandbox:
             async with provider.acquire(name, tmp_path / name) as sandbox:
-                await sandbox.run("true")
+                await sandbox.run(ShellCommand("true"))
                 return sandbox
 
         a, b = await use("a"), await use("b")
@@ -318,7 +325,7 @@ async def test_the_least_recently_used_container_is_evicted(settings: DockerSett
             assert (a.gone, c.gone) == (True, False)
 
 
-async def test_waiting_for_a_free_sandbox_ends_with_an_error(tmp_path: Path) -> None:
+async def test_a_full_pool_is_reported(tmp_path: Path) -> None:
     async with pair() as (sandbox, _), pair() as (second, _):
         sandboxes = iter([sandbox, second])
 
@@ -329,7 +336,7 @@ async def test_waiting_for_a_free_sandbox_ends_with_an_error(tmp_path: Path) -> 
             assert sandbox
             await sandbox.close()
 
-        pool = SandboxPool(start, stop, most=1, patience=0.05)
+        pool = SandboxPool(start, stop, capacity=1, room_seconds=0.05)
         async with pool.acquire("a", tmp_path):
             with pytest.raises(SandboxError, match="All 1 sandboxes are in use"):
                 async with pool.acquire("b", tmp_path):
@@ -340,7 +347,7 @@ async def test_waiting_for_a_free_sandbox_ends_with_an_error(tmp_path: Path) -> 
         await pool.close()
 
 
-async def test_a_caller_during_a_removal_waits_until_it_is_complete(tmp_path: Path) -> None:
+async def test_a_start_waits_for_the_removal_of_its_predecessor(tmp_path: Path) -> None:
     async with pair() as (sandbox, _):
         removed = asyncio.Event()
 
@@ -356,17 +363,17 @@ async def test_a_caller_during_a_removal_waits_until_it_is_complete(tmp_path: Pa
             async with pool.acquire("a", tmp_path) as machine:
                 return machine
 
-        pool = SandboxPool(start, stop, most=2)
+        pool = SandboxPool(start, stop, capacity=2)
         for _ in range(2):  # without a sandbox, and with one
             removed.clear()
-            removal = asyncio.create_task(pool.stop_now("a"))
+            removal = asyncio.create_task(pool.destroy("a"))
             await asyncio.sleep(0)
             assert await use() is sandbox
             await removal
         await pool.close()
 
 
-async def test_a_hanging_stop_does_not_block_a_new_container(tmp_path: Path) -> None:
+async def test_a_hanging_stop_does_not_block_a_new_sandbox(tmp_path: Path) -> None:
     async with pair() as (sandbox, _):
 
         async def start(_key: str, _folder: Path) -> StreamSandbox:
@@ -375,11 +382,11 @@ async def test_a_hanging_stop_does_not_block_a_new_container(tmp_path: Path) -> 
         async def stop(_key: str, _sandbox: StreamSandbox | None) -> None:
             await asyncio.Event().wait()
 
-        pool = SandboxPool(start, stop, most=2, stop_seconds=0.05)
+        pool = SandboxPool(start, stop, capacity=2, stop_seconds=0.05)
         async with pool.acquire("a", tmp_path):
             pass
         async with asyncio.timeout(5):
-            await pool.stop_now("a")
+            await pool.destroy("a")
             async with pool.acquire("a", tmp_path) as again:
                 assert again is sandbox
             await pool.close()
@@ -390,7 +397,7 @@ async def test_a_hanging_stop_does_not_block_a_new_container(tmp_path: Path) -> 
 
 @asynccontextmanager
 async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[bool, str, str]]:
-    """Return name, description and whether commands run."""
+    """Return the provider's name, the sentence, and whether commands run."""
     provider, sentence = await select_provider(kind, settings, measured())  # type: ignore[arg-type]  # any text, as in a test's parameter
     try:
         yield provider.runs_commands, provider.name, sentence
@@ -399,7 +406,7 @@ async def chosen(kind: str, settings: DockerSettings) -> AsyncIterator[tuple[boo
         await provider.close()
 
 
-async def test_auto_selects_docker_if_it_works(settings: DockerSettings) -> None:
+async def test_auto_prefers_docker(settings: DockerSettings) -> None:
     async with chosen("auto", settings) as (commands, name, sentence):
         assert commands
         assert name == "docker"
@@ -409,21 +416,21 @@ async def test_auto_selects_docker_if_it_works(settings: DockerSettings) -> None
         )
 
 
-async def test_auto_without_the_image_says_how_to_build_it(settings: DockerSettings) -> None:
+async def test_auto_without_the_image_reports_the_fix(settings: DockerSettings) -> None:
     need_bubblewrap()
     lacking = replace(settings, image="fawn-sandbox:not-there")
     async with chosen("auto", lacking) as (_, name, sentence):
         assert name == "bubblewrap"
         assert sentence.startswith(
-            f"Sandbox: bubblewrap, one isolated machine per conversation, without network, {FILES}. Docker"
+            f"Sandbox: bubblewrap, one isolated sandbox per conversation, without network, {FILES}. Docker"
         )
-        assert sentence.endswith("The image fawn-sandbox:not-there is not there: `fawn sandbox build` makes it.")
+        assert sentence.endswith("The image fawn-sandbox:not-there does not exist: `fawn sandbox build` makes it.")
     with pytest.raises(SandboxUnavailable, match="fawn sandbox build"):
         async with chosen("docker", lacking):
             pass
 
 
-async def test_problems_with_docker_are_reported(settings: DockerSettings, tmp_path: Path) -> None:
+async def test_docker_failures_are_reported(settings: DockerSettings, tmp_path: Path) -> None:
     deaf = tmp_path / "deaf.sock"
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(deaf))
@@ -445,7 +452,7 @@ async def test_problems_with_docker_are_reported(settings: DockerSettings, tmp_p
 
 @asynccontextmanager
 async def built(engine: DockerEngine, changes: str) -> AsyncIterator[str]:
-    """Build an image from the test image with these lines; remove it afterwards."""
+    """Build an image from the tests' image with these lines, and remove it afterwards."""
     tag = f"fawn-sandbox:changed-{abs(hash(changes))}"
     await engine.build(build_context({"Dockerfile": f"FROM {IMAGE}\n{changes}\n".encode()}), tag, {}, lambda _: None)
     try:
@@ -462,7 +469,7 @@ async def built(engine: DockerEngine, changes: str) -> AsyncIterator[str]:
         ("RUN cp /usr/bin/true /usr/bin/bash", "stops at once"),
     ],
 )
-async def test_an_unsuitable_image_is_reported(
+async def test_an_unusable_image_is_reported(
     settings: DockerSettings, engine: DockerEngine, changes: str, words: str
 ) -> None:
     async with built(engine, changes) as tag:
@@ -471,8 +478,8 @@ async def test_an_unsuitable_image_is_reported(
                 pass
 
 
-async def test_a_custom_image_works(settings: DockerSettings, engine: DockerEngine, folder: Path) -> None:
-    """Whatever its entry point is. A volume of the image does not evade the disk limit."""
+async def test_a_foreign_image_works(settings: DockerSettings, engine: DockerEngine, folder: Path) -> None:
+    """Its entry point is ignored, and its volume cannot evade the disk limit."""
     changes = 'ENTRYPOINT ["false"]\nUSER 0\nVOLUME /data\nHEALTHCHECK CMD false\nEXPOSE 80'
     async with (
         built(engine, changes) as tag,
@@ -486,9 +493,9 @@ async def test_a_custom_image_works(settings: DockerSettings, engine: DockerEngi
 # ---------------------------------------------------------------- many
 
 
-async def test_120_sandboxes_run_at_once(settings: DockerSettings, tmp_path: Path) -> None:
-    """90 of bubblewrap and 30 containers, more than the SDK's connection pool. Each runs a command that ends only
-    when all of them run."""
+async def test_120_sandboxes_at_once(settings: DockerSettings, tmp_path: Path) -> None:
+    """90 of bubblewrap and 30 containers, more than the SDK's connection pool. Each runs a command that ends only when
+    all of them run."""
     need_bubblewrap()
     local = BubblewrapProvider(SandboxSettings(settings.skills))
     async with docker_provider(settings) as docker, AsyncExitStack() as stack:
@@ -505,21 +512,23 @@ async def test_120_sandboxes_run_at_once(settings: DockerSettings, tmp_path: Pat
                 begun.set()
 
             wait = f"mkfifo go; echo {number}; cat go; cat {OUTPUTS}/n"
-            running = asyncio.create_task(sandbox.run(wait, timeout=120, on_output=seen))
+            running = asyncio.create_task(sandbox.run(ShellCommand(wait, timeout_seconds=120, on_output=seen)))
             await begun.wait()
             await here.wait()
-            await sandbox.run(f"echo {number} > {OUTPUTS}/n; echo {-number} > go", cwd=WORKSPACE, timeout=60)
+            await sandbox.run(
+                ShellCommand(f"echo {number} > {OUTPUTS}/n; echo {-number} > go", cwd=WORKSPACE, timeout_seconds=60)
+            )
             return (await running).output
 
         said = await asyncio.gather(*(use(i) for i in range(120)))
         assert said == [f"{i}\n{-i}\n{i}\n" for i in range(120)]
 
 
-async def test_a_caller_during_reaping_gets_a_new_sandbox(provider: DockerProvider, folder: Path) -> None:
-    """The old name is reserved until the removal is complete; no caller gets a sandbox that is about to end."""
+async def test_acquiring_during_a_reap_starts_a_new_container(provider: DockerProvider, folder: Path) -> None:
+    """The old name is taken until the container is removed; a caller never gets a stopping sandbox."""
     for _ in range(3):
         async with provider.acquire("t", folder) as first:
-            await first.run("true")
+            await first.run(ShellCommand("true"))
         reaping = asyncio.create_task(provider.reap(0))
         await asyncio.sleep(0.01)
         async with provider.acquire("t", folder) as second:

@@ -1,4 +1,4 @@
-"""File owners, host paths, and the service itself in a container."""
+"""Docker on the host: file owners, host paths, and a service in a container."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sandbox.docker.client import plain_engine_text
 from sandbox.docker.host_paths import HostPaths
 from sandbox.docker.spec import EngineSite
 from sandbox.docker.stream import ExecStream
-from sandbox.users import FIRST
+from sandbox.users import FIRST_USER_ID
 from tests.support.engines import HOST, IMAGE, need_docker
 
 INFO = {
@@ -30,33 +30,33 @@ INFO = {
     "SecurityOptions": ["name=seccomp,profile=default"],
 }
 ROOT = Path(__file__).parents[3]
-SOCK = Path("/")  # used as the engine's socket: its owner (root here) is the user of a rootless engine
+SOCK = Path("/")  # stands for the engine's socket; its owner, here root, is the owner of a rootless engine
 
 
-def test_commands_run_as_the_service_user_or_as_separate_users_for_root() -> None:
+def test_root_gives_each_sandbox_its_own_user() -> None:
     assert describe_site(INFO, SOCK, 61, 62) == EngineSite(61, 62, None)
-    assert describe_site(INFO, SOCK, 0, 0) == EngineSite(FIRST, FIRST, 0)
+    assert describe_site(INFO, SOCK, 0, 0) == EngineSite(FIRST_USER_ID, FIRST_USER_ID, 0)
 
 
-def test_a_remapping_engine_gets_folders_with_shifted_owners() -> None:
+def test_userns_remap_shifts_folder_owners() -> None:
     info = {**INFO, "SecurityOptions": ["name=userns"], "DockerRootDir": "/var/lib/docker/100000.100000"}
-    assert describe_site(info, SOCK, 0, 0) == EngineSite(FIRST, FIRST, 100_000)
+    assert describe_site(info, SOCK, 0, 0) == EngineSite(FIRST_USER_ID, FIRST_USER_ID, 100_000)
     with pytest.raises(SandboxUnavailable, match=r"userns-remap.*run Fawn as root"):
         describe_site(info, SOCK, 61, 61)
 
 
-def test_in_a_rootless_engine_root_maps_to_its_user() -> None:
+def test_a_rootless_engine_maps_root_to_its_owner() -> None:
     info = {**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]}
     assert describe_site(info, SOCK, SOCK.stat().st_uid, 1) == EngineSite(0, 0, None)
     with pytest.raises(SandboxUnavailable, match="rootless and belongs to another user"):
         describe_site(info, SOCK, SOCK.stat().st_uid + 1, 1)
 
 
-def test_limits_that_the_engine_cannot_enforce_are_not_set() -> None:
+def test_unsupported_limits_are_not_requested() -> None:
     assert describe_site({}, SOCK, 61, 61) == EngineSite(61, 61, None, memory=False, cpus=False, processes=False)
 
 
-def test_host_paths_are_translated_by_the_longest_mount(tmp_path: Path) -> None:
+def test_the_longest_mount_maps_a_path(tmp_path: Path) -> None:
     inner = tmp_path / "data" / "threads"
     inner.mkdir(parents=True)
     places = HostPaths([(str(tmp_path), "/outer"), (str(tmp_path / "data"), "/volumes/v/_data"), ("/x", "/y")])
@@ -68,7 +68,7 @@ def test_host_paths_are_translated_by_the_longest_mount(tmp_path: Path) -> None:
         places.host_path(Path("/etc"))
 
 
-def test_paths_are_removed_from_engine_errors() -> None:
+def test_engine_messages_lose_their_host_paths() -> None:
     text = "invalid mount: bind source path does not exist: /srv/fawn/x\n in '/a b':/c, see https://docs.docker.com/go"
     assert (
         plain_engine_text(text)
@@ -77,7 +77,7 @@ def test_paths_are_removed_from_engine_errors() -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 3, 8, 1000])
-async def test_engine_frames_are_parsed_in_any_chunking(piece: int) -> None:
+async def test_exec_frames_are_parsed_in_any_pieces(piece: int) -> None:
     ours, theirs = socket.socketpair()
     stream = ExecStream(*await asyncio.open_connection(sock=ours))
     _, writer = await asyncio.open_connection(sock=theirs)
@@ -97,13 +97,13 @@ async def test_engine_frames_are_parsed_in_any_chunking(piece: int) -> None:
         got += data
     await sending
     assert got == b"out" + b"x" * 300 + b"end"
-    assert stream.complaint == "a word of warning!"
+    assert stream.stderr == "a word of warning!"
     await stream.close()
     with pytest.raises(OSError, match="closed"):
         await stream.write(b"x")
 
 
-async def test_building_without_a_registry_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_build_without_a_registry_reports_the_fix(tmp_path: Path) -> None:
     need_docker()
     (tmp_path / "config.yaml").write_text("config_version: 1\nsandbox: {image: 'fawn-sandbox:never'}\n")
     build = await asyncio.create_subprocess_exec(
@@ -120,6 +120,7 @@ async def test_building_without_a_registry_says_what_to_do(tmp_path: Path) -> No
 INSIDE = """
 import asyncio
 from pathlib import Path
+from sandbox.base import ShellCommand
 from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
 
@@ -130,7 +131,8 @@ async def main():
     provider = DockerProvider(DockerSettings(skills, state=data / "sandbox", image=IMAGE))
     await provider.check()
     async with provider.acquire("t", data / "threads" / "t") as sandbox:
-        print((await sandbox.run("cat /mnt/skills/SKILL.md; echo made > /mnt/user-data/outputs/a")).output, end="")
+        command = ShellCommand("cat /mnt/skills/SKILL.md; echo made > /mnt/user-data/outputs/a")
+        print((await sandbox.run(command)).output, end="")
     print((data / "threads/t/outputs/a").read_text(), end="")
     await provider.reap(0)
     await provider.close()
@@ -154,10 +156,10 @@ async def client() -> AsyncIterator[docker.APIClient]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "volume"])
-async def test_a_service_in_a_container_finds_the_host_paths_of_its_folders(
+async def test_a_service_in_a_container_finds_its_host_paths(
     client: docker.APIClient, tmp_path: Path, kind: str
 ) -> None:
-    """A real one: Fawn's source in a container with the engine's socket, its data in a host folder or a volume."""
+    """Run our source in a container with the engine's socket, its data in a folder or a volume of the host."""
     (tmp_path / "data").mkdir()
     volume = f"fawn-test-{secrets.token_hex(6)}"
     libraries = next(path for path in sys.path if path.endswith("site-packages"))

@@ -1,4 +1,4 @@
-"""The egress proxy: which targets are allowed, and the message of a refusal."""
+"""The egress proxy: allowed hosts, refusals and their texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.outside_world import HOST, Names, Outside, hosts
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A short path: the path of a unix socket has at most 107 bytes."""
+    """A short path, because the path of a unix socket ends at 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         yield Path(folder)
 
@@ -37,7 +37,7 @@ async def outside(tmp_path: Path) -> AsyncIterator[Outside]:
 
 
 async def ask(folder: Path, request: str, body: bytes = b"") -> tuple[str, dict[str, str], bytes]:
-    """Return status line, headers and body of the answer from the proxy of `folder`."""
+    """Return status line, headers and body of the proxy's response."""
     if "\nHost:" not in request:
         request += "\nHost: x"
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
@@ -56,14 +56,14 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
     payload = random.randbytes(3 << 20)
 
     async def reverse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write((await reader.read())[::-1])  # after the client's end only: half-close passes through
+        writer.write((await reader.read())[::-1])  # after the client's end: a half-close is forwarded
         await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(reverse, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     egress = EgressService(NetworkRules("allowlist", hosts(port)), tmp_path / "e", Names())
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(f"CONNECT {HOST}:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -75,9 +75,9 @@ async def test_a_tunnel_carries_bytes_both_ways(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_a_plain_request_reaches_an_allowed_host(tmp_path: Path, outside: Outside) -> None:
+async def test_a_plain_request_reaches_only_the_allowed_host(tmp_path: Path, outside: Outside) -> None:
     egress = EgressService(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     body = random.randbytes(200_000)
     head = f"""POST http://user:secret@{HOST}:{outside.http}/echo?q=1 HTTP/1.1
 Host: internal.example
@@ -109,12 +109,12 @@ Content-Length: {len(body)}"""
         (HOST, 22, "port"),
     ],
 )
-async def test_a_refusal_names_the_host_and_who_can_allow_it(
+async def test_a_refusal_names_the_host_and_the_setting(
     tmp_path: Path, request_line: str, host: str, port: int, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = Names(**{"inner.wide.example": ["127.0.0.1", "10.0.0.1"]})
     egress = EgressService(NetworkRules("allowlist", ("*.wide.example",)), tmp_path / "e", names)
-    folder = await egress.open("thread-7")
+    folder = await egress.open_proxy("thread-7")
     with caplog.at_level(logging.INFO):
         status, headers, body = await ask(folder, request_line.format(host=host, port=port))
     assert status.startswith("HTTP/1.1 403 ")
@@ -124,12 +124,12 @@ async def test_a_refusal_names_the_host_and_who_can_allow_it(
     assert "sandbox.network.hosts" in status
     assert f"egress.refused sandbox=thread-7 host={host} port={port} why={why}" in caplog.text
     assert "secret" not in caplog.text
-    assert names.asked == (["inner.wide.example"] if why == "address" else [])  # otherwise names would leak data
+    assert names.asked == (["inner.wide.example"] if why == "address" else [])  # otherwise it would leak by names
     await egress.aclose()
 
 
-async def test_dns_rebinding_does_not_change_the_address(tmp_path: Path) -> None:
-    """The proxy connects to the address that it checked."""
+async def test_dns_rebinding_has_no_effect(tmp_path: Path) -> None:
+    """The connection goes to the address that was checked."""
     reached: list[str] = []
 
     def at(name: str) -> asyncio.StreamReaderProtocol:
@@ -151,7 +151,7 @@ async def test_dns_rebinding_does_not_change_the_address(tmp_path: Path) -> None
 
     names = Rebinding()
     egress = EgressService(NetworkRules("allowlist", hosts(port)), tmp_path / "e", names)
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     await ask(folder, f"CONNECT {HOST}:{port} HTTP/1.1")
     assert names.asked == [HOST]
     assert reached == ["good"]
@@ -165,26 +165,26 @@ async def test_dns_rebinding_does_not_change_the_address(tmp_path: Path) -> None
     ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "localhost", "127.0.0.1.", "[::1]", "[::]",
      "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"],
 )  # fmt: skip
-async def test_no_notation_of_a_host_address_is_reached(tmp_path: Path, spelling: str) -> None:
+async def test_every_spelling_of_this_machine_is_refused(tmp_path: Path, spelling: str) -> None:
     egress = EgressService(NetworkRules("on"), tmp_path / "e")
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     for line in (f"CONNECT {spelling}:443 HTTP/1.1", f"GET http://{spelling}/ HTTP/1.1"):
         status, headers, _ = await ask(folder, line)
         assert (status[:12], headers["x-fawn-refused"]) == ("HTTP/1.1 403", "address"), status
     await egress.aclose()
 
 
-async def test_an_unreachable_address_is_followed_by_the_next(tmp_path: Path, outside: Outside) -> None:
+async def test_the_next_address_is_tried_after_a_failure(tmp_path: Path, outside: Outside) -> None:
     rules = NetworkRules("allowlist", (*hosts(outside.http), f"127.0.0.9:{outside.http}"))
     egress = EgressService(rules, tmp_path / "e", Names(**{HOST: ["127.0.0.8", "127.0.0.9", "127.0.0.1"]}))
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     assert (await ask(folder, f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"))[2] == b"hello\n"
     await egress.aclose()
 
 
-async def test_invalid_proxy_requests_are_answered(tmp_path: Path) -> None:
+async def test_malformed_proxy_requests_get_an_answer(tmp_path: Path) -> None:
     egress = EgressService(NetworkRules("on"), tmp_path / "e", Names())
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     for bad in ("GET / HTTP/1.1", "nonsense", "CONNECT a b c", "CONNECT :443 HTTP/1.1", "GET ftp://x/ HTTP/1.1",
                 "GET http://[::1/ HTTP/1.1", "CONNECT a:99999 HTTP/1.1", "GET http://a\x00b/ HTTP/1.1",
                 "CONNECT [2606:4700::1%x\rProxy-Authorization:x]:443 HTTP/1.1", "GET\rX: http://a.test/ HTTP/1.1",
@@ -203,10 +203,10 @@ async def test_invalid_proxy_requests_are_answered(tmp_path: Path) -> None:
     await egress.aclose()
 
 
-async def test_connections_per_sandbox_are_limited_without_affecting_others(tmp_path: Path, outside: Outside) -> None:
+async def test_connections_are_limited_per_sandbox(tmp_path: Path, outside: Outside) -> None:
     rules = NetworkRules("allowlist", hosts(outside.http))
     egress = EgressService(rules, tmp_path / "e", Names())
-    greedy, other = await egress.open("greedy"), await egress.open("other")
+    greedy, other = await egress.open_proxy("greedy"), await egress.open_proxy("other")
     held = [await asyncio.open_unix_connection(greedy / SOCKET_NAME) for _ in range(egress_proxy.MAX_CONNECTIONS)]
     request = f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"
     status, _, _ = await ask(greedy, request)
@@ -227,22 +227,22 @@ async def test_connections_per_sandbox_are_limited_without_affecting_others(tmp_
     await egress.aclose()
 
 
-def test_names_of_this_host_are_resolved() -> None:
+def test_local_names_are_resolved() -> None:
     assert "127.0.0.1" in egress_proxy.resolve_name("localhost", 80)
 
 
-async def test_repeated_refusals_do_not_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_lines_are_rate_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     egress = EgressService(NetworkRules("allowlist"), tmp_path / "e", Names())
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     with caplog.at_level(logging.INFO):
         for _ in range(egress_proxy.MAX_LOG_LINES * 2 + 5):
             await ask(folder, "CONNECT evil.test:443 HTTP/1.1")
-    assert 1 <= caplog.text.count("egress.quiet") <= 2  # the minute may turn
+    assert 1 <= caplog.text.count("egress.quiet") <= 2  # the minute may change meanwhile
     assert caplog.text.count("egress.refused") <= egress_proxy.MAX_LOG_LINES * 2
     await egress.aclose()
 
 
-async def test_requests_go_through_the_upstream_proxy(tmp_path: Path) -> None:
+async def test_the_upstream_proxy_is_used(tmp_path: Path) -> None:
     heard: list[str] = []
 
     async def company(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -259,7 +259,7 @@ async def test_requests_go_through_the_upstream_proxy(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     rules = NetworkRules("on", ("only-it-knows.example:22",), proxy=f"http://me:p%40ss@127.0.0.1:{port}")
     egress = EgressService(rules, tmp_path / "e", Names(**{"sly.example": ["10.0.0.1"]}))
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(b"CONNECT only-it-knows.example:22 HTTP/1.1\r\nHost: x\r\n\r\n")
     await reader.readuntil(b"\r\n\r\n")
@@ -283,33 +283,32 @@ async def test_requests_go_through_the_upstream_proxy(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- folders
 
 
-async def test_a_socket_folder_is_reused_and_removed_with_its_sandbox(tmp_path: Path, outside: Outside) -> None:
-    """A sandbox that outlives the service has the folder mounted, so the folder stays the same with a new socket in
-    it."""
+async def test_the_folder_of_a_key_stays_the_same_until_it_is_closed(tmp_path: Path, outside: Outside) -> None:
+    """A sandbox that outlives the service has the folder mounted, so the new socket must be in the same one."""
     place = tmp_path / ("long-" * 40)  # the path of a socket ends at 107 bytes
     rules = NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority))
     first = EgressService(rules, place, Names())
-    folder = await first.open("t")
-    assert await first.open("t") == folder
+    folder = await first.open_proxy("t")
+    assert await first.open_proxy("t") == folder
     inode = folder.stat().st_ino
     assert place.stat().st_mode & 0o777 == 0o700
     assert folder.stat().st_mode & 0o777 == 0o755
     assert (folder / CA_FILE).read_bytes().endswith(outside.authority.read_bytes())
     await first.aclose()
     second = EgressService(rules, place, Names())
-    assert await second.open("t") == folder
+    assert await second.open_proxy("t") == folder
     assert folder.stat().st_ino == inode
     (tmp_path / "short").symlink_to(folder)
     assert (await ask(tmp_path / "short", f"GET http://{HOST}:{outside.http}/hello HTTP/1.1"))[2] == b"hello\n"
-    await second.close("t")
+    await second.close_proxy("t")
     assert list(place.iterdir()) == []
     await second.aclose()
 
 
-async def test_concurrent_opens_share_one_socket_folder(tmp_path: Path) -> None:
+async def test_concurrent_services_open_the_same_folder(tmp_path: Path) -> None:
     many = [EgressService(NetworkRules("off"), tmp_path / "e", Names()) for _ in range(4)]
     for number in range(20):
-        folders = await asyncio.gather(*(egress.open(f"t{number}") for egress in many))
+        folders = await asyncio.gather(*(egress.open_proxy(f"t{number}") for egress in many))
         assert len(set(folders)) == 1
         assert [path.name for path in folders[0].iterdir()] == [SOCKET_NAME]
         assert (await ask(folders[0], f"CONNECT {HOST}:443 HTTP/1.1"))[0].startswith("HTTP/1.1 403")
@@ -317,12 +316,12 @@ async def test_concurrent_opens_share_one_socket_folder(tmp_path: Path) -> None:
         await egress.aclose()
 
 
-async def test_without_a_network_everything_is_refused_and_logged(
+async def test_without_a_network_every_request_is_refused_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = Names()
     egress = EgressService(NetworkRules("off", (HOST,)), tmp_path / "e", names)
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     with caplog.at_level(logging.INFO):
         status, headers, body = await ask(folder, f"CONNECT {HOST}:443 HTTP/1.1")
     words = f"The sandbox has no network (sandbox.network.mode is off); an operator can allow {HOST}."
@@ -336,11 +335,11 @@ async def test_without_a_network_everything_is_refused_and_logged(
 
 async def test_closing_ends_open_connections(tmp_path: Path, outside: Outside) -> None:
     egress = EgressService(NetworkRules("allowlist", hosts(outside.http)), tmp_path / "e", Names())
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(f"CONNECT {HOST}:{outside.http} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     await reader.readuntil(b"\r\n\r\n")
-    await egress.close("t")
+    await egress.close_proxy("t")
     assert await reader.read() == b""
     writer.close()
     await until(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "egress:t"])
@@ -349,11 +348,11 @@ async def test_closing_ends_open_connections(tmp_path: Path, outside: Outside) -
 # ---------------------------------------------------------------- inside the sandbox
 
 
-def test_the_relay_transfers_both_directions_and_forwards_eof() -> None:
-    """Both sides send more than the buffers hold before they read; a relay that blocks on one side would deadlock."""
+def test_copy_both_ways_is_concurrent_and_forwards_the_end() -> None:
+    """Both sides send more than the buffers hold before they read; blocking on one side would be a deadlock."""
     near, one = socket.socketpair()
     other, far = socket.socketpair()
-    carrying = threading.Thread(target=relay.pump, args=(one, other))
+    carrying = threading.Thread(target=relay.copy_both_ways, args=(one, other))
     carrying.start()
     payloads = random.randbytes(4 << 20), random.randbytes(3 << 20)
     got: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""HTTP between a sandbox, its proxy and a server, byte by byte."""
+"""HTTP between a sandbox, its proxy and a server: the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.network.proxy import Ends
+from sandbox.network.http import StreamPair
 from sandbox.network.rules import SOCKET_NAME, NetworkRules
 from sandbox.network.service import EgressService
-from sandbox.network.tls import NoServerName, server_name
+from sandbox.network.tls import NoServerName, parse_server_name
 from tests.support.outside_world import HOST, Names, hosts
 
 GET = "GET / HTTP/1.1\r\nHost: inner.corp\r\n\r\n"
@@ -24,13 +24,13 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A short path: the path of a unix socket has at most 107 bytes."""
+    """A short path, because the path of a unix socket ends at 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         yield Path(folder)
 
 
 class Origin:
-    """A server that records every byte, sends `response` for each chunk, and never closes by itself."""
+    """A server that records all bytes, answers each read with `response`, and never closes by itself."""
 
     def __init__(self, response: bytes = OK) -> None:
         self.response, self.got = response, b""
@@ -56,10 +56,10 @@ class Origin:
 
 
 @asynccontextmanager
-async def way_out(tmp_path: Path, rules: NetworkRules) -> AsyncIterator[Ends]:
-    """Open a connection from a sandbox to its proxy."""
+async def way_out(tmp_path: Path, rules: NetworkRules) -> AsyncIterator[StreamPair]:
+    """Connect a sandbox to its proxy."""
     egress = EgressService(rules, tmp_path / "e", Names())
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     try:
         async with asyncio.timeout(20):
@@ -94,7 +94,7 @@ async def test_a_second_request_on_a_connection_is_dropped(tmp_path: Path, pipel
         ("Content-Length: 0\r\nX: 1\r\n Host: inner.corp", "", b""),
     ],
 )
-async def test_bytes_after_the_body_are_dropped(tmp_path: Path, framing: str, sent: str, reached: bytes) -> None:
+async def test_bytes_behind_the_body_are_not_forwarded(tmp_path: Path, framing: str, sent: str, reached: bytes) -> None:
     async with Origin() as origin, way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer):
         line = f"POST http://{HOST}:{origin.port}/one HTTP/1.1"
         writer.write(f"{line}\r\nHost: inner.corp\r\n{framing}\r\n\r\n{sent}".encode())
@@ -102,7 +102,7 @@ async def test_bytes_after_the_body_are_dropped(tmp_path: Path, framing: str, se
         await reader.read()
         await origin.ended.wait()
         head, _, body = origin.got.partition(b"\r\n\r\n")
-        assert body.startswith(reached[: len(body)])  # the answer may come before the last of it
+        assert body.startswith(reached[: len(body)])  # the response may arrive before the last bytes
         assert b"\nHost: inner" not in head
         assert head.count(b"\nHost: ") == 1
         assert head.lower().count(b"\ncontent-length") + head.lower().count(b"\ntransfer-encoding") == 1
@@ -111,7 +111,7 @@ async def test_bytes_after_the_body_are_dropped(tmp_path: Path, framing: str, se
 @pytest.mark.parametrize(
     "framing", ["Content-Length: 3\r\nContent-Length: 4", "Transfer-Encoding: gzip, chunked", "Content-Length: -1"]
 )
-async def test_a_body_with_an_ambiguous_length_is_refused(tmp_path: Path, framing: str) -> None:
+async def test_an_ambiguous_body_length_is_refused(tmp_path: Path, framing: str) -> None:
     async with Origin() as origin, way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer):
         writer.write(f"POST http://{HOST}:{origin.port}/ HTTP/1.1\r\nHost: x\r\n{framing}\r\n\r\nabc".encode())
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
@@ -127,8 +127,10 @@ async def test_a_body_with_an_ambiguous_length_is_refused(tmp_path: Path, framin
         ("1.1", b"nonsense\r\n\r\n", b" does not answer\n"),
     ],
 )
-async def test_bytes_after_a_response_are_dropped(tmp_path: Path, version: str, response: bytes, seen: bytes) -> None:
-    """Also, a response in a newer HTTP version than the client's is translated."""
+async def test_bytes_behind_a_response_are_not_forwarded(
+    tmp_path: Path, version: str, response: bytes, seen: bytes
+) -> None:
+    """A response of a newer HTTP version than the client's is translated."""
     async with (
         Origin(response) as origin,
         way_out(tmp_path, NetworkRules("allowlist", hosts(origin.port))) as (reader, writer),
@@ -153,7 +155,7 @@ async def test_expect_100_continue_is_answered(tmp_path: Path) -> None:
 
 
 def client_hello(name: str | None) -> bytes:
-    """Return the first bytes of a real client."""
+    """Return the first bytes of a real TLS client."""
     context = ssl.create_default_context()
     context.check_hostname = False
     out = ssl.MemoryBIO()
@@ -162,9 +164,9 @@ def client_hello(name: str | None) -> bytes:
     return out.read()
 
 
-def test_the_server_name_of_a_client_hello_is_parsed() -> None:
+def test_the_server_name_is_parsed() -> None:
     hello = client_hello("Registry.TEST")
-    assert server_name(hello) == "Registry.TEST"
+    assert parse_server_name(hello) == "Registry.TEST"
     broken = [
         client_hello(None),
         hello.replace(b"Registry", b"R\xffgistry"),
@@ -174,7 +176,7 @@ def test_the_server_name_of_a_client_hello_is_parsed() -> None:
     ]
     for record in broken + [hello[:end] for end in range(len(hello))]:
         with pytest.raises(NoServerName):
-            server_name(record)
+            parse_server_name(record)
 
 
 @pytest.mark.parametrize(
@@ -191,15 +193,15 @@ def test_the_server_name_of_a_client_hello_is_parsed() -> None:
         ("1.1.1.1:443", client_hello("evil.test"), True),
     ],
 )
-async def test_a_tunnel_requires_the_requested_server_name(
+async def test_the_server_name_must_match_the_tunnel(
     tmp_path: Path, target: str, first: bytes, passes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An upstream proxy is configured here, so that port 443 can lead to any server."""
+    """The upstream proxy makes port 443 of any host available."""
     async with Origin(b"HTTP/1.1 200 ok\r\n\r\n") as origin:
         names = ("registry.test", "registry.test:8443", "1.1.1.1")
         rules = NetworkRules("allowlist", names, proxy=f"http://127.0.0.1:{origin.port}")
         egress = EgressService(rules, tmp_path / "e", Names(**{HOST: ["9.9.9.9"]}))
-        folder = await egress.open("t")
+        folder = await egress.open_proxy("t")
         reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
         writer.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")

@@ -1,4 +1,4 @@
-"""The network as commands see it, on every provider that runs them."""
+"""The network as commands see it, on each provider that runs them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pytest
 
-from sandbox.base import SandboxProvider
+from sandbox.base import SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.docker.provider import DockerProvider
 from sandbox.network.rules import NetworkRules
@@ -25,7 +25,7 @@ from tests.support.outside_world import HOST, Names, Outside, hosts
 
 
 class Make(Protocol):
-    """Create a provider with these rules; names resolve to loopback."""
+    """Makes a provider with these rules; names resolve to loopback."""
 
     async def __call__(self, rules: NetworkRules) -> SandboxProvider: ...
 
@@ -66,7 +66,7 @@ for url in sys.argv[1:]:
 
 
 def ask(*urls: str) -> str:
-    """Return a command that prints the result of each URL, one line each."""
+    """Return a command that prints the result of each URL on its own line."""
     return f"python3 - {' '.join(urls)} <<'END'\n{ASK}\nEND"
 
 
@@ -75,14 +75,14 @@ async def test_only_allowed_hosts_are_reached(make: Make, outside: Outside, tmp_
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         urls = [
             f"http://{HOST}:{outside.http}/hello",
-            f"https://{HOST}:{outside.https}/hello",  # its authority is the operator's own
+            f"https://{HOST}:{outside.https}/hello",  # the operator's own certificate authority
             f"http://{HOST}/hello",
             "https://evil.test/",
             "http://169.254.169.254/latest/meta-data/",
             "http://[fd00:ec2::254]/latest/meta-data/",
             f"http://172.17.0.1:{outside.http}/hello",
         ]
-        result = await sandbox.run(ask(*urls), timeout=60)
+        result = await sandbox.run(ShellCommand(ask(*urls), timeout_seconds=60))
         got = result.output.splitlines()
         assert got[:2] == ["hello", "hello"]
         assert got[2] == f"403 {HOST} is not allowed for the sandbox; an operator can add it to sandbox.network.hosts."
@@ -112,13 +112,13 @@ async def test_a_connection_carries_one_request(make: Make, outside: Outside, tm
     """An ordinary client opens a new connection for its next request."""
     provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
-        result = await sandbox.run(f"python3 - {outside.http} <<'END'\n{REUSE}\nEND", timeout=60)
+        result = await sandbox.run(ShellCommand(f"python3 - {outside.http} <<'END'\n{REUSE}\nEND", timeout_seconds=60))
         assert result.output == "hello\nhello\n1\n"
         assert [path for path, _ in outside.seen] == ["/hello?0", "/hello?1", "/hello"]
         assert {headers["Host"] for _, headers in outside.seen} == {f"{HOST}:{outside.http}"}
 
 
-async def test_there_is_no_way_around_the_proxy(make: Make, outside: Outside, tmp_path: Path) -> None:
+async def test_the_proxy_cannot_be_bypassed(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("on"))
     with socket.create_server(("0.0.0.0", 0)) as server:  # noqa: S104  reachable on every address of this host
         port = server.getsockname()[1]
@@ -131,31 +131,33 @@ async def test_there_is_no_way_around_the_proxy(make: Make, outside: Outside, tm
             "print([name for _, name in socket.if_nameindex() if name != 'lo'])"
         )
         async with provider.acquire("t", tmp_path / "t") as sandbox:
-            result = await sandbox.run(f'python3 -c "{attempts}"', timeout=60)
-    tunnels = re.findall(r"'(\w+)'", result.output)  # of the kernel's own making: they lead nowhere
+            result = await sandbox.run(ShellCommand(f'python3 -c "{attempts}"', timeout_seconds=60))
+    tunnels = re.findall(r"'(\w+)'", result.output)  # interfaces of the kernel, without routes
     assert set(tunnels) <= {"tunl0", "sit0", "ip6tnl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0"}
     assert "REACHED" not in result.output
 
 
-async def test_the_proxy_socket_is_private_and_read_only(make: Make, outside: Outside, tmp_path: Path) -> None:
+async def test_the_socket_folder_is_private_and_read_only(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority)))
     async with provider.acquire("t", tmp_path / "t") as sandbox, provider.acquire("u", tmp_path / "u") as other:
         result = await sandbox.run(
-            "ls /run/fawn; rm -f /run/fawn/egress.sock; mv /run/fawn/ca.pem /run/fawn/x; echo > /run/fawn/ca.pem; "
-            "ln -s /etc /run/fawn/link; echo ---; ls /run; ls /run/fawn"
+            ShellCommand(
+                "ls /run/fawn; rm -f /run/fawn/egress.sock; mv /run/fawn/ca.pem /run/fawn/x; echo > /run/fawn/ca.pem; "
+                "ln -s /etc /run/fawn/link; echo ---; ls /run; ls /run/fawn"
+            )
         )
         assert result.output.split()[:2] == ["ca.pem", "egress.sock"]
         assert result.output.split("---")[1].split() == ["fawn", "ca.pem", "egress.sock"]
         url = f"http://{HOST}:{outside.http}/hello"
-        assert (await sandbox.run(ask(url))).output == "hello\n"
+        assert (await sandbox.run(ShellCommand(ask(url)))).output == "hello\n"
         await provider.destroy("u")
-        assert (await sandbox.run(ask(url))).output == "hello\n"
+        assert (await sandbox.run(ShellCommand(ask(url)))).output == "hello\n"
         assert other.gone
     await provider.destroy("t")
     assert list((tmp_path / "egress").iterdir()) == []
 
 
-async def test_large_transfers_do_not_slow_down_commands(make: Make, outside: Outside, tmp_path: Path) -> None:
+async def test_heavy_transfers_do_not_delay_commands(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         payload = random.randbytes(8 << 20)
@@ -167,12 +169,12 @@ async def test_large_transfers_do_not_slow_down_commands(make: Make, outside: Ou
             f"ask = lambda n: urllib.request.urlopen('http://{HOST}:{outside.http}/echo', data).read() == data\n"
             "print(all(f.ThreadPoolExecutor(8).map(ask, range(16))))"
         )
-        transfers = asyncio.create_task(sandbox.run(f'python3 -c "{echo}"', timeout=120))
+        transfers = asyncio.create_task(sandbox.run(ShellCommand(f'python3 -c "{echo}"', timeout_seconds=120)))
         await asyncio.sleep(0.5)
-        assert (await sandbox.run("echo meanwhile")).output == "meanwhile\n"
+        assert (await sandbox.run(ShellCommand("echo meanwhile"))).output == "meanwhile\n"
         assert (await transfers).output == "True\n"
-        for _ in range(100):  # the forwarders end with their connections
-            if int((await sandbox.run("ls -d /proc/[0-9]* | wc -l")).output) <= 8:
+        for _ in range(100):  # the relays end with their connections
+            if int((await sandbox.run(ShellCommand("ls -d /proc/[0-9]* | wc -l"))).output) <= 8:
                 break
             await asyncio.sleep(0.05)
         else:
@@ -182,13 +184,15 @@ async def test_large_transfers_do_not_slow_down_commands(make: Make, outside: Ou
 async def test_without_a_network_the_refusal_names_the_setting(make: Make, tmp_path: Path) -> None:
     provider = await make(NetworkRules())
     async with provider.acquire("t", tmp_path / "t") as sandbox:
-        result = await sandbox.run(ask("http://example.com/", "https://example.com/"))
+        result = await sandbox.run(ShellCommand(ask("http://example.com/", "https://example.com/")))
         assert result.output.count("The sandbox has no network (sandbox.network.mode is off); an operator can") == 2
-        assert "FAWN" not in (await sandbox.run("env")).output
+        assert "FAWN" not in (await sandbox.run(ShellCommand("env"))).output
         serve = "python3 -m http.server -b 127.0.0.1 8000 >/dev/null 2>&1 & sleep 1"
-        await sandbox.run(serve)
-        said = await sandbox.run(ask("http://127.0.0.1:8000/", "http://localhost:8000/", "http://0.0.0.0:8000/"))
-        assert said.output.count("DOCTYPE HTML") == 3  # its own servers are asked directly
+        await sandbox.run(ShellCommand(serve))
+        said = await sandbox.run(
+            ShellCommand(ask("http://127.0.0.1:8000/", "http://localhost:8000/", "http://0.0.0.0:8000/"))
+        )
+        assert said.output.count("DOCTYPE HTML") == 3  # its own servers are reached directly
 
 
 @pytest.mark.parametrize(
@@ -200,13 +204,13 @@ async def test_without_a_network_the_refusal_names_the_setting(make: Make, tmp_p
         "pip download -q surely-not-there",
     ],
 )
-async def test_refusals_are_visible_in_common_programs(command: str, tmp_path: Path) -> None:
+async def test_common_programs_show_the_refusal(command: str, tmp_path: Path) -> None:
     need_bubblewrap()
     if not shutil.which(command.split()[0], path="/usr/bin") and "pip" not in command:
         pytest.skip(f"needs {command.split()[0]} on this machine")
     provider = BubblewrapProvider(SandboxSettings(tmp_path))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
-        result = await sandbox.run(command, timeout=60)
+        result = await sandbox.run(ShellCommand(command, timeout_seconds=60))
         assert "no network (sandbox.network.mode is off); an operator can allow" in result.output, result.output
         assert result.seconds < 30
     await provider.close()
@@ -244,31 +248,31 @@ for words in (b"DIAL ", b"DIAL 0123456789abcdef0123456789abcdef", b"DIAL ../x", 
 """
 
 
-async def test_the_relay_and_the_proxy_socket_leak_nothing(make: Make, outside: Outside, tmp_path: Path) -> None:
-    """A relay is a child of the command server and holds its stream, so no process inside may read it. A client with
-    an unknown ticket is rejected."""
+async def test_the_relay_and_the_socket_reveal_nothing(make: Make, outside: Outside, tmp_path: Path) -> None:
+    """A relay is a child of the command server and holds its stream, so commands may not inspect it. The socket refuses
+    unknown tickets."""
     provider = await make(NetworkRules("allowlist", hosts(outside.http)))
     async with provider.acquire("t", tmp_path / "t") as sandbox:
         await sandbox.write("/mnt/user-data/workspace/pry.py", (PRY % outside.http).encode())
-        said = (await sandbox.run("python3 pry.py", timeout=30)).output
+        said = (await sandbox.run(ShellCommand("python3 pry.py", timeout_seconds=30))).output
         assert "LEAK" not in said
         assert "servers: True" in said
         answers = [line for line in said.splitlines() if line.startswith("door:")]
         assert len(answers) == 4
         assert all("400" in line or line in ("door: b'closed'", "door: b''") for line in answers), answers
-        assert (await sandbox.run("echo works")).output == "works\n"
+        assert (await sandbox.run(ShellCommand("echo works"))).output == "works\n"
 
 
-async def test_after_a_restart_of_the_service_the_proxy_works_again(outside: Outside, tmp_path: Path) -> None:
-    """The conversation's socket folder gets a new socket, and its next command server a new relay."""
+async def test_egress_works_after_a_restart_of_the_service(outside: Outside, tmp_path: Path) -> None:
+    """The folder gets a new socket, and the next command server a new relay."""
     need_docker()
     rules = NetworkRules("allowlist", hosts(outside.http))
     settings = docker_settings(tmp_path, network=rules)
     look = ask(f"http://{HOST}:{outside.http}/hello")
     first = DockerProvider(settings, EgressService(rules, tmp_path / "egress", Names()))
     async with first.acquire("t", tmp_path / "t") as sandbox:
-        assert (await sandbox.run(look)).output == "hello\n"
+        assert (await sandbox.run(ShellCommand(look))).output == "hello\n"
     await first.close()
     again = EgressService(rules, tmp_path / "egress", Names())
     async with docker_provider(settings, again) as second, second.acquire("t", tmp_path / "t") as sandbox:
-        assert (await sandbox.run(look)).output == "hello\n"
+        assert (await sandbox.run(ShellCommand(look))).output == "hello\n"

@@ -1,4 +1,4 @@
-"""Which hosts and addresses the network rules allow."""
+"""The hosts and addresses that the network rules allow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WORLD = ("example.com", "*.wide.example", "Bücher.example", "10.1.2.3:5000", "s
         ("on", "special.example", 8443, ""),
     ],
 )
-def test_rules_decide_about_hosts_and_ports(mode: str, host: str, port: int, why: str) -> None:
+def test_allowed_names(mode: str, host: str, port: int, why: str) -> None:
     rules = NetworkRules(mode, WORLD)  # type: ignore[arg-type]  # a literal, from the table above
     if not why:
         EgressPolicy(rules).check_name(normalize_host(host), port, tunnel=False)
@@ -78,7 +78,7 @@ def test_rules_decide_about_hosts_and_ports(mode: str, host: str, port: int, why
         ("off", "example.com", 80, "off"),
     ],
 )
-def test_a_tunnel_needs_port_443_or_a_named_port(mode: str, host: str, port: int, why: str) -> None:
+def test_tunnels_are_limited_to_tls_and_named_ports(mode: str, host: str, port: int, why: str) -> None:
     guard = EgressPolicy(NetworkRules(mode, (*WORLD, "*.named.example:80")))  # type: ignore[arg-type]  # from the table above
     if not why:
         guard.check_name(host, port, tunnel=True)
@@ -99,7 +99,7 @@ INNER = [
 
 
 @pytest.mark.parametrize("address", INNER)
-def test_addresses_that_are_not_public_are_refused(address: str) -> None:
+def test_non_public_addresses_are_refused(address: str) -> None:
     assert not is_public(unwrap_ipv4(ipaddress.ip_address(address)))
     for rules in (NetworkRules("on"), NetworkRules("allowlist", ("*.wide.example",))):
         with pytest.raises(EgressDenied, match="not public"):
@@ -113,23 +113,23 @@ def test_public_addresses_are_allowed(address: str) -> None:
     EgressPolicy(NetworkRules("on")).check_address("a.example", 443, address)
 
 
-def test_a_named_host_may_be_private_but_not_this_host_or_metadata() -> None:
+def test_a_named_host_may_be_private_but_not_local() -> None:
     guard = EgressPolicy(
         NetworkRules("allowlist", ("registry.corp", "169.254.7.7", "here.corp:5000", "127.0.0.1:5000"))
     )
     guard.check_address("registry.corp", 443, "10.0.0.1")
     guard.check_address("169.254.7.7", 80, "169.254.7.7")
-    guard.check_address("here.corp", 5000, "127.0.0.1")  # its address is named, too
+    guard.check_address("here.corp", 5000, "127.0.0.1")  # an entry has its address, too
     for address in ("127.0.0.1", "::1", "169.254.169.254", "fe80::1%eth0", "224.0.0.1", "::", "::ffff:169.254.169.254"):
         with pytest.raises(
             EgressDenied, match=re.escape(str(unwrap_ipv4(ipaddress.ip_address(address.partition("%")[0]))))
         ):
             guard.check_address("registry.corp", 443, address)
-    with pytest.raises(EgressDenied):  # named for the web's ports only
+    with pytest.raises(EgressDenied):  # the entry is for web ports only
         guard.check_address("registry.corp", 8080, "10.0.0.1")
 
 
-def test_addresses_of_this_host_are_recognised() -> None:
+def test_local_addresses_are_recognized() -> None:
     assert is_local(ipaddress.ip_address("127.0.0.1"))
     assert not is_local(ipaddress.ip_address("192.0.2.1"))
 
@@ -153,13 +153,13 @@ def test_addresses_of_this_host_are_recognised() -> None:
         "[2606:4700::1%a\nb]",
     ],
 )
-def test_invalid_hosts_are_rejected(host: str) -> None:
+def test_invalid_hosts_are_refused(host: str) -> None:
     with pytest.raises(ValueError, match=r"not a host name|idna"):
         normalize_host(host)
 
 
 @pytest.mark.parametrize("text", ["a:0", "a:65536", "a:x", "a:-1", "[::1]:x", "a:²"])
-def test_invalid_ports_are_rejected(text: str) -> None:
+def test_invalid_ports_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="port"):
         split_host_port(text)
 
@@ -170,13 +170,13 @@ def test_an_invalid_rule_is_reported(entry: str) -> None:
         EgressPolicy(NetworkRules("allowlist", (entry,)))
 
 
-def test_the_description_lists_allowed_hosts_and_registries() -> None:
+def test_the_description_includes_the_registries() -> None:
     rules = NetworkRules("allowlist", ("a.example",), "https://u:p@pip.example/simple", "http://npm.example:4873/")
     assert rules.description().endswith(" now a.example, pip.example, npm.example:4873")
 
 
 @pytest.mark.parametrize("mode", ["off", "on", "allowlist", '"on"', "Off"])
-def test_the_rules_are_a_section_of_the_configuration(tmp_path: Path, mode: str) -> None:
+def test_the_rules_are_read_from_the_configuration(tmp_path: Path, mode: str) -> None:
     file = tmp_path / "config.yaml"
     network = f"{{mode: {mode}, hosts: [a.example, 10.0.0.7, 'b.example:8443']}}"
     file.write_text(f"config_version: 1\nsandbox:\n  network: {network}\n  preview: {{enabled: true}}\n")

@@ -1,4 +1,4 @@
-"""What one sandbox can use up through its proxy: descriptors and threads."""
+"""Limits on descriptors and threads that a sandbox uses through its proxy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.base import ShellCommand
 from sandbox.network import proxy as egress_proxy
 from sandbox.network.rules import SOCKET_NAME, NetworkRules
 from sandbox.network.service import EgressService
@@ -40,7 +41,7 @@ time.sleep(600)
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A short path: the path of a unix socket has at most 107 bytes."""
+    """A short path, because the path of a unix socket ends at 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         yield Path(folder)
 
@@ -55,9 +56,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_descriptors")
-async def test_twelve_sandboxes_with_all_connections_open_leave_descriptors_for_others(
-    make: Make, tmp_path: Path
-) -> None:
+async def test_full_proxies_leave_descriptors_to_others(make: Make, tmp_path: Path) -> None:
     provider = await make(NetworkRules())
     async with AsyncExitStack() as stack:
 
@@ -65,7 +64,9 @@ async def test_twelve_sandboxes_with_all_connections_open_leave_descriptors_for_
             sandbox = await stack.enter_async_context(provider.acquire(key, tmp_path / key))
             await sandbox.write("/mnt/user-data/workspace/hold.py", HOLD.encode())
             said = await sandbox.run(
-                "touch held; python3 hold.py > held & until grep held held; do sleep 0.1; done", timeout=60
+                ShellCommand(
+                    "touch held; python3 hold.py > held & until grep held held; do sleep 0.1; done", timeout_seconds=60
+                )
             )
             assert said.output.startswith("held")
 
@@ -74,12 +75,12 @@ async def test_twelve_sandboxes_with_all_connections_open_leave_descriptors_for_
             Path("/dev/null").open().close()
         async with provider.acquire("other", tmp_path / "other") as sandbox:
             await sandbox.write("/mnt/user-data/workspace/a", b"works\n")
-            assert (await sandbox.run("cat a")).output == "works\n"
+            assert (await sandbox.run(ShellCommand("cat a"))).output == "works\n"
 
 
-async def test_without_a_network_few_connections_are_accepted(socket_folder: Path) -> None:
+async def test_without_a_network_fewer_connections_are_allowed(socket_folder: Path) -> None:
     egress = EgressService(NetworkRules("off"), socket_folder / "e", Names())
-    folder = await egress.open("t")
+    folder = await egress.open_proxy("t")
     held = [
         await asyncio.open_unix_connection(folder / SOCKET_NAME) for _ in range(egress_proxy.MAX_REFUSING_CONNECTIONS)
     ]
@@ -117,12 +118,12 @@ def silent() -> Iterator[Silent]:
     names.answer.set()
 
 
-async def test_unanswered_lookups_do_not_delay_other_sandboxes(silent: Silent) -> None:
+async def test_slow_lookups_do_not_delay_other_sandboxes(silent: Silent) -> None:
     with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
         async with Outside(Path(folder)) as outside:
             egress = EgressService(NetworkRules("on", hosts(outside.http)), Path(folder) / "e", silent)
-            greedy = [await egress.open(f"greedy{n}") for n in range(10)]
-            other = await egress.open("other")
+            greedy = [await egress.open_proxy(f"greedy{n}") for n in range(10)]
+            other = await egress.open_proxy("other")
             targets = [(place, n) for place in greedy for n in range(5)]
             asking = [asyncio.create_task(ask(place, f"CONNECT slow{n}.test:443 HTTP/1.1")) for place, n in targets]
             await until(lambda: len(silent.waiting) == len(greedy) * egress_proxy.MAX_LOOKUPS)
@@ -133,11 +134,11 @@ async def test_unanswered_lookups_do_not_delay_other_sandboxes(silent: Silent) -
             await asyncio.wait(asking)
 
 
-async def test_a_lookup_counts_until_its_thread_has_ended(silent: Silent, socket_folder: Path) -> None:
-    """Also if its client has disconnected or it timed out: the thread still runs."""
+async def test_a_lookup_is_counted_until_its_thread_ends(silent: Silent, socket_folder: Path) -> None:
+    """The thread runs on after its client has gone or timed out."""
     egress = EgressService(NetworkRules("on"), socket_folder / "e", silent)
-    await egress.open("t")
-    await egress.open("u")
+    await egress.open_proxy("t")
+    await egress.open_proxy("u")
     proxy, other = egress._proxies["t"], egress._proxies["u"]
     given_up = [asyncio.create_task(proxy._look_up(f"slow{n}", 443)) for n in range(egress_proxy.MAX_LOOKUPS)]
     await until(lambda: len(silent.waiting) == egress_proxy.MAX_LOOKUPS)

@@ -1,6 +1,6 @@
-"""pip and npm in a sandbox: packages are private to the conversation and persist.
+"""pip and npm in a sandbox: what they install persists with the conversation.
 
-With this machine's programs, through the proxy, from a registry on loopback.
+They run this machine's programs, through the proxy, from a registry on loopback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import WORKSPACE
+from sandbox.base import WORKSPACE, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.network.rules import NetworkRules
 from sandbox.network.service import EgressService
@@ -45,9 +45,9 @@ async def provider(outside: Outside, tmp_path: Path) -> AsyncIterator[Bubblewrap
 
 
 async def run(provider: BubblewrapProvider, folder: Path, command: str) -> str:
-    """Return the output of a command that must succeed, in the current sandbox."""
+    """Return the output of a command that has to succeed, in the current sandbox."""
     async with provider.acquire("t", folder) as sandbox:
-        result = await sandbox.run(command, timeout=90)
+        result = await sandbox.run(ShellCommand(command, timeout_seconds=90))
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -58,9 +58,7 @@ def need(program: str) -> None:
 
 
 @pytest.mark.parametrize("pip", ["pip", "pip3", "python -m pip", "python3 -m pip"])
-async def test_pip_installs_into_the_workspace_and_stays(
-    provider: BubblewrapProvider, tmp_path: Path, pip: str
-) -> None:
+async def test_pip_packages_persist_in_the_workspace(provider: BubblewrapProvider, tmp_path: Path, pip: str) -> None:
     folder = tmp_path / "thread"
     assert "a deer" in await run(provider, folder, f"{pip} install -q deer && deer")
     assert (folder / "workspace/.venv/bin/deer").exists()
@@ -71,9 +69,7 @@ async def test_pip_installs_into_the_workspace_and_stays(
 
 
 @pytest.mark.parametrize("pip", ["pip install --user", "/usr/bin/python3 -m pip install"])
-async def test_packages_installed_outside_the_environment_stay_too(
-    provider: BubblewrapProvider, tmp_path: Path, pip: str
-) -> None:
+async def test_user_installs_persist_too(provider: BubblewrapProvider, tmp_path: Path, pip: str) -> None:
     folder = tmp_path / "thread"
     await run(provider, folder, f"{pip} -q deer")
     await provider.destroy("t")
@@ -83,11 +79,13 @@ async def test_packages_installed_outside_the_environment_stay_too(
 async def test_concurrent_first_installs_share_one_environment(provider: BubblewrapProvider, tmp_path: Path) -> None:
     folder = tmp_path / "thread"
     async with provider.acquire("t", folder) as sandbox:
-        results = await asyncio.gather(*(sandbox.run("pip install -q deer && deer", timeout=90) for _ in range(3)))
+        results = await asyncio.gather(
+            *(sandbox.run(ShellCommand("pip install -q deer && deer", timeout_seconds=90)) for _ in range(3))
+        )
     assert [result.output.splitlines()[-1] for result in results] == ["a deer"] * 3
 
 
-async def test_an_environment_of_another_python_is_recreated(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_a_broken_environment_is_recreated(provider: BubblewrapProvider, tmp_path: Path) -> None:
     folder = tmp_path / "thread"
     await run(provider, folder, "pip install -q deer")
     python = folder / "workspace/.venv/bin/python"
@@ -96,7 +94,7 @@ async def test_an_environment_of_another_python_is_recreated(provider: Bubblewra
     assert "a deer" in await run(provider, folder, "pip install -q deer; deer")
 
 
-async def test_npm_installs_into_the_workspace_and_stays(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_npm_packages_persist_in_the_workspace(provider: BubblewrapProvider, tmp_path: Path) -> None:
     need("npm")
     folder = tmp_path / "thread"
     await run(provider, folder, "mkdir app; cd app; npm init -y; npm install fawn-greets")
@@ -115,9 +113,7 @@ TRY = "curl -s --retry 20 --retry-connrefused --retry-delay 1 -w '%{http_code}' 
 
 
 # Case 83 of docs/cases.md
-async def test_a_web_app_is_installed_runs_and_still_runs_in_the_next_turn(
-    provider: BubblewrapProvider, tmp_path: Path
-) -> None:
+async def test_a_web_app_keeps_running_in_the_next_turn(provider: BubblewrapProvider, tmp_path: Path) -> None:
     need("npm")
     need("curl")
     folder = tmp_path / "thread"
@@ -125,11 +121,11 @@ async def test_a_web_app_is_installed_runs_and_still_runs_in_the_next_turn(
         await sandbox.write(f"{WORKSPACE}/app/server.js", APP.encode())
         commands = ["cd app && npm init -y >/dev/null && npm install fawn-greets", "node server.js > log 2>&1 &"]
         for command in commands:
-            result = await sandbox.run(command, timeout=90)
+            result = await sandbox.run(ShellCommand(command, timeout_seconds=90))
             assert result.exit_code == 0, result.output
-        assert (await sandbox.run(TRY + "first")).output == "hello first\n200"
-    async with provider.acquire("t", folder) as sandbox:  # … and the next
-        assert (await sandbox.run(TRY + "second")).output == "hello second\n200"
+        assert (await sandbox.run(ShellCommand(TRY + "first"))).output == "hello first\n200"
+    async with provider.acquire("t", folder) as sandbox:  # and in the next turn
+        assert (await sandbox.run(ShellCommand(TRY + "second"))).output == "hello second\n200"
 
 
 async def test_home_is_writable(provider: BubblewrapProvider, tmp_path: Path) -> None:

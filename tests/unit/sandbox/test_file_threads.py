@@ -1,4 +1,4 @@
-"""Waiting for files does not delay other work."""
+"""Slow file work does not delay name lookups or other file work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.loop_images import LoopImageFolders
 
 
-async def test_locked_images_delay_neither_lookups_nor_files(tmp_path: Path) -> None:
-    """A lock of another process, such as a repair that a killed service left running, may last minutes."""
+async def test_locked_images_do_not_delay_other_threads(tmp_path: Path) -> None:
+    """Another process may hold a lock for minutes, such as a repair that a killed service left running."""
     images = LoopImageFolders(tmp_path, 16, make=False)
 
     async def use(folder: Path) -> None:
-        async with images.open(folder):
+        async with images.open_folder(folder):
             pass
 
     with ExitStack() as stack:
@@ -37,7 +37,7 @@ async def test_locked_images_delay_neither_lookups_nor_files(tmp_path: Path) -> 
         assert isinstance(outcome, SandboxError), "no image is in these files"
 
 
-async def test_long_walks_do_not_delay_lookups() -> None:
+async def test_long_walks_do_not_delay_name_lookups() -> None:
     walks = [asyncio.create_task(run_file_work(time.sleep, 0.5)) for _ in range(40)]
     assert await asyncio.to_thread(len, "thread")
     assert await asyncio.get_running_loop().getaddrinfo("localhost", 80)

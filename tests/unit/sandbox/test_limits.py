@@ -1,4 +1,4 @@
-"""Limits of a bubblewrap sandbox, as far as the machine allows them, and their messages."""
+"""Limits of bubblewrap sandboxes, and the notes that report them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import CommandResult, Sandbox, SandboxGone
+from sandbox.base import CommandResult, Sandbox, SandboxGone, ShellCommand
 from sandbox.bubblewrap import cgroup as limits_cgroup
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.network.rules import NetworkRules
@@ -38,7 +38,7 @@ async def sandbox(provider: BubblewrapProvider, tmp_path: Path) -> AsyncIterator
 def grouped() -> None:
     group = limits_cgroup.make_control_group(64, 16, 1)
     group.remove()
-    if not group.places:
+    if not group.folders:
         pytest.skip("this machine lets us make no control groups: run as root where /sys/fs/cgroup can be written")
 
 
@@ -46,48 +46,50 @@ HOG = "python3 -c 'x = bytearray(120 << 20); import time; time.sleep(3)' & "
 
 
 @pytest.mark.usefixtures("grouped")
-async def test_memory_is_limited_for_the_whole_sandbox(sandbox: Sandbox) -> None:
-    result = await sandbox.run(f"{HOG}{HOG}{HOG} wait", timeout=20)
+async def test_memory_of_the_whole_sandbox_is_limited(sandbox: Sandbox) -> None:
+    result = await sandbox.run(ShellCommand(f"{HOG}{HOG}{HOG} wait", timeout_seconds=20))
     assert "[killed: out of memory (limit 200 MB for the whole sandbox)]" in result.output
-    assert (await sandbox.run("echo works")).output == "works\n"
+    assert (await sandbox.run(ShellCommand("echo works"))).output == "works\n"
     assert not sandbox.gone
 
 
 @pytest.mark.usefixtures("grouped")
-async def test_cpu_time_is_limited(sandbox: Sandbox) -> None:
+async def test_processor_time_is_limited(sandbox: Sandbox) -> None:
     spin = (
         "python3 -c 'import time; t = time.process_time; e = time.time() + 2\nwhile time.time() < e: pass\nprint(t())'"
     )
-    results = await asyncio.gather(sandbox.run(spin, timeout=30), sandbox.run(spin, timeout=30))
-    assert sum(float(result.output) for result in results) < 1.6  # of four seconds, half a processor is one
+    results = await asyncio.gather(
+        sandbox.run(ShellCommand(spin, timeout_seconds=30)), sandbox.run(ShellCommand(spin, timeout_seconds=30))
+    )
+    assert sum(float(result.output) for result in results) < 1.6  # half a processor for four seconds
 
 
 @pytest.mark.usefixtures("grouped")
-async def test_cgroups_are_removed_with_their_sandboxes(provider: BubblewrapProvider, tmp_path: Path) -> None:
+async def test_control_groups_are_removed_with_their_sandboxes(provider: BubblewrapProvider, tmp_path: Path) -> None:
     def ours() -> list[Path]:
         return sorted(limits_cgroup.CGROUP_ROOT.glob(f"**/fawn/{os.getpid()}-*"))
 
     before = ours()
     async with provider.acquire("t", tmp_path / "t") as sandbox:
-        await sandbox.run("sleep 100 &")
+        await sandbox.run(ShellCommand("sleep 100 &"))
         assert len(ours()) > len(before)
     await provider.destroy("t")
     assert ours() == before
 
 
 @pytest.mark.usefixtures("grouped")
-def test_socket_memory_is_limited_with_cgroup_version_1() -> None:
+def test_socket_memory_is_limited_on_cgroup_v1() -> None:
     group = limits_cgroup.make_control_group(64, 16, 1)
     try:
-        bounds = [file.read_text() for place in group.places for file in place.glob("memory.kmem.tcp.limit_in_bytes")]
+        bounds = [file.read_text() for place in group.folders for file in place.glob("memory.kmem.tcp.limit_in_bytes")]
     finally:
         group.remove()
     assert bounds in ([], [f"{32 << 20}\n"])  # version 2 charges for them
 
 
-def test_without_root_there_are_no_cgroups() -> None:
+def test_an_ordinary_user_has_no_control_groups() -> None:
     with unprivileged():
-        assert limits_cgroup.make_control_group(64, 16, 1).places == ()
+        assert limits_cgroup.make_control_group(64, 16, 1).folders == ()
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,8 @@ def test_without_root_there_are_no_cgroups() -> None:
         ("python3 -c 'x = bytearray(300 << 20)'", "refused: no more memory (limit 200 MB)"),
     ],
 )  # fmt: skip
-async def test_a_reached_limit_is_explained(sandbox: Sandbox, command: str, words: str) -> None:
-    result = await sandbox.run(f"{command}; test $? = 0", timeout=8)
+async def test_limits_are_reported(sandbox: Sandbox, command: str, words: str) -> None:
+    result = await sandbox.run(ShellCommand(f"{command}; test $? = 0", timeout_seconds=8))
     assert f"[{words}" in result.output, result.output
 
 
@@ -132,18 +134,20 @@ async def test_the_least_recently_used_idle_sandbox_is_evicted(provider: Bubblew
     async with provider.acquire("a", tmp_path / "a") as a:
         pass
     async with provider.acquire("b", tmp_path / "b") as b:
-        await a.run("true")
+        await a.run(ShellCommand("true"))
         async with provider.acquire("c", tmp_path / "c") as c:
             assert a.gone
             assert not b.gone
             with pytest.raises(SandboxGone):
-                await a.run("true")
-            assert (await c.run("echo c")).output == "c\n"
+                await a.run(ShellCommand("true"))
+            assert (await c.run(ShellCommand("echo c"))).output == "c\n"
 
 
-async def test_the_timeout_applies_whatever_the_command_does(sandbox: Sandbox) -> None:
+async def test_a_command_cannot_evade_its_timeout(sandbox: Sandbox) -> None:
     begun = time.monotonic()
-    result = await sandbox.run("trap '' TERM INT HUP; (setsid sleep 300 &); while :; do sleep 1; done", timeout=1)
+    result = await sandbox.run(
+        ShellCommand("trap '' TERM INT HUP; (setsid sleep 300 &); while :; do sleep 1; done", timeout_seconds=1)
+    )
     assert result.timed_out
     assert time.monotonic() - begun < 10
-    assert (await sandbox.run("pgrep -c sleep")).output == "0\n"
+    assert (await sandbox.run(ShellCommand("pgrep -c sleep"))).output == "0\n"

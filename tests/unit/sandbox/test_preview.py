@@ -1,4 +1,4 @@
-"""A server inside a sandbox, accessed through a preview link."""
+"""A server inside a sandbox, reached through a link."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from sandbox.base import WORKSPACE, Sandbox, SandboxError, SandboxUnavailable
+from sandbox.base import WORKSPACE, Sandbox, SandboxError, SandboxUnavailable, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.quota import QuotaProvider
@@ -106,7 +106,7 @@ async def sandbox(disk: QuotaProvider, tmp_path: Path) -> AsyncIterator[Sandbox]
 async def serve(sandbox: Sandbox) -> None:
     await sandbox.write(f"{WORKSPACE}/server.py", SERVER.encode())
     wait = "python3 server.py > log 2>&1 & until (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done"
-    assert (await sandbox.run(wait, timeout=20)).exit_code == 0
+    assert (await sandbox.run(ShellCommand(wait, timeout_seconds=20))).exit_code == 0
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ async def test_a_page_is_forwarded_unchanged(sandbox: Sandbox, person: aiohttp.C
         assert "Origin: http://localhost:8000" in said
         assert "HX-Mine: 1" in said
         assert "HX-Hop" not in said
-        assert "Accept" not in said  # otherwise an answer could use an encoding that was not requested
+        assert "Accept" not in said  # otherwise the response could have an unexpected form
         for origin in ("http://evil.test", "null", "http://["):
             async with person.get(link, headers={"Origin": origin}) as answer:
                 assert f"Origin: {origin}\r\n" in await answer.text()
@@ -146,7 +146,7 @@ async def test_a_page_is_forwarded_unchanged(sandbox: Sandbox, person: aiohttp.C
         ):
             async with person.get(link + path, allow_redirects=False) as answer:
                 assert (answer.status, answer.headers["Location"]) == (302, where)
-        # What a page asks for at the root is found by the page that asks.
+        # The Referer leads a request at the root to its link.
         root = link.split("/p/")[0]
         async with person.get(f"{root}/app.js?v=1", headers={"Referer": link + "page"}) as answer:
             assert (await answer.text()).startswith("GET /app.js?v=1 ")
@@ -154,18 +154,18 @@ async def test_a_page_is_forwarded_unchanged(sandbox: Sandbox, person: aiohttp.C
             assert answer.status == 403
 
 
-async def test_a_response_is_streamed(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
+async def test_a_response_streams(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(SETTINGS) as preview:
         link = await preview.make_link(sandbox, 8000)
         async with person.get(f"{link}stream") as answer:
             assert await answer.content.readexactly(3) == b"one"
-            await sandbox.run("touch /tmp/go")
+            await sandbox.run(ShellCommand("touch /tmp/go"))
             assert await answer.content.read() == b"two"
 
 
 @pytest.mark.parametrize(("path", "answer"), [("early", "200 OK((?!HTTP).)*Referrer.*late"), ("half", ".*half.*")])
-async def test_a_truncated_response_is_forwarded_as_truncated(sandbox: Sandbox, path: str, answer: str) -> None:
-    """A partial response does not look complete."""
+async def test_a_truncated_response_is_forwarded(sandbox: Sandbox, path: str, answer: str) -> None:
+    """The browser sees that it is incomplete."""
     async with PreviewServer(SETTINGS) as preview:
         link = URL(await preview.make_link(sandbox, 8000))
         reader, writer = await asyncio.open_connection(link.host, link.port)
@@ -184,7 +184,7 @@ async def test_websockets_work_in_both_directions(sandbox: Sandbox, person: aioh
                 assert await socket.receive_str() == text
             await socket.send_bytes(b"\0\xff")
             assert await socket.receive_bytes() == b"\0\xff"
-        # The server inside decides which origins it accepts.
+        # CORS is a decision of the server inside.
         async with person.ws_connect(f"{link}ws", origin=link.split("/p/")[0]):
             pass
         with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
@@ -209,17 +209,17 @@ async def test_only_a_valid_link_is_accepted(sandbox: Sandbox, person: aiohttp.C
             async with person.get(f"{root}/p/{one}/headers") as answer:
                 assert (answer.status, await answer.text()) == (
                     403,
-                    "This link is not valid, or its time is over.\n",
+                    "This link is not valid or has expired.\n",
                 ), one
         async with person.get(f"{root}/") as answer:
             assert answer.status == 403
-        # The link leads to its port, whatever is asked for.
+        # The link reaches only its port, whatever the request is.
         for path in ("../../etc/passwd", "http://127.0.0.1:22/", "//127.0.0.1:22/", "@127.0.0.1:22/"):
             async with person.get(URL(f"{link}{path}", encoded=True)) as answer:
                 assert "Host: localhost:8000" in await answer.text()
 
 
-async def test_a_link_expires_with_its_time_and_its_sandbox(
+async def test_a_link_expires_and_ends_with_its_sandbox(
     disk: QuotaProvider, sandbox: Sandbox, person: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     async with PreviewServer(replace(SETTINGS, minutes=0.1)) as brief, PreviewServer(SETTINGS) as preview:
@@ -230,7 +230,7 @@ async def test_a_link_expires_with_its_time_and_its_sandbox(
             assert (await socket.receive(15)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
         async with person.get(short) as answer:
             assert answer.status == 403
-        await sandbox.run("pkill -f server.py")
+        await sandbox.run(ShellCommand("pkill -f server.py"))
         async with person.get(link) as answer:
             assert answer.status == 502
             assert "port 8000" in await answer.text()
@@ -244,7 +244,7 @@ async def test_a_link_expires_with_its_time_and_its_sandbox(
                 await preview.make_link(sandbox, 8000)
 
 
-async def test_a_port_without_a_server_cannot_be_exposed(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_a_closed_port_cannot_be_linked(sandbox: Sandbox, tmp_path: Path) -> None:
     async with PreviewServer(SETTINGS) as preview:
         with pytest.raises(SandboxError, match="port 8001: Connection refused"):
             await preview.make_link(sandbox, 8001)
@@ -256,18 +256,18 @@ async def test_a_port_without_a_server_cannot_be_exposed(sandbox: Sandbox, tmp_p
             pass
 
 
-async def test_links_can_have_separate_host_names(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
+async def test_links_with_their_own_host(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(replace(SETTINGS, public_url="https://*.preview.example.com")) as preview:
         link = await preview.make_link(sandbox, 8000)
         host = link.removeprefix("https://").rstrip("/")
         assert re.fullmatch(r"[0-9a-f-]{1,63}\.preview\.example\.com", host)
         port = preview._server.sockets[0].getsockname()[1]
-        for path in ("/app.js", "/p/00c0ffee/1"):  # the second is only the server's own
+        for path in ("/app.js", "/p/00c0ffee/1"):  # the second connection is the server's own
             async with person.get(f"http://127.0.0.1:{port}{path}", headers={"Host": host}) as answer:
                 assert (await answer.text()).startswith(f"GET {path} ")
 
 
-async def test_a_preview_request_keeps_the_sandbox_alive(
+async def test_an_open_link_keeps_the_sandbox_from_being_reaped(
     disk: QuotaProvider, person: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     async with PreviewServer(SETTINGS) as preview:

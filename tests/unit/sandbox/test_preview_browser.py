@@ -1,4 +1,4 @@
-"""A preview link in a real browser, next to a company site on the same registrable domain."""
+"""A link in a real browser, beside a company site of the same registrable domain."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox.base import WORKSPACE, Sandbox
+from sandbox.base import WORKSPACE, Sandbox, ShellCommand
 from sandbox.network.preview import PreviewServer
 from tests.support.engines import need_chromium
 from tests.unit.sandbox.test_preview import SETTINGS, disk, sandbox
 
 __all__ = ["disk", "sandbox"]  # the fixtures
 
-# "/" sets cookies for itself and for the company's domain, "/back" keeps what came back and leads to the company.
+# "/" sets cookies for itself and for the company's domain, "/back" records the cookies and redirects to the company.
 HOSTILE = """
 import socket, sys
 listener = socket.create_server(("127.0.0.1", 8001))
@@ -33,7 +33,7 @@ while True:
 """
 
 
-async def test_cookies_do_not_cross_between_link_and_company_site(sandbox: Sandbox, tmp_path: Path) -> None:
+async def test_foreign_cookies_are_not_forwarded(sandbox: Sandbox, tmp_path: Path) -> None:
     need_chromium()
     heads: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -56,7 +56,7 @@ async def test_cookies_do_not_cross_between_link_and_company_site(sandbox: Sandb
         serve = (
             f"python3 hostile.py {site}/end & until (exec 3<>/dev/tcp/127.0.0.1/8001) 2>/dev/null; do sleep 0.05; done"
         )
-        assert (await sandbox.run(serve, timeout=20)).exit_code == 0
+        assert (await sandbox.run(ShellCommand(serve, timeout_seconds=20))).exit_code == 0
         preview = await stack.enter_async_context(PreviewServer(settings))
         link = await preview.make_link(sandbox, 8001)
         browser = await asyncio.create_subprocess_exec(
@@ -70,5 +70,5 @@ async def test_cookies_do_not_cross_between_link_and_company_site(sandbox: Sandb
         assert "\r\nCookie: own=mine; one=hostile; two=hostile\r\n" in got
         ends = [head for head in heads if head.startswith("GET /end ")]
         assert len(ends) == 1
-        assert "session=company" in ends[0]  # the browser has it, and sent it to the link as well
+        assert "session=company" in ends[0]  # the browser has it, and sent it to the link, too
         assert "hostile" not in ends[0]

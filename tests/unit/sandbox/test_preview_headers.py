@@ -1,4 +1,4 @@
-"""Headers between a browser and a hostile server in a sandbox, byte by byte."""
+"""Headers between a browser and a hostile server: the bytes on the wire."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from yarl import URL
 
-from sandbox.base import WORKSPACE, Sandbox
+from sandbox.base import WORKSPACE, Sandbox, ShellCommand
 from sandbox.network.preview import PreviewServer
 from tests.unit.sandbox.test_preview import SETTINGS, disk, sandbox
 
 __all__ = ["disk", "sandbox"]  # the fixtures
 
 STAR = "https://*.preview.example.test"
-# Answers every request with the file `response`, and records its head.
+# Answers each request with the file `response`, and records its head.
 RAW = """
 import socket
 listener = socket.create_server(("127.0.0.1", 8001))
@@ -98,11 +98,11 @@ async def raw(sandbox: Sandbox) -> None:
     """Start RAW in the sandbox."""
     await sandbox.write(f"{WORKSPACE}/raw.py", RAW.encode())
     wait = "python3 raw.py & until (exec 3<>/dev/tcp/127.0.0.1/8001) 2>/dev/null; do sleep 0.05; done"
-    assert (await sandbox.run(wait, timeout=20)).exit_code == 0
+    assert (await sandbox.run(ShellCommand(wait, timeout_seconds=20))).exit_code == 0
 
 
 class Browser:
-    """Request pages of a link as raw bytes, and return the bytes that arrived on both ends."""
+    """Requests pages of a link as raw bytes, and returns the bytes that arrived on both ends."""
 
     def __init__(self, preview: PreviewServer, sandbox: Sandbox, link: str) -> None:
         self.url, self._sandbox = URL(link), sandbox
@@ -126,7 +126,7 @@ class Browser:
 
 
 @pytest.mark.parametrize("public", ["", STAR])
-async def test_only_listed_headers_pass(sandbox: Sandbox, public: str) -> None:
+async def test_only_listed_headers_are_forwarded(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
     async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
         browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
@@ -158,7 +158,7 @@ async def test_nothing_is_sent_before_or_after_the_response(sandbox: Sandbox) ->
 
 
 @pytest.mark.parametrize("public", ["", STAR])
-async def test_a_link_receives_only_the_cookies_it_set(sandbox: Sandbox, public: str) -> None:
+async def test_a_link_receives_only_its_own_cookies(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
     async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
         browser = Browser(preview, sandbox, await preview.make_link(sandbox, 8001))
@@ -176,7 +176,7 @@ async def test_a_link_receives_only_the_cookies_it_set(sandbox: Sandbox, public:
 
 
 @pytest.mark.parametrize("public", ["", STAR])
-async def test_every_notation_of_a_cookie_is_bound_to_its_link(sandbox: Sandbox, public: str) -> None:
+async def test_a_cookie_is_bound_to_its_link(sandbox: Sandbox, public: str) -> None:
     await raw(sandbox)
     async with PreviewServer(replace(SETTINGS, public_url=public)) as preview:
         link = await preview.make_link(sandbox, 8001)
@@ -189,14 +189,14 @@ async def test_every_notation_of_a_cookie_is_bound_to_its_link(sandbox: Sandbox,
         found = await browser.cookies(f"a=b; {kept}; Path=/x", "a=b; PATH = /y;path=z", 'a=b; Unknown=1; Path="/x"')
         ends = [f"{kept}; Path={prefix}/x", f"Path={prefix}/", f"Path={prefix}/"]
         assert [cookie.partition("; ")[2] for cookie in found] == ends
-        # One without a name could pretend to have another link's.
+        # A cookie without a name could imitate one of another link.
         found = await browser.cookies("fawn-0-a=b", "=fawn-0-a=b", "fawn-0-a", " spaced = out ", "bell=\x07; Path=/")
         names = [cookie.partition("; ")[0].split("-", 2)[2] for cookie in found]
         assert names == ["fawn-0-a=b", "=fawn-0-a=b", "=fawn-0-a", "spaced=out"]
 
 
-async def test_only_urls_of_the_link_are_forwarded(sandbox: Sandbox) -> None:
-    """With links as paths, one link shares the origin of another: its URL must not reach the other's server."""
+async def test_a_server_sees_only_its_own_addresses(sandbox: Sandbox) -> None:
+    """Where links are paths of one origin, a server must not see another link's path."""
     await raw(sandbox)
     async with PreviewServer(SETTINGS) as preview:
         link, other = await preview.make_link(sandbox, 8001), await preview.make_link(sandbox, 8001)

@@ -1,4 +1,4 @@
-"""Idle clients and a hostile page do not block the preview links of others."""
+"""Silent clients and a hostile page do not affect other people's links."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["disk", "person", "sandbox"]  # the fixtures
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
-async def test_silent_clients_do_not_block_a_link(sandbox: Sandbox, address: str) -> None:
-    """Neither for another address nor, as behind a TLS proxy, for the same one."""
+async def test_silent_clients_do_not_block_links(sandbox: Sandbox, address: str) -> None:
+    """Neither those of another address nor, as behind a TLS proxy, those of the same one."""
     async with PreviewServer(SETTINGS) as preview:
         link = URL(await preview.make_link(sandbox, 8000))
         held = []
@@ -36,7 +36,7 @@ async def test_silent_clients_do_not_block_a_link(sandbox: Sandbox, address: str
             writer.close()
 
 
-async def test_silent_clients_of_one_address_do_not_take_slots_of_others() -> None:
+async def test_silent_clients_of_one_address_do_not_displace_others() -> None:
     async with PreviewServer(SETTINGS) as preview:
         port = preview._server.sockets[0].getsockname()[1]
         quiet = await asyncio.open_connection("127.0.0.1", port)
@@ -51,9 +51,7 @@ async def test_silent_clients_of_one_address_do_not_take_slots_of_others() -> No
             writer.close()
 
 
-async def test_a_page_with_endless_requests_does_not_block_other_links(
-    sandbox: Sandbox, person: aiohttp.ClientSession
-) -> None:
+async def test_a_busy_link_does_not_block_others(sandbox: Sandbox, person: aiohttp.ClientSession) -> None:
     async with PreviewServer(SETTINGS) as preview:
         hostile, link = URL(await preview.make_link(sandbox, 8000)), await preview.make_link(sandbox, 8000)
         lines = f"GET {hostile.path}stream HTTP/1.1\r\nHost: x\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""Host-side file functions, without an attacker."""
+"""Host access to files, without an attacker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox.disk import safe_files
 from sandbox.inside.search import WalkBounds
 
 
-def test_write_creates_folders_and_replaces_files_atomically(tmp_path: Path) -> None:
+def test_write_makes_folders_and_is_atomic(tmp_path: Path) -> None:
     safe_files.write_file(tmp_path, "a/b/c.txt", b"one")
     safe_files.write_file(tmp_path, "a/b/c.txt", b"two")
     safe_files.append_file(tmp_path, "a/b/c.txt", b" three")
@@ -51,13 +51,13 @@ def test_74_a_sparse_file_of_5_tb_is_refused_at_once(tmp_path: Path) -> None:
         try:
             file.truncate(5 << 40)
         except OSError:
-            file.truncate(1 << 36)  # this file system knows no larger ones
+            file.truncate(1 << 36)  # this file system does not support larger ones
     with pytest.raises(SandboxFileError, match=r"bigger than 50\.0 MB"):
         safe_files.copy_out(tmp_path / "root", "sparse", tmp_path / "out", 50 << 20)
     assert len(safe_files.read_file(tmp_path / "root", "sparse", 1000)) == 1000
 
 
-def test_a_snapshot_is_limited_and_a_missing_folder_is_empty(tmp_path: Path) -> None:
+def test_a_listing_is_bounded_and_empty_without_a_folder(tmp_path: Path) -> None:
     for i in range(30):
         safe_files.write_file(tmp_path, f"d{i % 3}/{i}", b"")
     left: list[str] = []
@@ -116,7 +116,7 @@ def test_73_the_same_name_twice_gets_a_number(tmp_path: Path) -> None:
     assert safe_files.free_name(tmp_path, "plain") == "plain-2"
 
 
-def test_folders_are_created_once_and_kept(tmp_path: Path) -> None:
+def test_existing_folders_are_kept(tmp_path: Path) -> None:
     safe_files.make_folders(tmp_path / "t")
     safe_files.write_file(tmp_path / "t" / "workspace", "a", b"")
     safe_files.make_folders(tmp_path / "t")
@@ -126,7 +126,7 @@ def test_folders_are_created_once_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run the tests as root")
-def test_root_chowns_folders_and_later_files_to_the_owner(tmp_path: Path) -> None:
+def test_root_gives_folders_and_files_to_their_owner(tmp_path: Path) -> None:
     safe_files.make_folders(tmp_path / "t")
     uploads = tmp_path / "t" / "uploads"
     safe_files.write_file(uploads, "d/before", b"")

@@ -1,4 +1,4 @@
-"""Short socket folders, and those that a killed process left."""
+"""Short folders for sockets, and the removal of leftover ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from sandbox.bubblewrap.socket_dir import make_socket_dir
 from tests.support.folder_trees import create_deep_tree, remove_afterwards
 
 
-def test_leftovers_of_a_killed_process_are_removed_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
     left, other = tmp_path / f"fawn-{gone}-abc", tmp_path / "fawn-notes"
@@ -32,9 +30,7 @@ def test_leftovers_of_a_killed_process_are_removed_at_the_next_start(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else: run the tests as root")
-def test_foreign_folders_stay_and_own_ones_are_removed_at_any_depth(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_other_users_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
     ours, theirs = tmp_path / f"fawn-{gone}-ours", tmp_path / f"fawn-{gone}-theirs"

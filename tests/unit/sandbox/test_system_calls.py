@@ -1,4 +1,4 @@
-"""System calls of a sandbox on both engines, and per-user limits shared with others."""
+"""System calls in sandboxes of both engines, and kernel resources they share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sandbox.base import WORKSPACE, Sandbox, SandboxProvider
+from sandbox.base import WORKSPACE, Sandbox, SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.network.rules import NetworkRules
 from sandbox.settings import SandboxSettings
 from sandbox.system_calls import ARCHITECTURES, EXAMINED_CALLS, FORBIDDEN_CALLS, NAMESPACES, seccomp_profile
-from sandbox.users import COUNT, FIRST, SandboxUsers
+from sandbox.users import FIRST_USER_ID, USER_COUNT, SandboxUsers
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap
 
 MACHINE = os.uname().machine
@@ -43,9 +43,11 @@ async def sandbox(provider: SandboxProvider, folder: Path) -> AsyncIterator[Sand
 
 
 async def python(sandbox: Sandbox, program: str, *arguments: str) -> str:
-    """Return the output of a program inside."""
+    """Return the output of a Python program inside."""
     await sandbox.write(f"{WORKSPACE}/program.py", program.encode())
-    result = await sandbox.run(" ".join(["python3 program.py", *arguments]), cwd=WORKSPACE, timeout=60)
+    result = await sandbox.run(
+        ShellCommand(" ".join(["python3 program.py", *arguments]), cwd=WORKSPACE, timeout_seconds=60)
+    )
     return result.output
 
 
@@ -74,14 +76,14 @@ print([made(family) for family in (socket.AF_UNIX, socket.AF_INET)], made(socket
 """
 
 
-async def test_unneeded_system_calls_are_refused(sandbox: Sandbox) -> None:
+async def test_forbidden_calls_are_refused(sandbox: Sandbox) -> None:
     column = ARCHITECTURES[MACHINE][0]
     numbers = {name: number[column] for name, number in FORBIDDEN_CALLS.items() if number[column] is not None}
     asked = orjson.dumps(
         [numbers, NAMESPACES, {name: number[column] for name, number in EXAMINED_CALLS.items()}]
     ).decode()
     assert await python(sandbox, CALLS, f"'{asked}'") == "{}\n['done', 'done'] done\n"
-    assert (await sandbox.run("grep Seccomp: /proc/self/status")).output.split() == ["Seccomp:", "2"]
+    assert (await sandbox.run(ShellCommand("grep Seccomp: /proc/self/status"))).output.split() == ["Seccomp:", "2"]
 
 
 OLD = """
@@ -95,8 +97,8 @@ print("it answered" if old or new else "refused")
 
 
 @pytest.mark.skipif(MACHINE != "x86_64", reason="other processors have no such ways")
-async def test_refused_system_calls_cannot_be_reached_otherwise(sandbox: Sandbox) -> None:
-    assert "it answered" not in await python(sandbox, OLD)  # the engine's filter ends the program
+async def test_filters_cannot_be_bypassed(sandbox: Sandbox) -> None:
+    assert "it answered" not in await python(sandbox, OLD)  # the engine's filter kills the program
 
 
 WORK = """
@@ -144,11 +146,13 @@ async def test_ordinary_programs_still_work(sandbox: Sandbox) -> None:
         "127.0.0.1:8123 >/dev/null",
     }
     for program, command in programs.items():
-        result = await sandbox.run(f"! command -v {program} >/dev/null || ({command})", cwd=WORKSPACE, timeout=60)
+        result = await sandbox.run(
+            ShellCommand(f"! command -v {program} >/dev/null || ({command})", cwd=WORKSPACE, timeout_seconds=60)
+        )
         assert result.exit_code == 0, (program, result.output)
 
 
-def test_system_call_numbers_match_the_kernel() -> None:
+def test_call_numbers_match_the_kernel() -> None:
     try:
         resolve = ctypes.CDLL("libseccomp.so.2").seccomp_syscall_resolve_name_arch
     except OSError:
@@ -188,12 +192,12 @@ print(most)
 """
 
 
-async def test_socket_buffers_are_small(sandbox: Sandbox) -> None:
-    """They are not charged with cgroup version 1, or if the service is not root."""
-    assert (await sandbox.run("cat /proc/sys/net/ipv4/tcp_?mem; ulimit -Hn")).output.split() == [
+async def test_socket_memory_is_limited(sandbox: Sandbox) -> None:
+    """It is charged to nobody on cgroup v1, or if the service is not root."""
+    assert (await sandbox.run(ShellCommand("cat /proc/sys/net/ipv4/tcp_?mem; ulimit -Hn"))).output.split() == [
         "4096", "4096", "65536", "4096", "4096", "65536", "512",
     ]  # fmt: skip
-    assert int(await python(sandbox, FLOOD)) < 64  # MB; without bounds, a gigabyte
+    assert int(await python(sandbox, FLOOD)) < 64  # MB; a gigabyte without limits
 
 
 HOARD = """
@@ -211,7 +215,7 @@ while not os.path.exists("full"):
 
 
 @root_only
-async def test_sandboxes_do_not_share_inotify_watches(provider: SandboxProvider, tmp_path: Path) -> None:
+async def test_inotify_limits_are_not_shared(provider: SandboxProvider, tmp_path: Path) -> None:
     async with provider.acquire("greedy", tmp_path / "a") as greedy, provider.acquire("b", tmp_path / "b") as other:
         assert await python(greedy, HOARD) == ""
         ask = "import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)"
@@ -220,10 +224,8 @@ async def test_sandboxes_do_not_share_inotify_watches(provider: SandboxProvider,
 
 
 @root_only
-async def test_folders_are_chowned_when_a_conversation_changes_its_user(
-    provider: SandboxProvider, tmp_path: Path
-) -> None:
-    """An older Fawn used one user for all; two sandboxes cannot both run under it."""
+async def test_folders_move_to_the_conversations_new_user(provider: SandboxProvider, tmp_path: Path) -> None:
+    """Older versions gave all folders to one user; two sandboxes cannot both run as that user."""
     for name in ("a", "b"):
         for part in ("workspace", "uploads", "outputs"):
             (tmp_path / name / part / "deep").mkdir(parents=True)
@@ -231,23 +233,23 @@ async def test_folders_are_chowned_when_a_conversation_changes_its_user(
         os.link(tmp_path / name / "workspace" / "deep" / "file", tmp_path / name / "workspace" / "second")
         (tmp_path / name / "workspace" / "link").symlink_to("/etc/passwd")
         for path in [tmp_path / name, *(tmp_path / name).rglob("*")]:
-            os.chown(path, 1000 if name == "b" else FIRST + 7, 1000, follow_symlinks=False)
+            os.chown(path, 1000 if name == "b" else FIRST_USER_ID + 7, 1000, follow_symlinks=False)
     async with provider.acquire("a", tmp_path / "a") as a, provider.acquire("b", tmp_path / "b") as b:
         for sandbox in (a, b):
             change = "echo new | tee -a ../*/deep/file second > /dev/null; rm second; cat ../*/deep/file | sort | uniq"
-            assert (await sandbox.run(change)).output == "new\nold\n"
+            assert (await sandbox.run(ShellCommand(change))).output == "new\nold\n"
         owners = {name: (tmp_path / name / "outputs").stat().st_uid for name in ("a", "b")}
-    assert owners["a"] % 100_000 == FIRST + 7
+    assert owners["a"] % 100_000 == FIRST_USER_ID + 7
     assert owners["b"] not in (owners["a"], 1000)
     await asyncio.gather(provider.destroy("a"), provider.destroy("b"))
     async with provider.acquire("b", tmp_path / "b"):
         assert (tmp_path / "b" / "outputs").stat().st_uid == owners["b"]
 
 
-def test_a_user_is_never_shared_while_another_is_free(tmp_path: Path) -> None:
+def test_users_are_not_shared_while_one_is_free(tmp_path: Path) -> None:
     users = SandboxUsers()
-    taken = [users.assign_user(str(number), tmp_path) for number in range(COUNT)]
-    assert sorted(taken) == list(range(FIRST, FIRST + COUNT))
+    taken = [users.assign_user(str(number), tmp_path) for number in range(USER_COUNT)]
+    assert sorted(taken) == list(range(FIRST_USER_ID, FIRST_USER_ID + USER_COUNT))
     assert users.assign_user("5", tmp_path) == taken[5]
     assert users.assign_user("one too many", tmp_path) in taken
     users.release_user("7")
@@ -265,7 +267,7 @@ async def test_passwords_are_not_on_command_lines(tmp_path: Path) -> None:
 
     async def use() -> None:
         async with provider.acquire("t", tmp_path / "t") as sandbox:
-            assert "hunter2" in (await sandbox.run("env")).output
+            assert "hunter2" in (await sandbox.run(ShellCommand("env"))).output
 
     using = asyncio.create_task(use())
     while not using.done():

@@ -1,4 +1,4 @@
-"""The directory walk of tenant folders, and their deletion."""
+"""The walk through hostile folders, and their deletion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.disk.removal import remove_tree
-from sandbox.disk.safe_files import opened
+from sandbox.disk.safe_files import open_below
 from sandbox.inside.search import WalkBounds, walk_folder
 from tests.support.folder_trees import create_deep_tree, remove_afterwards
 
@@ -33,7 +33,7 @@ sys.addaudithook(_count)
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """Count the files opened in this thread meanwhile."""
+    """Count the opens in this thread."""
     _opens.clear()
     _watched.append(threading.get_ident())
     try:
@@ -50,9 +50,9 @@ def tree(tmp_path: Path) -> Iterator[Path]:
 
 
 def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the paths of a walk, and what it reports as skipped."""
+    """Return the paths of a walk, and those that it skips."""
     skipped: list[tuple[str, str]] = []
-    with opened(folder) as top:
+    with open_below(folder) as top:
         found = [rel for rel, _, _ in walk_folder(top, bounds, lambda rel, why: skipped.append((rel, why)))]
     return found, skipped
 
@@ -60,7 +60,7 @@ def everything(folder: Path, bounds: WalkBounds) -> tuple[list[str], list[tuple[
 # ---------------------------------------------------------------- walking
 
 
-def test_each_folder_is_opened_once_at_any_depth(tree: Path) -> None:
+def test_each_folder_is_opened_once(tree: Path) -> None:
     for chain in range(30):
         (tree / f"{chain}").mkdir()
         create_deep_tree(tree / f"{chain}", 60)
@@ -71,7 +71,7 @@ def test_each_folder_is_opened_once_at_any_depth(tree: Path) -> None:
     assert len(opens) < 30 * 61 + 10
 
 
-def test_a_folder_comes_with_its_entries_before_deeper_folders(tree: Path) -> None:
+def test_a_walk_yields_entries_before_deeper_ones(tree: Path) -> None:
     (tree / "a" / "x").mkdir(parents=True)
     for file in ("a/1", "a/x/2", "b"):
         (tree / file).touch()
@@ -83,7 +83,7 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
         (tree / f"{chain}").mkdir()
         create_deep_tree(tree / f"{chain}", 10)
     before = len(os.listdir("/proc/self/fd"))
-    with opened(tree) as top:
+    with open_below(tree) as top:
         walked = walk_folder(top)
         assert max(len(os.listdir("/proc/self/fd")) for _ in walked) <= before + 14
         for _ in walk_folder(top):
@@ -100,7 +100,7 @@ def test_only_the_folders_of_the_current_path_are_open(tree: Path) -> None:
         (WalkBounds(seconds=0), 0, "longer than 0 seconds"),
     ],
 )
-def test_every_limit_ends_the_walk_and_is_reported(tree: Path, bounds: WalkBounds, count: int, why: str) -> None:
+def test_every_limit_of_a_walk_is_reported(tree: Path, bounds: WalkBounds, count: int, why: str) -> None:
     create_deep_tree(tree, 40)
     found, skipped = everything(tree, bounds)
     assert len(found) == count
@@ -108,13 +108,13 @@ def test_every_limit_ends_the_walk_and_is_reported(tree: Path, bounds: WalkBound
     assert why in told
 
 
-def test_unreadable_folders_are_reported_and_the_rest_is_walked(tree: Path) -> None:
+def test_closed_folders_are_reported_and_skipped(tree: Path) -> None:
     (tree / "a").mkdir()
     (tree / "b").mkdir()
     (tree / "b" / "file").touch()
     skipped: list[tuple[str, str]] = []
     found = []
-    with opened(tree) as top:
+    with open_below(tree) as top:
         for rel, _, _ in walk_folder(top, WalkBounds(), lambda rel, why: skipped.append((rel, why))):
             found.append(rel)
             if rel == "a":  # swapped between stat and open
@@ -133,7 +133,7 @@ def test_thousands_of_levels_are_deleted(tree: Path) -> None:
     assert not tree.exists()
 
 
-def test_deep_trees_are_deleted_with_few_descriptors(tree: Path) -> None:
+def test_deletion_needs_few_descriptors(tree: Path) -> None:
     (tree / "wide").mkdir()
     for chain in range(10):
         (tree / "wide" / f"{chain}").mkdir()
@@ -147,13 +147,13 @@ def test_deep_trees_are_deleted_with_few_descriptors(tree: Path) -> None:
     assert not tree.exists()
 
 
-def test_a_slow_deletion_continues_in_the_next_round(tree: Path) -> None:
+def test_a_slow_deletion_can_be_continued(tree: Path) -> None:
     create_deep_tree(tree, 20)
     assert remove_tree(tree, 0) == ["it was not empty after 0 seconds"]
     assert remove_tree(tree) == []
 
 
-def test_deleting_a_missing_folder_succeeds_and_a_link_is_not_followed(tree: Path, tmp_path: Path) -> None:
+def test_deletion_accepts_a_missing_folder_and_refuses_a_link(tree: Path, tmp_path: Path) -> None:
     (tree / "file").touch()
     (tmp_path / "link").symlink_to(tree)
     assert remove_tree(tmp_path / "none") == []
@@ -162,7 +162,7 @@ def test_deleting_a_missing_folder_succeeds_and_a_link_is_not_followed(tree: Pat
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
-def test_undeletable_entries_are_reported_and_the_rest_is_deleted(tree: Path) -> None:
+def test_remaining_paths_are_reported(tree: Path) -> None:
     create_deep_tree(tree, 30)
     (tree / "kept").mkdir()
     for number in range(10):
@@ -179,7 +179,7 @@ def test_undeletable_entries_are_reported_and_the_rest_is_deleted(tree: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else: run the tests as root")
-def test_an_ordinary_user_deletes_folders_without_permissions() -> None:
+def test_an_ordinary_user_deletes_closed_folders() -> None:
     script = (
         "import os, sys; from pathlib import Path; from sandbox.disk.removal import remove_tree\n"
         "from tests.support.folder_trees import create_deep_tree\n"
@@ -200,8 +200,8 @@ def test_an_ordinary_user_deletes_folders_without_permissions() -> None:
         assert not (folder / "tree").exists()
 
 
-def test_nothing_outside_is_deleted_while_folders_are_swapped_for_links(tree: Path, tmp_path: Path) -> None:
-    """RENAME_EXCHANGE of a folder and a link to another one, in a tight loop."""
+def test_a_deletion_race_never_leaves_the_folder(tree: Path, tmp_path: Path) -> None:
+    """Exchange a folder with a link to another one (RENAME_EXCHANGE) in a loop."""
     outside = tmp_path / "outside"
     outside.mkdir()
     for number in range(50):

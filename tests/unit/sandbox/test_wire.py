@@ -1,4 +1,4 @@
-"""The command stream with the real server and with a hostile one."""
+"""The stream to the real command server, and to a hostile one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.base import WORKSPACE, SandboxError, SandboxFileError, SandboxGone
+from sandbox.base import WORKSPACE, SandboxError, SandboxFileError, SandboxGone, ShellCommand
 from sandbox.settings import SandboxSettings
 from sandbox.wire.client import StreamSandbox
 from sandbox.wire.connection import FRAME_HEADER, SERVER_COMMAND
@@ -25,7 +25,7 @@ SETTINGS = SandboxSettings(Path())
 
 
 class SocketStream:
-    """A `Stream` over a socket."""
+    """A `ByteStream` over a socket."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -43,7 +43,7 @@ class SocketStream:
 
 
 class Peer:
-    """A tampered server: reads frames and sends any bytes."""
+    """A tampered server: reads our frames, sends any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -131,9 +131,9 @@ async def _half(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
-async def test_a_hostile_server_loses_its_sandbox_and_nothing_else(attack: Attack) -> None:
+async def test_a_hostile_server_only_loses_its_sandbox(attack: Attack) -> None:
     async with pair() as (sandbox, peer), pair() as (other, honest):
-        call = asyncio.create_task(sandbox.run("true", max_output=1000))
+        call = asyncio.create_task(sandbox.run(ShellCommand("true", max_output_bytes=1000)))
         second = asyncio.create_task(sandbox.read("/mnt/user-data/x"))
         number = (await peer.hear())["id"]
         await peer.hear()
@@ -143,20 +143,20 @@ async def test_a_hostile_server_loses_its_sandbox_and_nothing_else(attack: Attac
                 await task
         assert sandbox.gone
         with pytest.raises(SandboxGone):
-            await sandbox.run("true")
+            await sandbox.run(ShellCommand("true"))
         if attack not in (ATTACKS["the end of the stream"], ATTACKS["half a frame and the end"]):
             assert await peer.gone()
-        calm = asyncio.create_task(other.run("true"))
+        calm = asyncio.create_task(other.run(ShellCommand("true")))
         await honest.say({"id": (await honest.hear())["id"], **END})
         assert (await calm).exit_code == 0
 
 
-async def test_texts_from_inside_are_sanitized() -> None:
+async def test_server_text_is_sanitized() -> None:
     async with pair() as (sandbox, peer):
-        other = asyncio.create_task(sandbox.run("sleep 9"))
+        other = asyncio.create_task(sandbox.run(ShellCommand("sleep 9")))
         await peer.hear()
         for answer, wanted in (("a\x1b[31m\nb", "a�[31m�b"), ("x" * 100_000, "x" * 4096)):
-            call = asyncio.create_task(sandbox.run("true"))
+            call = asyncio.create_task(sandbox.run(ShellCommand("true")))
             await peer.say({"id": (await peer.hear())["id"], "error": answer})
             with pytest.raises(SandboxError) as caught:
                 await call
@@ -164,28 +164,30 @@ async def test_texts_from_inside_are_sanitized() -> None:
         other.cancel()
 
 
-async def test_a_sandbox_that_cannot_start_processes_is_replaced_unless_a_command_runs() -> None:
+async def test_a_full_sandbox_is_replaced_unless_a_job_runs() -> None:
     async with pair() as (sandbox, peer):
-        calls = [asyncio.create_task(sandbox.run("true")) for _ in range(2)]
+        calls = [asyncio.create_task(sandbox.run(ShellCommand("true"))) for _ in range(2)]
         for _ in calls:
             await peer.say({"id": (await peer.hear())["id"], "error": "No."})
         with pytest.raises(SandboxError, match=r"^No\.$"):
             await calls[0]
-        with pytest.raises(SandboxGone, match=r"No\. It was stopped with all that ran in it\. The files are intact"):
+        with pytest.raises(
+            SandboxGone, match=r"No\. The sandbox was stopped with all its processes\. The files are intact"
+        ):
             await calls[1]
         assert sandbox.gone
 
 
 @pytest.mark.parametrize("lie", ["relative", "/a\nb", "/" + "x" * 5000, ""])
-async def test_an_impossible_cwd_is_ignored(lie: str) -> None:
+async def test_an_invalid_cwd_is_ignored(lie: str) -> None:
     async with pair() as (sandbox, peer):
-        call = asyncio.create_task(sandbox.run("true"))
+        call = asyncio.create_task(sandbox.run(ShellCommand("true")))
         await peer.say({"id": (await peer.hear())["id"], **END, "cwd": lie})
         assert (await call).cwd == WORKSPACE
 
 
 @pytest.mark.parametrize("answer", [b"", b"?", b"+{", b"+[1]", b"+[[1,2,3],[null]]", b'+["/x"]', b"+5"])
-async def test_a_wrong_answer_to_a_file_operation_is_an_error_not_a_crash(answer: bytes) -> None:
+async def test_an_invalid_answer_raises_an_error(answer: bytes) -> None:
     async with pair() as (sandbox, peer):
         calls: list[Callable[[], Awaitable[object]]] = [
             lambda: sandbox.stat("/mnt/user-data/x"),
@@ -206,7 +208,7 @@ async def test_a_wrong_answer_to_a_file_operation_is_an_error_not_a_crash(answer
             assert found == [] or isinstance(found, list)
 
 
-async def test_a_listing_longer_than_requested_is_truncated() -> None:
+async def test_a_long_listing_is_cut() -> None:
     async with pair() as (sandbox, peer):
         task = asyncio.create_task(sandbox.ls("/mnt/user-data", limit=2))
         number = (await peer.hear())["id"]
@@ -215,9 +217,9 @@ async def test_a_listing_longer_than_requested_is_truncated() -> None:
         assert len(await task) == 2
 
 
-async def test_cancelling_sends_a_kill_and_late_output_is_read() -> None:
+async def test_a_cancellation_kills_the_job_and_accepts_late_output() -> None:
     async with pair() as (sandbox, peer):
-        call = asyncio.create_task(sandbox.run("sleep 100"))
+        call = asyncio.create_task(sandbox.run(ShellCommand("sleep 100")))
         number = (await peer.hear())["id"]
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -225,17 +227,17 @@ async def test_cancelling_sends_a_kill_and_late_output_is_read() -> None:
         assert await peer.hear() == {"kill": number}
         await peer.say({"id": number}, b"late")
         await peer.say({"id": number, **END, "exit": 137})
-        again = asyncio.create_task(sandbox.run("true"))
+        again = asyncio.create_task(sandbox.run(ShellCommand("true")))
         await peer.say({"id": (await peer.hear())["id"], **END})
         assert (await again).exit_code == 0
 
 
-async def test_invalid_requests_are_refused_before_they_are_sent() -> None:
+async def test_invalid_requests_are_refused_before_sending() -> None:
     async with pair() as (sandbox, _):
         with pytest.raises(SandboxError):
-            await sandbox.run("echo \0")
+            await sandbox.run(ShellCommand("echo \0"))
         with pytest.raises(SandboxError):
-            await sandbox.run("echo \ud800")
+            await sandbox.run(ShellCommand("echo \ud800"))
         with pytest.raises(SandboxFileError):
             await sandbox.write("/mnt/user-data/x", b"x" * (33 << 20))
         with pytest.raises(SandboxError):
@@ -246,7 +248,7 @@ async def test_invalid_requests_are_refused_before_they_are_sent() -> None:
 
 
 class ProcessStream:
-    """A `Stream` over a process."""
+    """A `ByteStream` over a process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin
@@ -269,7 +271,7 @@ PYTHONS = [path for name in ("3.9", "3.10", "3.12", "3.13", "3.14") if (path := 
 
 
 @pytest.mark.parametrize("python", [sys.executable, *PYTHONS])
-async def test_the_server_needs_only_python_and_not_pid_1(python: str) -> None:
+async def test_the_server_needs_only_python(python: str) -> None:
     probe = await asyncio.create_subprocess_exec(python, "-c", "", stderr=asyncio.subprocess.DEVNULL)
     if await probe.wait():
         return  # a launcher for a version that is not installed
@@ -278,13 +280,15 @@ async def test_the_server_needs_only_python_and_not_pid_1(python: str) -> None:
     )
     sandbox = StreamSandbox(ProcessStream(process), "bare", SETTINGS)
     await sandbox.start()
-    result = await sandbox.run("echo hi; exit 4", cwd="/tmp")
+    result = await sandbox.run(ShellCommand("echo hi; exit 4", cwd="/tmp"))
     assert (result.exit_code, result.output, result.cwd) == (4, "hi\n", "/tmp")
-    assert (await sandbox.run("setsid sleep 7010 & sleep 7010", cwd="/tmp", timeout=0.3)).timed_out
+    assert (
+        await sandbox.run(ShellCommand("setsid sleep 7010 & sleep 7010", cwd="/tmp", timeout_seconds=0.3))
+    ).timed_out
     assert [entry.path for entry in await sandbox.ls("/proc/self/task", depth=1)]
     with pytest.raises(SandboxFileError, match="No such file"):
         await sandbox.read("/nowhere")
-    left = await sandbox.run("pgrep -f 'sleep 701[0]'", cwd="/tmp")
+    left = await sandbox.run(ShellCommand("pgrep -f 'sleep 701[0]'", cwd="/tmp"))
     assert left.output == ""
     await sandbox.close()
     assert process.returncode is not None
@@ -299,10 +303,10 @@ async def test_a_broken_stream_is_logged_without_a_traceback(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("timeout", [math.nan, math.inf, -1.0, 0.0])
-async def test_an_invalid_timeout_is_refused_and_the_sandbox_survives(timeout: float) -> None:
+async def test_an_invalid_timeout_is_refused(timeout: float) -> None:
     async with pair() as (sandbox, peer):
         with pytest.raises(SandboxError, match="seconds above zero"):
-            await sandbox.run("true", timeout=timeout)
-        calm = asyncio.create_task(sandbox.run("true"))
+            await sandbox.run(ShellCommand("true", timeout_seconds=timeout))
+        calm = asyncio.create_task(sandbox.run(ShellCommand("true")))
         await peer.say({"id": (await peer.hear())["id"], **END})
         assert (await calm).exit_code == 0

@@ -21,7 +21,7 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
-from bot.background import run_forever
+from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
 from bot.config.schema import ServiceLimits
 from bot.storage import conversations, sent_messages
 from bot.storage.database import Database, Execute, Row, StorageError
@@ -41,7 +41,6 @@ from channels.shared.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 
-MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0  # between two attempts, unless the platform asks for more
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
 CLAIM_BATCH = 500  # rows taken in one look
 LOOK_SECONDS = 2.0  # seconds between looks for rows that came without a wake-up

@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 CODE := bot channels agent sandbox
 
-.PHONY: run setup dev check quick test bench docs lock clean
+.PHONY: run setup dev check quick test bench docs schema lock clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -63,6 +63,9 @@ bench: dev ## measure medians and ratios against the floor; ARGS=--full for full
 
 docs: setup ## generate docs/configuration.md
 	$(BIN)/python -c "from bot.config.reference import settings_page; open('docs/configuration.md', 'w').write(settings_page())"
+
+schema: dev ## generate bot/storage/schema.sql from the migrations
+	$(BIN)/python -m tests.support.schema_file
 
 lock: ## update the pinned dependencies (needs uv); the runtime gets the tested versions
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \

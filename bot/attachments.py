@@ -15,6 +15,7 @@ from typing import BinaryIO, cast
 
 import orjson
 
+from agent.backoff import backoff_seconds
 from agent.context import UploadedFile, UserInput
 from agent.messages import Attachment, Message
 from bot.config.schema import ServiceLimits
@@ -29,6 +30,7 @@ from sandbox.disk.folders import ConversationFolders
 log = logging.getLogger(__name__)
 
 MAX_TRIES = 4
+MAX_WAIT_SECONDS = 10.0  # between two attempts
 PIECE = 1 << 18  # bytes in memory before they are written
 ENRICH_TIMEOUT_SECONDS = 5.0  # seconds that a platform gets to tell more about a message
 
@@ -135,7 +137,8 @@ class Attachments:
             except ChannelError as error:
                 if attempt == MAX_TRIES - 1:
                     raise
-                await asyncio.sleep(min(10.0, error.after if isinstance(error, TryLater) else 0.5 * 2**attempt))
+                wait = error.after if isinstance(error, TryLater) else backoff_seconds(attempt + 1, MAX_WAIT_SECONDS)
+                await asyncio.sleep(min(MAX_WAIT_SECONDS, wait))
         raise AssertionError("unreachable")
 
     async def _write(self, chunks: AsyncIterator[bytes], file: BinaryIO) -> None:

@@ -1,41 +1,43 @@
-"""Run background work so that its failure ends nothing else: neither another task nor the process."""
+"""Run background work so that its failure ends neither another task nor the process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
+from agent.backoff import backoff_seconds
 from bot.storage.database import StorageError
+from channels.base import ChannelError
 
 log = logging.getLogger(__name__)
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
-STEADY_SECONDS = 60.0  # a step that ran this long before it failed begins with the first wait again
+STEADY_SECONDS = 60.0  # a step that ran this long before it failed starts again with the shortest wait
 
 
 async def run_forever(name: str, step: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Await `step` again and again until cancelled. A step that fails is logged and retried after a wait.
+    """Await `step` again and again until cancelled. Log a step that fails, and retry it with backoff.
 
-    The wait grows while the step keeps failing. Only the store's own trouble is retried every second: it ends from
-    outside, and everybody waits for it.
+    A StorageError is retried every second: the database recovers from outside, and everything waits for it.
     """
-    wait = MIN_BACKOFF_SECONDS
+    failures = 0
     while True:
         began = time.monotonic()
         try:
             await step()
         except StorageError as error:
             log.error("task.store name=%s reason=%s", name, error)  # noqa: TRY400 — the reason is enough
-            await asyncio.sleep(MIN_BACKOFF_SECONDS)
-        except Exception:  # the boundary of one background task
-            if time.monotonic() - began > STEADY_SECONDS:
-                wait = MIN_BACKOFF_SECONDS
-            log.exception("task.failed name=%s retry_in=%.0f", name, wait)
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 — jitter
-            wait = min(MAX_BACKOFF_SECONDS, wait * 2)
-        else:
             wait = MIN_BACKOFF_SECONDS
+        except Exception as error:  # the boundary of one background task
+            failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
+            wait = backoff_seconds(failures, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS)
+            level = logging.WARNING if isinstance(error, ChannelError) else logging.ERROR
+            log.log(level, "task.failed name=%s retry_in=%.0f", name, wait, exc_info=error)
+        else:
+            failures, wait = 0, 0.0
+        if (task := asyncio.current_task()) and task.cancelling():  # an error while it was cancelled
+            raise asyncio.CancelledError
+        await asyncio.sleep(wait)

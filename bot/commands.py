@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
@@ -28,25 +27,15 @@ log = logging.getLogger(__name__)
 BATCH = 20  # commands taken in one look
 
 
-class CommandService(Protocol):
-    """What commands may ask of the running service."""
+@dataclass(frozen=True, slots=True)
+class CommandService:
+    """Values and functions of the running service that commands use."""
 
-    @property
-    def models(self) -> Mapping[str, str]:
-        """Name → label of every model, the lead's first."""
-
-    @property
-    def notify_seconds(self) -> float:
-        """After how long the end of a turn pings whoever asked; 0: never, unless they want it."""
-
-    def status(self) -> str:
-        """A few lines about the service: version, model, sandbox, live turns."""
-
-    def stop(self, run: int, by: str) -> None:
-        """Cancel a run's work."""
-
-    def wake(self) -> None:
-        """There is something new to take."""
+    models: Mapping[str, str]  # name → label of every model, the lead's first
+    notify_seconds: float  # a turn that takes longer pings the requester; 0: only on request
+    status: Callable[[], str]  # a few lines: version, model, sandbox, running turns
+    stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
+    wake_scheduler: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +102,7 @@ def _stop_command(call: CommandCall) -> str:
         return "Only the person who asked, or an operator, can stop this."
     for run in mine:
         call.execute("UPDATE runs SET stop_by=:by WHERE id=:run", {"by": person.id, "run": run})
-        call.after.append(partial(call.service.stop, run, person.id))
+        call.after.append(partial(call.service.stop_run, run, person.id))
     return "Stopped."
 
 
@@ -148,7 +137,7 @@ def _retry_command(call: CommandCall) -> str:
     if not rows:
         return "There is nothing to try again yet."
     conversations.refresh_pending(call.execute, call.conversation)
-    call.after.append(call.service.wake)
+    call.after.append(call.service.wake_scheduler)
     return "Trying again."
 
 
@@ -267,10 +256,10 @@ class CommandRunner:
 
     async def _answer_command(self, row: Row) -> None:
         """One command, in a transaction of its own: what it did before it failed is undone."""
-        after: list[Callable[[], None]] = []
+        after: Sequence[Callable[[], None]] = ()
         try:
             message = Message.load(row["payload"])
-            await self._store.run(lambda execute: self._run(execute, row, message, after))
+            after = await self._store.run(lambda execute: self._run(execute, row, message))
         except StorageError:
             raise
         except Damaged as error:
@@ -284,7 +273,9 @@ class CommandRunner:
             effect()
         self._answered()
 
-    def _run(self, execute: Execute, row: Row, message: Message, after: list[Callable[[], None]]) -> None:
+    def _run(self, execute: Execute, row: Row, message: Message) -> list[Callable[[], None]]:
+        """Run a command. Returns what to call after the commit."""
+        after: list[Callable[[], None]] = []
         name, _, words = message.text.partition(" ")
         log.info("command name=%s key=%s", name, message.key)
         if command := REGISTRY.get(name):
@@ -296,6 +287,7 @@ class CommandRunner:
         else:
             answer = f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."
         _done(execute, row, message, answer)
+        return after
 
 
 def _done(execute: Execute, row: Row, message: Message, words: str) -> None:

@@ -53,7 +53,6 @@ class Inbox:
         self._doors = doors
         self._limits = limits
         self._next = next
-        self._limited: dict[tuple[str, str], float] = {}  # (channel, person) → until when they were told to wait
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; one receipt each, in order, after the commit. Raises NotStored: nothing was kept then."""
@@ -61,13 +60,13 @@ class Inbox:
 
     async def _receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         now = time.time()
-        arrived = Arrived()
 
-        def work(execute: Execute) -> list[Receipt]:
-            return [self._store_event_safely(execute, event, now, arrived) for event in events]
+        def work(execute: Execute) -> tuple[list[Receipt], Arrived]:
+            arrived = Arrived()
+            return [self._store_event_safely(execute, event, now, arrived) for event in events], arrived
 
         try:
-            receipts = await self._store.run(work)
+            receipts, arrived = await self._store.run(work)
         except StorageError as error:
             log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
             raise NotStored(str(error)) from error
@@ -236,8 +235,7 @@ class Inbox:
                     "UPDATE inbox SET ready=:ready WHERE conversation=:conversation AND bundle=:bundle AND state=0",
                     {"ready": ready, "conversation": conversation, "bundle": bundle},
                 )
-            if self._limit_flood(execute, message, row, now):
-                arrived.said = True
+            self._limit_flood(execute, message, row, now, arrived)
             conversations.refresh_pending(execute, conversation)
         return Receipt.ACCEPTED
 
@@ -252,30 +250,32 @@ class Inbox:
                 return str(rows[0]["conversation"])
         return conversations.current_conversation(execute, message.thread, now)
 
-    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float) -> bool:
-        """Beyond so many messages in so many seconds a person's messages wait. True when they are told, once."""
+    def _limit_flood(self, execute: Execute, message: Message, row: int, now: float, arrived: Arrived) -> None:
+        """Delay messages above the limit of a person, and enqueue one notice about it."""
         window, allowed = self._limits.flood_seconds, self._limits.flood_messages
         if message.time < now - window:
-            return False
-        person = (message.thread.channel, message.author.id)
+            return
+        author = f"{message.thread.channel}:{message.author.id}"
         count = execute(
             "SELECT count(*) AS n FROM inbox WHERE author=:author AND received>:since AND kind='chat'",
-            {"author": f"{person[0]}:{person[1]}", "since": now - window},
+            {"author": author, "since": now - window},
         )[0]["n"]
         if count <= allowed:
-            return False
-        until = min(self._limited.get(person, 0.0), now + window)  # less where the clock was set back
-        if told := until < now:
-            until = self._limited[person] = now + window
+            return
+        key = f"flood:{author}:"  # a row per notice, found again by the range of its key
+        [last] = execute("SELECT max(created) AS at FROM outbox WHERE key>:key AND key<:key || '~'", {"key": key})
+        until = min((last["at"] or 0.0) + window, now + window)  # less where the clock was set back
+        if until < now:
+            until = now + window
+            arrived.said = True
             words = (
                 f"You're sending faster than I can work: more than {allowed} messages in {window:g} seconds."
                 f" I queued the rest and will continue in {window:g} seconds."
             )
             conversations.enqueue_notice(
-                execute, message.thread, words, key=f"flood:{row}", now=now, reply_to=message.id
+                execute, message.thread, words, key=f"{key}{row}", now=now, reply_to=message.id
             )
         execute("UPDATE inbox SET ready=:ready WHERE id=:row", {"ready": until, "row": row})
-        return told
 
 
 def longest_wait(limits: ServiceLimits) -> float:

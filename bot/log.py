@@ -38,6 +38,7 @@ _QUIET_LOGGERS = (
     "asyncio",
     "markdown_it",
     "alembic",
+    "aiosqlite",
 )
 _SECRET_PATTERNS = (
     re.compile(r"\d{6,12}:[A-Za-z0-9_-]{30,}"),  # a Telegram bot token, in URLs after "bot"

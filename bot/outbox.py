@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,9 +18,10 @@ from pathlib import Path
 
 import orjson
 
+from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
-from bot.background import run_forever
+from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
 from bot.config.schema import ServiceLimits
 from bot.storage import conversations, sent_messages
 from bot.storage.database import Database, Execute, Row, StorageError
@@ -41,7 +41,6 @@ from channels.shared.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 
-MAX_BACKOFF_SECONDS = 60.0  # the longest wait between two tries, unless the platform asks for more
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
 CLAIM_BATCH = 500  # rows taken in one look
 LOOK_SECONDS = 2.0  # seconds between looks for rows that came without a wake-up
@@ -258,7 +257,7 @@ class Outbox:
             await self._count(row, error)
         row.failed = row.failed if row.failures else now
         row.failures += 1
-        wait = min(MAX_BACKOFF_SECONDS, 0.5 * 2 ** min(row.failures, 10)) * random.uniform(0.8, 1.2)  # noqa: S311 — jitter
+        wait = backoff_seconds(row.failures, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS)
         if isinstance(error, TryLater):
             wait = max(error.after, min(wait, 5.0) if error.after else wait)
         if isinstance(error, OutcomeUnknown):

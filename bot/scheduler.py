@@ -32,9 +32,9 @@ QUEUE_NOTICE_SECONDS = 1.5  # seconds somebody waits for a free place before the
 class Scheduler:
     """The dispatcher: claims conversations that have work and runs their turns."""
 
-    def __init__(self, store: Database, turns: TurnRunner, limits: ServiceLimits) -> None:
+    def __init__(self, store: Database, limits: ServiceLimits) -> None:
         self._store = store
-        self._turns = turns
+        self._turns: TurnRunner
         self._limits = limits
         self._longest_wait = inbox.longest_wait(limits)
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -88,8 +88,9 @@ class Scheduler:
 
     # ------------------------------------------------------------ the loop
 
-    async def serve(self) -> None:
+    async def serve(self, turns: TurnRunner) -> None:
         """Claim and run until cancelled; cancelled means: park what is going on."""
+        self._turns = turns
         try:
             await run_forever("threads", self._claim_and_start)
         finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 
+from agent.backoff import backoff_seconds
 from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
@@ -51,7 +51,6 @@ class RetryPolicy:
         raise AssertionError("the loop ends by return or raise")
 
     def _wait_seconds(self, attempt: int, retry_after: float | None) -> float:
-        """Return what the server asks for plus a little jitter, or a jittered exponential backoff."""
-        jitter: float = random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
-        backoff: float = min(self._first_seconds * 2**attempt, self._max_seconds / 2) * jitter
+        """Return what the server asks for plus a little jitter, or the backoff."""
+        backoff = backoff_seconds(attempt + 1, self._max_seconds / 2, self._first_seconds)
         return backoff if retry_after is None else min(retry_after, self._max_seconds) + backoff / 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
 from bot.storage.database import Database, DataDirLocked, DataLock
-from bot.storage.migrate import DatabaseFault, prepare
+from bot.storage.migrate import DatabaseFault, prepare_databases
 from sandbox.disk.loop_images import conversation_folders
 
 OPERATION_ARGUMENTS = {
@@ -51,7 +51,7 @@ async def _run_directly(data_dir: Path, operation: str, arguments: dict[str, str
             f"{data_dir} does not contain a database, and no service is running: check `data_dir` or --config"
         )
     with DataLock(data_dir):
-        prepare(data_dir)
+        prepare_databases(data_dir)
         async with Database(database) as store:
             folders = conversation_folders(data_dir / "threads", 0, images=False)
             return await Operations(store, data_dir, folders).table()[operation](**arguments)

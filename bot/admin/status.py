@@ -15,22 +15,28 @@ SLOW_SECONDS = 30.0  # seconds a message may wait before the service is not well
 
 
 class ServiceStatus:
-    """`threads` and `sandbox` are filled in when the agent is ready."""
+    """The state of the service. `is_ready` and `sandbox` are set when turns can run."""
 
     def __init__(
-        self, store: Database, channels: Mapping[str, Channel], configured: Sequence[str], models: Mapping[str, str]
+        self,
+        store: Database,
+        scheduler: Scheduler,
+        channels: Mapping[str, Channel],
+        configured: Sequence[str],
+        models: Mapping[str, str],
     ) -> None:
         self._store = store
+        self._scheduler = scheduler
         self._channels = channels
         self._configured = configured
         self._models = models
         self._started = time.time()
-        self.threads: Scheduler | None = None
+        self.is_ready = False
         self.sandbox = "Sandbox: being chosen."
 
     def describe(self) -> str:
         """A few lines for a chat."""
-        live = len(self.threads.running_turns) if self.threads else 0
+        live = len(self._scheduler.running_turns)
         model = next(iter(self._models.values()))
         return (
             f"Fawn {VERSION}, up for {_format_seconds(time.time() - self._started)},"
@@ -42,17 +48,16 @@ class ServiceStatus:
         """Everything `fawn status` shows. `healthy` is the truth of this moment, not of the start."""
         counts = await self._store.run(_row_counts)
         channels = {name: self._channel_state(name) for name in self._configured}
-        ready = self.threads is not None
-        healthy = ready and all(channel["health"] == Health.READY for channel in channels.values())
+        healthy = self.is_ready and all(channel["health"] == Health.READY for channel in channels.values())
         return {
             "version": VERSION,
             "healthy": healthy and counts["oldest"] < SLOW_SECONDS,
             "uptime": time.time() - self._started,
-            "ready": ready,
+            "ready": self.is_ready,
             "model": next(iter(self._models.values())),
             "sandbox": self.sandbox,
             "channels": channels,
-            "live": len(self.threads.running_turns) if self.threads else 0,
+            "live": len(self._scheduler.running_turns),
             **counts,
         }
 

@@ -1,4 +1,4 @@
-"""The database: SQLite with whole transactions in one thread hop and group commit.
+"""The database: SQLite through aiosqlite, a whole transaction in one thread hop, group commit.
 
 A unit of work is a function of `execute`; concurrent ones share one BEGIN … COMMIT and so one fsync. SQL is written
 once, with named parameters, in the subset that SQLite and PostgreSQL share.
@@ -12,10 +12,12 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+
+import aiosqlite
 
 from agent.context import Execute
 
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Row = Mapping[str, Any]
+Work = Callable[[Execute], Any]
+Outcome = tuple[Any, Exception | None]
 
 
 STATEMENT_ERRORS = (
@@ -38,11 +42,11 @@ STATEMENT_ERRORS = (
 
 
 class StorageError(Exception):
-    """The database could not do it; nothing of that unit of work was kept. Later it may be able to."""
+    """The database could not execute a unit of work and kept nothing of it. A later attempt may succeed."""
 
 
 class StatementError(Exception):
-    """The database refuses this statement or its values, and would refuse them again: a fault of the caller."""
+    """The database refuses this statement or its values. Every retry would fail: the fault is the caller's."""
 
 
 class DataDirLocked(Exception):
@@ -50,139 +54,171 @@ class DataDirLocked(Exception):
 
 
 class Database:
-    """One SQLite file in WAL mode, synchronous=FULL: what `run` returns from is on the disk."""
+    """One SQLite file in WAL mode, synchronous=FULL: `run` returns after its transaction is on the disk."""
 
-    def __init__(self, path: Path, patience: float = 5.0) -> None:
+    def __init__(self, path: Path, busy_timeout_seconds: float = 5.0) -> None:
         self._path = path
-        self._patience = patience  # seconds to wait for somebody else's lock
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"store-{path.stem}")
-        self._waiting: list[tuple[Callable[[Execute], Any], asyncio.Future[Any]]] = []
-        self._busy = False
-        self._connection: sqlite3.Connection
+        self._busy_timeout_seconds = busy_timeout_seconds  # seconds to wait for another process's lock
+        self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
+        self._batch = Batch([])  # the one that the connection commits
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._connection: aiosqlite.Connection | None = None
+        self._writer: asyncio.Task[None]
 
     async def __aenter__(self) -> Database:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+        self._connection = await self._connect()
+        self._writer = asyncio.create_task(self._write(), name=f"database {self._path.stem}")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close))
-        self._thread.shutdown(wait=False)
+        self._closing = True
+        self._wake.set()
+        await asyncio.shield(self._writer)
 
-    def _open(self) -> None:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        connection.row_factory = sqlite3.Row
-        busy = f"busy_timeout={self._patience * 1000:.0f}"
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", busy, "temp_store=MEMORY"):
-            connection.execute(f"PRAGMA {pragma}")
-        self._connection = connection
+    async def _connect(self) -> aiosqlite.Connection:
+        factory = partial(BatchConnection, lambda: self._batch, self._busy_timeout_seconds)
+        return await aiosqlite.connect(self._path, isolation_level=None, factory=factory)
 
     async def run(self, work: Callable[[Execute], T]) -> T:
         """Run `work` in a transaction and commit it.
 
-        Whatever `work` raises undoes its own statements and is raised here; sqlite3's own errors come as StatementError
-        or, where the database cannot do it at the moment (it is locked, full, broken), as StoreError.
-        `work` runs on the database's thread: it must only execute statements and compute.
+        An error of `work` undoes its own statements and is raised here. Errors of sqlite3 are raised as StatementError
+        or, where the database is locked, full or broken at the moment, as StorageError. `work` runs on the database's
+        thread: it only executes statements and computes. A caller that is cancelled does not undo its work.
         """
+        if self._closing:
+            raise StorageError("the database is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((work, future))
-        if not self._busy:
-            self._start()
+        self._wake.set()
         return await future
 
-    def _start(self) -> None:
-        batch, self._waiting = self._waiting, []
-        done = self._thread.submit(self._commit, [work for work, _ in batch])
-        self._busy = True
-        loop = asyncio.get_running_loop()
+    async def _write(self) -> None:
+        """Commit batch after batch; once closed, commit what still waits and close the connection."""
+        try:
+            while self._waiting or not self._closing:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    waiting, self._waiting = self._waiting, []
+                    self._batch = Batch([work for work, _ in waiting])
+                    await self._commit(self._batch)
+                    for (_, future), outcome in zip(waiting, self._batch.outcomes, strict=True):
+                        _settle(future, outcome)
+        finally:
+            self._closing = True
+            await self._disconnect()
 
-        def ended(outcome: Future[list[tuple[Any, Exception | None]]]) -> None:
-            loop.call_soon_threadsafe(self._settle, [future for _, future in batch], outcome.result())
+    async def _commit(self, batch: Batch) -> None:
+        """Commit a batch. A lost connection is replaced before the next batch."""
+        try:
+            if self._connection is None:
+                self._connection = await self._connect()
+            await self._connection.commit()
+        except Exception as error:  # the boundary of a connection: every caller gets an answer
+            log.exception("store.connection_lost")
+            batch.fail(error)
+            await self._disconnect()
 
-        done.add_done_callback(ended)
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        try:
+            if connection:
+                await connection.close()
+        except sqlite3.Error as error:
+            log.error("store.not_closed reason=%s", error)  # noqa: TRY400 — the reason is enough
 
-    def _settle(self, futures: list[asyncio.Future[Any]], outcomes: list[tuple[Any, Exception | None]]) -> None:
-        if self._waiting:
-            self._start()  # the next batch goes to the disk while these callers go on
-        else:
-            self._busy = False
-        for future, (value, error) in zip(futures, outcomes, strict=True):
-            if future.done():  # its caller was cancelled; the work is committed all the same
-                continue
-            if error is None:
-                future.set_result(value)
+
+def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
+    value, error = outcome
+    if future.done():  # its caller was cancelled; the work is committed nevertheless
+        return
+    if error is None:
+        future.set_result(value)
+    else:
+        future.set_exception(error)
+
+
+class Batch:
+    """Units of work that share one transaction, and their outcomes afterwards."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self.works = works
+        self.outcomes: Sequence[Outcome] = ()
+
+    def fail(self, error: BaseException) -> None:
+        """End every unit of work with StorageError."""
+        self.outcomes = [(None, StorageError(str(error)))] * len(self.works)
+
+
+class BatchConnection(sqlite3.Connection):
+    """A connection whose `commit` runs a whole batch: aiosqlite then takes one thread hop for a transaction."""
+
+    def __init__(
+        self, next_batch: Callable[[], Batch], busy_timeout_seconds: float, *args: Any, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._next_batch = next_batch
+        self.row_factory = sqlite3.Row
+        busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
+        try:
+            for pragma in ("journal_mode=WAL", "synchronous=FULL", busy, "temp_store=MEMORY"):
+                self.execute(f"PRAGMA {pragma}")
+        except sqlite3.Error:
+            self.close()
+            raise
+
+    def commit(self) -> None:
+        """Run the batch in one transaction. Raises sqlite3.Error only if the connection cannot be used any more."""
+        batch = self._next_batch()
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            outcomes = [self._run_unit(work, alone=len(batch.works) == 1) for work in batch.works]
+            super().commit()
+            batch.outcomes = outcomes
+        except BaseException as error:  # noqa: BLE001 — locked, full, read-only, broken: every caller gets an answer
+            batch.fail(error)
+            self.rollback()
+
+    def _run_unit(self, work: Work, *, alone: bool) -> Outcome:
+        """Run one unit of work. Raises what concerns the whole batch; returns an error of `work` itself."""
+        if not alone:
+            self.execute("SAVEPOINT work")
+        try:
+            value = work(self._execute)
+            self._check_transaction()
+        except sqlite3.OperationalError:
+            raise  # the disk's or the lock's fault, not this caller's
+        except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
+            if alone:
+                self.rollback()
+                self.execute("BEGIN IMMEDIATE")
             else:
-                future.set_exception(error)
+                self.execute("ROLLBACK TO work")
+                self.execute("RELEASE work")
+            if isinstance(error, STATEMENT_ERRORS):
+                return None, StatementError(str(error))
+            return None, StorageError(str(error)) if isinstance(error, sqlite3.Error) else error
+        if not alone:
+            self.execute("RELEASE work")
+        return value, None
 
-    def _commit(self, batch: list[Callable[[Execute], Any]]) -> list[tuple[Any, Exception | None]]:
-        """Run the whole batch on the thread. Never raises: somebody waits for each outcome."""
-        try:
-            return self._transact(batch)
-        except BaseException as error:  # noqa: BLE001 — locked, full, read-only, broken: the whole batch is undone
-            self._recover()
-            return [(None, StorageError(str(error)))] * len(batch)
+    def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+        self._check_transaction()
+        return self.execute(sql, values).fetchall()
 
-    def _transact(self, batch: list[Callable[[Execute], Any]]) -> list[tuple[Any, Exception | None]]:
-        """One transaction for the whole batch, a savepoint for each of several."""
-        connection = self._connection
-
-        def execute(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
-            if not connection.in_transaction:  # SQLite undid it at an error that `work` swallowed
-                raise sqlite3.OperationalError("the transaction was rolled back")
-            return connection.execute(sql, values).fetchall()
-
-        connection.execute("BEGIN IMMEDIATE")
-        outcomes = [_one(connection, execute, work, alone=len(batch) == 1) for work in batch]
-        connection.execute("COMMIT")
-        return outcomes
-
-    def _recover(self) -> None:
-        """Undo the open transaction; a connection that cannot even do that is replaced, now or before a later batch."""
-        try:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error as fault:
-            log.error("store.reopened reason=%s", fault)  # noqa: TRY400 — the reason is enough
-            try:
-                self._connection.close()
-                self._open()
-            except sqlite3.Error as error:
-                log.error("store.not_reopened reason=%s", error)  # noqa: TRY400 — the reason is enough
-
-
-def _one(
-    connection: sqlite3.Connection, execute: Execute, work: Callable[[Execute], Any], *, alone: bool
-) -> tuple[Any, Exception | None]:
-    """Run one unit of work. Raises what is the whole batch's trouble; gives back an error of `work` itself."""
-    mark = "" if alone else "SAVEPOINT work"
-    if mark:
-        connection.execute(mark)
-    try:
-        value = work(execute)
-        if not connection.in_transaction:
+    def _check_transaction(self) -> None:
+        if not self.in_transaction:  # SQLite undid it at an error that `work` swallowed
             raise sqlite3.OperationalError("the transaction was rolled back")
-    except sqlite3.OperationalError:
-        raise  # the disk's or the lock's fault, not this caller's
-    except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
-        if mark:
-            connection.execute("ROLLBACK TO work")
-            connection.execute("RELEASE work")
-        else:
-            connection.execute("ROLLBACK")
-            connection.execute("BEGIN IMMEDIATE")
-        if isinstance(error, STATEMENT_ERRORS):
-            return None, StatementError(str(error))
-        return None, StorageError(str(error)) if isinstance(error, sqlite3.Error) else error
-    if mark:
-        connection.execute("RELEASE work")
-    return value, None
 
 
 class DataLock:
-    """One process per data_dir: an exclusive lock on its `lock` file, released by the kernel when the process ends.
+    """Lock data_dir for one process: an exclusive lock on its `lock` file, which the kernel releases at the end.
 
-    A record lock (fcntl), not flock: that one lives on in a child that was forked right before the process was killed.
+    It is a record lock (fcntl) because a child, forked right before a kill, would still hold an flock.
     """
 
     def __init__(self, data_dir: Path) -> None:

@@ -1,9 +1,10 @@
-"""Bring the databases of a data_dir to this version's schema: after a backup, never backwards, whole or not at all.
+"""Upgrade the databases of a data_dir to this version's schema: after a backup, never backwards, whole or not at all.
 
-SQLite's changes of a schema are not one transaction under Alembic, so a migration works on a copy, which takes the
-database's place when it is done: a process that is killed on the way leaves the old one, and the next start begins
-again. SQLAlchemy and Alembic (half a second) are imported only when an older database must be brought on: a current one
-costs one SELECT, a new one is made from `schema.sql`, where a reader finds the tables.
+Alembic's changes of an SQLite schema are not one transaction. So a migration changes a copy, which replaces the
+database when it is done: a process that is killed meanwhile leaves the old one, and the next start begins again.
+
+The migrations are the only source of the schema. `make schema` writes `schema.sql` from them, for readers and for new
+databases: SQLAlchemy and Alembic (half a second) are imported only to upgrade an older database.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from pathlib import Path
 
 from sandbox.disk.removal import remove_tree
 
-HEAD_REVISION = "0004"
-CHECKPOINTS = 1  # of the tables in agent/checkpointer.py, and of what is serialized into them
+CHECKPOINTS_VERSION = 1  # of the tables in agent/checkpointer.py and of their serialized values
 SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
 
@@ -26,43 +26,45 @@ class DatabaseFault(Exception):
     """A database cannot be used; the text says which one and why."""
 
     @classmethod
-    def of(cls, error: Exception) -> DatabaseFault:
-        """The sentence for what the system or SQLite said."""
+    def from_error(cls, error: Exception) -> DatabaseFault:
+        """Return the fault for an error of the system or of SQLite."""
         return cls(
-            f"the databases in data_dir cannot be used: {error}. Nothing was deleted. Look at the disk's room and at"
-            " who owns the files; if a file is damaged, restore a backup"
+            f"the databases in data_dir cannot be used: {error}. Nothing was deleted. Check the free disk space and the"
+            " owner of the files; if a file is damaged, restore a backup"
         )
 
 
 class NewerSchema(DatabaseFault):
-    """This database was written by a newer version of Fawn: install that version again, or restore a backup."""
+    """A newer version of Fawn wrote this database: install that version again, or restore a backup."""
 
 
-def prepare(data_dir: Path) -> Path | None:
-    """Bring both databases of a data_dir on, and give the backup if one was made before. Raises DatabaseFault."""
+def prepare_databases(data_dir: Path) -> Path | None:
+    """Upgrade both databases of a data_dir. Returns the backup, if it made one. Raises DatabaseFault."""
     try:
         backup = migrate_database(data_dir / "fawn.db")
-        _stamp(data_dir / "checkpoints.db")
+        _stamp_checkpoints(data_dir / "checkpoints.db")
     except (sqlite3.Error, OSError) as error:
-        raise DatabaseFault.of(error) from error
+        raise DatabaseFault.from_error(error) from error
     return backup
 
 
-def _stamp(path: Path) -> None:
-    """Write the version of its tables into a database of checkpoints, or compare it. Raises NewerSchema."""
+def _stamp_checkpoints(path: Path) -> None:
+    """Write the version of its tables into the checkpoint database, or compare it. Raises NewerSchema."""
     connection = sqlite3.connect(path)
     try:
         [(version,)] = connection.execute("PRAGMA user_version")
-        if version > CHECKPOINTS:
-            raise NewerSchema(f"{NewerSchema.__doc__} ({path.name} {version}, this version knows {CHECKPOINTS})")
-        if version < CHECKPOINTS:
-            connection.execute(f"PRAGMA user_version={CHECKPOINTS}")
+        if version > CHECKPOINTS_VERSION:
+            raise NewerSchema(
+                f"{NewerSchema.__doc__} ({path.name} {version}, this version knows {CHECKPOINTS_VERSION})"
+            )
+        if version < CHECKPOINTS_VERSION:
+            connection.execute(f"PRAGMA user_version={CHECKPOINTS_VERSION}")
     finally:
         connection.close()
 
 
 def schema_revision(path: Path) -> str:
-    """The schema revision of the database at `path`, "" when it is new or empty."""
+    """Return the schema revision of the database at `path`, "" when it is new or empty."""
     if not path.exists():
         return ""
     connection = sqlite3.connect(path)
@@ -77,61 +79,69 @@ def schema_revision(path: Path) -> str:
     return str(rows[0][0]) if rows else ""
 
 
-def migrate_database(path: Path, versions: Path = VERSIONS_DIR, head: str = HEAD_REVISION) -> Path | None:
-    """Bring the database at `path` to `head` by what is in `versions`.
+def head_revision(versions: Path = VERSIONS_DIR) -> str:
+    """Return the revision of this version's schema."""
+    return max(_revisions(versions))
 
-    Returns the backup made before, if there was anything to save.
-    Raises NewerSchema, and whatever the database raises. Blocking: call it before the service starts, or in a thread.
+
+def _revisions(versions: Path) -> set[str]:
+    return {file.name[:4] for file in versions.glob("[0-9]*.py")}
+
+
+def migrate_database(path: Path, versions: Path = VERSIONS_DIR) -> Path | None:
+    """Upgrade the database at `path` to the last revision in `versions`.
+
+    Returns the backup of an older database. Raises NewerSchema and the errors of SQLite and the system. It blocks: call
+    it before the service starts, or in a thread.
     """
-    current = schema_revision(path)
+    current, head = schema_revision(path), head_revision(versions)
     if current == head:
         return None
     if not current:
         _create_schema(path)
         return None
-    known = {file.stem.split("_")[0] for file in versions.glob("[0-9]*.py")}
-    if current and current not in known:
+    if current not in _revisions(versions):
         raise NewerSchema(f"{NewerSchema.__doc__} (revision {current}, this version knows {head})")
-    draft = path.with_name("migrating")  # a folder, with what SQLite leaves beside a database
+    draft = path.with_name("migrating")  # a folder: SQLite leaves files beside a database
     remove_tree(draft)
     draft.mkdir()
     copy = draft / path.name
-    _copy(path, copy)
+    _copy_database(path, copy)
     backup = _make_backup(copy, current)
     upgrade_schema(copy, versions)
-    for each in (copy, path):  # a log that the old one left would be applied to the new one
-        _settle(each)
+    for each in (copy, path):  # SQLite would apply a log of the old one to the new one
+        _merge_log(each)
     os.replace(copy, path)
-    _sync(path.parent)
+    _fsync(path.parent)
     draft.rmdir()
     return backup
 
 
-def _copy(path: Path, target: Path) -> None:
+def _copy_database(path: Path, target: Path) -> None:
     source, copy = sqlite3.connect(path), sqlite3.connect(target)
     try:
         source.backup(copy)
     finally:
         source.close()
         copy.close()
-    _settle(target)
+    _merge_log(target)
 
 
 def _make_backup(copy: Path, current: str) -> Path:
-    """Keep a copy of this copy for the operator."""
+    """Keep a copy of `copy` for the operator."""
     folder = copy.parent.parent / "backups"
     folder.mkdir(exist_ok=True)
     target = folder / f"{copy.stem}-{current}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.db"
     draft = copy.with_suffix(".backup")
     shutil.copyfile(copy, draft)
-    _sync(draft)
+    _fsync(draft)
     os.replace(draft, target)
-    _sync(folder)
+    _fsync(folder)
     return target
 
 
-def _settle(path: Path) -> None:
-    """Write what is in the database's log into its file, which then is all of it."""
+def _merge_log(path: Path) -> None:
+    """Merge the write-ahead log into the database file and delete it."""
     connection = sqlite3.connect(path)
     try:
         [(mode,)] = connection.execute("PRAGMA journal_mode=DELETE")
@@ -139,10 +149,10 @@ def _settle(path: Path) -> None:
             raise sqlite3.OperationalError(f"{path.name} is used by another process")
     finally:
         connection.close()
-    _sync(path)
+    _fsync(path)
 
 
-def _sync(path: Path) -> None:
+def _fsync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -159,7 +169,7 @@ def _create_schema(path: Path) -> None:
 
 
 def upgrade_schema(path: Path, versions: Path = VERSIONS_DIR, revision: str = "head") -> None:
-    """Run the migrations that the database at `path` lacks (all of them on a new one), up to `revision`."""
+    """Run the migrations that the database at `path` lacks (all of them if it is new), up to `revision`."""
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine

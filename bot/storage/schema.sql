@@ -1,13 +1,13 @@
--- The tables; tests/bot/test_migrate.py holds them equal to what the migrations build. Times are unix seconds, addresses
--- `str(Thread)`, payloads JSON. A message's way through them: `inbox` (stored once) → `conversations` (who may take it:
--- the lease) → `runs` (a turn and its attempts) → `outbox` (what must become visible) → `posts` (what is visible, and
--- under which id). Finished rows stay for `keep_days`: a statement of a service at work never reads through them, so each
--- finds its rows by an index, many by one of open rows alone (tests/e2e/test_statements.py looks at all of them).
+-- The tables of new databases. `make schema` writes the statements from migrations/versions; edit only the comments.
+-- Times are unix seconds, addresses `str(Thread)`, payloads JSON. A message passes through `inbox` (each event once) →
+-- `conversations` (one claim at a time) → `runs` (turns and their attempts) → `outbox` (rows to deliver) → `posts`
+-- (platform messages and their ids). Finished rows stay for `keep_days`. Every statement of the running service finds its
+-- rows by an index, often a partial one of open rows, and never scans finished rows (tests/e2e/test_statements.py).
 BEGIN;
 
--- state: 0 new, 1 done, 2 withdrawn by its author, 3 dead (could not be read). `run` is set when a turn took the row,
--- `steered` when that turn was already going. `received` is when it was written, where that was earlier. `bundle` ties
--- pieces that become one message. An id names a run and its posts for ever, so it is never given twice.
+-- state: 0 new, 1 done, 2 withdrawn by its author, 3 dead (unreadable). `run` is the turn that took the row, `steered`
+-- is 1 if that turn was already running. `received` is the earlier of arrival and the author's time. Pieces with the same
+-- `bundle` become one message. An id names a run and its posts for good, so AUTOINCREMENT never reuses one.
 CREATE TABLE inbox (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "key" TEXT NOT NULL,
@@ -31,8 +31,9 @@ CREATE INDEX inbox_open ON inbox (conversation, id) WHERE state=0;
 CREATE INDEX inbox_received ON inbox (received);
 CREATE INDEX inbox_run ON inbox (run);
 
--- One agent conversation: checkpoint thread, folders and lease. `pending` counts open rows; `ready` is when the first
--- of them may be taken (NULL: none). state: idle, dirty (the checkpoint may hold unfinished work), waiting (`asks`).
+-- One conversation of the agent: checkpoint, folders, and the claim of a process (`owner`, `fence`). `pending` counts
+-- open rows; `ready` is when the first of them may be claimed (NULL: none). state: idle, dirty (the checkpoint may hold
+-- unfinished work), waiting (for answers to `asks`).
 CREATE TABLE conversations (
     "key" TEXT NOT NULL,
     thread TEXT NOT NULL,
@@ -43,7 +44,6 @@ CREATE TABLE conversations (
     pending INTEGER DEFAULT '0' NOT NULL,
     ready FLOAT,
     owner TEXT,
-    until FLOAT DEFAULT '0' NOT NULL,
     fence INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
@@ -54,7 +54,7 @@ CREATE INDEX conversations_ready ON conversations (ready) WHERE pending>0;
 CREATE INDEX conversations_thread ON conversations (thread);
 CREATE INDEX conversations_used ON conversations (used);
 
--- Which conversation an address is in now; `/new` moves it on, a supergroup takes it along.
+-- The current conversation of each address. `/new` starts another one; a chat that becomes a supergroup keeps its own.
 CREATE TABLE addresses (
     thread TEXT NOT NULL,
     conversation TEXT NOT NULL,
@@ -63,7 +63,8 @@ CREATE TABLE addresses (
 );
 CREATE INDEX addresses_conversation ON addresses (conversation);
 
--- A turn. state: queued, running, done, waiting, stopped, failed. `id` is the first inbox row's.
+-- state: queued, running, done, waiting, stopped, failed. `id` is the id of the first inbox row. `model`, `input`,
+-- `output`, `cached` and `calls` record the usage for operators; the service does not read them.
 CREATE TABLE runs (
     id INTEGER NOT NULL,
     conversation TEXT NOT NULL,
@@ -85,8 +86,8 @@ CREATE INDEX runs_conversation ON runs (conversation, id);
 CREATE INDEX runs_finished ON runs (finished);
 CREATE INDEX runs_open ON runs (conversation, id) WHERE state IN ('queued', 'running');
 
--- kind: reply (the end of a run), file, ping (that a long run ended), say (a line of the bot's own). `person` is whom
--- it is for. state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
+-- kind: reply (the end of a run), file, ping (a long run ended), say (a notice of the bot). `person` is the addressee.
+-- state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
 CREATE TABLE outbox (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     "key" TEXT NOT NULL,
@@ -105,8 +106,7 @@ CREATE TABLE outbox (
 );
 CREATE INDEX outbox_state ON outbox (state, created);
 
--- The messages of a reply on its platform. sent=0: committed right before the call, outcome not known yet; `posts` of
--- such calls went out.
+-- The platform messages of a reply. sent=0: committed right before the call, outcome unknown; `posts` counts such calls.
 CREATE TABLE posts (
     reply TEXT NOT NULL,
     part INTEGER NOT NULL,
@@ -121,7 +121,7 @@ CREATE TABLE posts (
 CREATE INDEX posts_created ON posts (created);
 CREATE INDEX posts_message ON posts (message_id, thread);
 
--- Tool calls with effects: started before, result after.
+-- Tool calls with effects: a row before the call, its result afterwards.
 CREATE TABLE ledger (
     conversation TEXT NOT NULL,
     call TEXT NOT NULL,
@@ -129,7 +129,7 @@ CREATE TABLE ledger (
     PRIMARY KEY (conversation, call)
 );
 
--- What of outputs/ was handed over already, by its stamp.
+-- Files of outputs/ that were sent already, with the stamp of the version sent.
 CREATE TABLE outputs (
     conversation TEXT NOT NULL,
     path TEXT NOT NULL,
@@ -137,8 +137,8 @@ CREATE TABLE outputs (
     PRIMARY KEY (conversation, path)
 );
 
--- Pairing: people who may talk (allowed=1) or who hold a code that the operator has not accepted yet. `notify`: seconds
--- after which the end of a turn pings this person (NULL: as configured, -1: never).
+-- Pairing: people who may talk (allowed=1) or hold a code that no operator has accepted yet. A turn that takes longer
+-- than `notify` seconds pings this person when it ends (NULL: as configured, -1: never).
 CREATE TABLE people (
     channel TEXT NOT NULL,
     person TEXT NOT NULL,
@@ -152,7 +152,7 @@ CREATE TABLE people (
 );
 CREATE INDEX people_code ON people (code);
 
--- The time of the latest event of each chat (topic "") and of each thread in it: where to read on after an absence.
+-- Watermarks: the time of the latest event of each chat (topic "") and of each of its threads. A catch-up starts there.
 CREATE TABLE heard (
     channel TEXT NOT NULL,
     workspace TEXT NOT NULL,
@@ -162,7 +162,7 @@ CREATE TABLE heard (
     PRIMARY KEY (channel, workspace, chat, topic)
 );
 
--- Absences of which something is still to be read: what was heard before `since` is complete, whatever `heard` says.
+-- Catch-ups that are not finished. Events before `since` are complete, whatever the watermarks in `heard` say.
 CREATE TABLE gaps (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     channel TEXT NOT NULL,
@@ -175,5 +175,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0004');
+INSERT INTO alembic_version VALUES ('0005');
 COMMIT;

@@ -20,10 +20,11 @@ import yarl
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
+from agent.backoff import backoff_seconds
 from channels.base import Health, Readiness
 from channels.discord import DiscordSettings
 from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
-from channels.shared.health import ConnectionHealth, backoff_seconds
+from channels.shared.health import ConnectionHealth
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
 from channels.discord import events
@@ -23,7 +24,6 @@ from channels.discord.history import missed_messages
 from channels.discord.interactions import Interactions
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
-from channels.shared.health import backoff_seconds
 from channels.shared.texts import NOT_STORED
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 import orjson
 
+from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread, Unreadable
 from channels.base import (
@@ -40,7 +41,6 @@ from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
 from channels.feishu.reply import FeishuRenderer, MessageSender
 from channels.shared.background import BackgroundTasks
-from channels.shared.health import backoff_seconds
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import NOT_STORED, click_answer

@@ -15,9 +15,10 @@ from typing import Any
 
 import orjson
 
+from agent.backoff import backoff_seconds
 from channels.base import Health, NotStored, Readiness
 from channels.feishu import FeishuSettings
-from channels.shared.health import ConnectionHealth, backoff_seconds
+from channels.shared.health import ConnectionHealth
 
 log = logging.getLogger(__name__)
 

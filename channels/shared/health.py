@@ -1,9 +1,8 @@
-"""Connection health of a channel, and the backoff between attempts."""
+"""Connection health of a channel."""
 
 from __future__ import annotations
 
 import logging
-import random
 import time
 
 from channels.base import Health, Readiness
@@ -36,13 +35,3 @@ class ConnectionHealth:
             self._log.warning("%s.down reason=%s", self._name, detail)
         else:
             self._log.info("%s.%s", self._name, health)
-
-
-def backoff_seconds(failures: int, max_seconds: float) -> float:
-    """Return the seconds until the next attempt after so many failures in a row, with jitter."""
-    return jitter(min(max_seconds, 0.25 * 2.0 ** min(failures, 10)))
-
-
-def jitter(seconds: float) -> float:
-    """Vary a wait by 30 %, so that many bots do not reconnect at the same moment."""
-    return seconds * random.uniform(0.7, 1.3)  # noqa: S311 — no secret

@@ -17,6 +17,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
+from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Unreadable
 from channels.base import (
     CatchUpSource,
@@ -30,7 +31,7 @@ from channels.base import (
     TokenRejected,
 )
 from channels.shared.background import BackgroundTasks
-from channels.shared.health import ConnectionHealth, backoff_seconds
+from channels.shared.health import ConnectionHealth
 from channels.slack import SlackSettings
 from channels.slack.api import SDK_LOG, SlackApi
 from channels.slack.events import NAME, Json, candidate_workspaces, parse_payload

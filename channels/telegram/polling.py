@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
-from channels.shared.health import ConnectionHealth, backoff_seconds, jitter
+from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.texts import NOT_STORED, click_answer
 from channels.telegram.api import PollConflict, TelegramApi, TypingActions

@@ -112,7 +112,7 @@ async def test_committed_rows_survive_without_a_close(tmp_path: Path) -> None:
 
 async def test_a_locked_database_raises_and_then_works_again(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db", patience=0.05) as store:
+    async with Database(tmp_path / "fawn.db", busy_timeout_seconds=0.05) as store:
         holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(StorageError, match="locked"):

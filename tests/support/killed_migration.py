@@ -79,7 +79,7 @@ def _end(data: Path, step: int = 0) -> int:
 
 def _check(data: Path) -> None:
     """Check that no data is lost, no temporary file is left, and the last backup is complete."""
-    assert migrate.schema_revision(data / "fawn.db") == migrate.HEAD_REVISION
+    assert migrate.schema_revision(data / "fawn.db") == migrate.head_revision()
     rows = "SELECT key FROM outbox ORDER BY id"
     for path in (data / "fawn.db", *(data / "backups").glob("*.db")):
         connection = sqlite3.connect(path)

@@ -32,6 +32,24 @@ async def test_a_failing_step_is_retried(error: Exception) -> None:
     assert running.cancelled()
 
 
+async def test_a_step_that_fails_while_it_is_cancelled_ends() -> None:
+    begun = asyncio.Event()
+
+    async def step() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("ours")
+
+    running = asyncio.create_task(run_forever("steps", step))
+    async with asyncio.timeout(10):
+        await begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+    assert running.cancelled()
+
+
 async def test_a_failing_task_is_logged_and_the_others_continue(caplog: pytest.LogCaptureFixture) -> None:
     tasks = BackgroundTasks()
     ended = asyncio.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Thread
 from bot.access import AccessPolicy
-from bot.commands import CommandRunner
+from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage import conversations
@@ -24,20 +24,7 @@ from tests.support.idle_listener import IdleListener
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
 
 
-class Nothing:
-    """A `bot.commands.Service` that does nothing."""
-
-    models: Mapping[str, str] = {"demo": "Demo"}
-    notify_seconds = 0.0
-
-    def status(self) -> str:
-        return "well"
-
-    def stop(self, run: int, by: str) -> None:
-        pass
-
-    def wake(self) -> None:
-        pass
+IDLE_SERVICE = CommandService({"demo": "Demo"}, 0.0, lambda: "well", lambda run, by: None, lambda: None)
 
 
 @pytest.fixture
@@ -53,7 +40,7 @@ async def answering(store: Database, count: int) -> AsyncIterator[None]:
     doors = AccessPolicy({"telegram": AccessConfig(open=True)})
     done = asyncio.Semaphore(0)
     yield
-    serving = asyncio.create_task(CommandRunner(store, doors, Nothing(), done.release).serve())
+    serving = asyncio.create_task(CommandRunner(store, doors, IDLE_SERVICE, done.release).serve())
     async with asyncio.timeout(5):
         for _ in range(count):
             await done.acquire()

@@ -11,6 +11,7 @@ import pytest
 from alembic.script import ScriptDirectory
 
 from bot.storage import migrate
+from tests.support.schema_file import render_schema
 
 
 def schema(path: Path) -> dict[str, str]:
@@ -20,19 +21,13 @@ def schema(path: Path) -> dict[str, str]:
     return {name: " ".join(sql.split()).replace(" ,", ",") for name, sql in rows}
 
 
-def test_a_new_database_equals_a_migrated_one(tmp_path: Path) -> None:
-    migrate.migrate_database(tmp_path / "new.db")
-    migrate.upgrade_schema(tmp_path / "migrated.db")
-    assert schema(tmp_path / "new.db") == schema(tmp_path / "migrated.db")
-    assert (
-        migrate.schema_revision(tmp_path / "new.db")
-        == migrate.schema_revision(tmp_path / "migrated.db")
-        == migrate.HEAD_REVISION
-    )
+def test_the_schema_file_is_what_the_migrations_build() -> None:
+    text = migrate.SCHEMA_FILE.read_text()
+    assert render_schema(text) == text, "run `make schema`"
 
 
 def test_head_is_the_last_revision() -> None:
-    assert ScriptDirectory(str(migrate.VERSIONS_DIR.parent)).get_current_head() == migrate.HEAD_REVISION
+    assert ScriptDirectory(str(migrate.VERSIONS_DIR.parent)).get_current_head() == migrate.head_revision()
 
 
 def test_a_current_database_is_not_changed(tmp_path: Path) -> None:
@@ -64,10 +59,10 @@ def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
         (target / source.name).write_text(source.read_text())
     (versions / "9999_more.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\nrevision = '9999'\n"
-        f"down_revision = '{migrate.HEAD_REVISION}'\n"
+        f"down_revision = '{migrate.head_revision()}'\n"
         "def upgrade():\n    op.create_table('more', sa.Column('id', sa.Integer(), primary_key=True))\n"
     )
-    backup = migrate.migrate_database(path, versions, "9999")
+    backup = migrate.migrate_database(path, versions)
     assert backup is not None
     assert "more" not in schema(backup)
     assert "more" in schema(path)
@@ -85,20 +80,20 @@ def test_a_migration_killed_at_any_step_is_completed_by_the_next_start(tmp_path:
 
 @pytest.mark.parametrize("name", ["fawn.db", "checkpoints.db"])
 def test_a_newer_or_damaged_database_is_reported_in_a_sentence(tmp_path: Path, name: str) -> None:
-    migrate.prepare(tmp_path)
-    assert migrate.prepare(tmp_path) is None
+    migrate.prepare_databases(tmp_path)
+    assert migrate.prepare_databases(tmp_path) is None
     (tmp_path / name).write_bytes(b"this is no database" * 1000)
     with pytest.raises(migrate.DatabaseFault, match="file is not a database"):
-        migrate.prepare(tmp_path)
+        migrate.prepare_databases(tmp_path)
 
 
 def test_checkpoints_of_a_newer_version_are_refused_and_those_without_a_version_get_one(tmp_path: Path) -> None:
     path = tmp_path / "checkpoints.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE checkpoints(thread)")
-    migrate.prepare(tmp_path)
-    assert connection.execute("PRAGMA user_version").fetchall() == [(migrate.CHECKPOINTS,)]
+    migrate.prepare_databases(tmp_path)
+    assert connection.execute("PRAGMA user_version").fetchall() == [(migrate.CHECKPOINTS_VERSION,)]
     connection.execute("PRAGMA user_version=99")
     connection.close()
     with pytest.raises(migrate.NewerSchema, match=r"checkpoints\.db 99"):
-        migrate.prepare(tmp_path)
+        migrate.prepare_databases(tmp_path)

@@ -81,8 +81,9 @@ class TurnHarness:
             agent = await build_agent((), AgentSettings(), checkpoints, commands=False)
             outbox = Outbox(self.store, self.channel, self.limits)
             parts = (self.store, agent, self.provider, folders, outbox, self.channel, self.folder, self.limits)
-            self.threads = Scheduler(self.store, TurnRunner(*parts), self.limits)
-            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve())]
+            self.threads = Scheduler(self.store, self.limits)
+            turns = TurnRunner(*parts)
+            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
             try:
                 yield
             finally:
@@ -119,7 +120,7 @@ def limits() -> ServiceLimits:
 async def idle_harness(tmp_path: Path, limits: ServiceLimits) -> AsyncIterator[TurnHarness]:
     """A harness without a running scheduler."""
     migrate_database(tmp_path / "fawn.db")
-    async with Database(tmp_path / "fawn.db", patience=0.1) as store:
+    async with Database(tmp_path / "fawn.db", busy_timeout_seconds=0.1) as store:
         yield TurnHarness(store, tmp_path, Lingering(tmp_path / "skills"), limits)
 
 

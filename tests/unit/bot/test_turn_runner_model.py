@@ -42,10 +42,10 @@ from tests.unit.bot.test_turn_runner import HELLO
 class ModelHarness:
     """The service on a folder: a database, the agent and its turns."""
 
-    def __init__(self, store: Database, agent: Agent, turns: TurnRunner) -> None:
+    def __init__(self, store: Database, agent: Agent) -> None:
         self.store = store
         self.agent = agent
-        self.threads = Scheduler(store, turns, ServiceLimits())
+        self.threads = Scheduler(store, ServiceLimits())
         self.inbox = Inbox(store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), self)
 
     def woken(self, arrived: Arrived) -> None:
@@ -111,8 +111,8 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             )
             outbox = Outbox(store, lambda name: wall, ServiceLimits())
             turns = TurnRunner(store, agent, provider, images, outbox, lambda name: wall, tmp_path, ServiceLimits())
-            harness = ModelHarness(store, agent, turns)
-            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(harness.threads.serve())]
+            harness = ModelHarness(store, agent)
+            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(harness.threads.serve(turns))]
             await asyncio.sleep(0)
             try:
                 yield harness

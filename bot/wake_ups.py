@@ -1,0 +1,35 @@
+"""Wake the parts that have new work after a commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.messages import Kind
+from bot.commands import CommandRunner
+from bot.inbox import TURN_KINDS, Arrived
+from bot.outbox import Outbox
+from bot.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUps:
+    """Also `bot.inbox.Next`."""
+
+    commands: CommandRunner
+    outbox: Outbox
+    scheduler: Scheduler
+
+    def wake_all(self) -> None:
+        """An operator has changed the database."""
+        for part in (self.commands, self.outbox, self.scheduler):
+            part.wake()
+
+    def woken(self, arrived: Arrived) -> None:
+        """See `bot.inbox.Next`."""
+        kinds = {message.kind for _, message in arrived.accepted}
+        if Kind.COMMAND in kinds:
+            self.commands.wake()
+        if arrived.said:
+            self.outbox.wake()
+        if kinds & set(TURN_KINDS):
+            self.scheduler.arrived(arrived.accepted)

@@ -1,0 +1,102 @@
+"""Channels under supervision: a failure restarts one and no other, and a shutdown disconnects last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from bot.channel_supervisor import ChannelSupervisor
+from channels.base import NO_CATCH_UP, CatchUpSource, Receipt, Receive
+from tests.fakes.server import until
+from tests.unit.bot.test_outbox import RecordingChannel
+
+
+class FailingChannel(RecordingChannel):
+    """A channel that records `events`. If it `fails`, it stops listening once, with `error` or without."""
+
+    def __init__(self, name: str, events: list[str], error: BaseException | None = None, fails: bool = False) -> None:
+        super().__init__()
+        self.name = name
+        self._events, self._error, self._fails = events, error, fails
+
+    async def listen(self, receive: Receive, past: CatchUpSource = NO_CATCH_UP) -> None:
+        self._events.append(f"{self.name} listens")
+        if self._fails:
+            self._fails = False
+            if self._error:
+                raise self._error
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._events.append(f"{self.name} listens no more")
+
+
+@asynccontextmanager
+async def connect(
+    channel: FailingChannel, events: list[str], error: Exception | None = None
+) -> AsyncIterator[RecordingChannel]:
+    yield channel
+    events.append(f"{channel.name} disconnects")
+    if error:
+        raise error
+
+
+async def receive(events: object) -> list[Receipt]:
+    return []
+
+
+async def console_ended() -> None:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("error", [None, OSError("away"), asyncio.CancelledError()])
+async def test_a_channel_that_ends_is_restarted_and_no_other(error: BaseException | None) -> None:
+    events: list[str] = []
+    failing, steady = FailingChannel("failing", events, error, fails=True), FailingChannel("steady", events)
+    connects = {each.name: partial(connect, each, events) for each in (failing, steady)}
+    supervisor = ChannelSupervisor(connects, console_ended)
+    serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
+    await until(lambda: events.count("failing listens") == 2, 10, "the restart")
+    assert supervisor.channels == {"failing": failing, "steady": steady}
+    assert events.count("steady listens") == 1
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+async def test_channels_stay_connected_after_they_stopped_listening() -> None:
+    events: list[str] = []
+    channel = FailingChannel("wall", events)
+    failing_to_close = partial(connect, channel, events, OSError("away"))
+    supervisor = ChannelSupervisor({"wall": failing_to_close}, console_ended)
+    serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
+    await until(lambda: "wall listens" in events, 10, "a connection")
+    supervisor.stop_listening()
+    await until(lambda: events[-1] == "wall listens no more", 10, "the end of listening")
+    assert supervisor.channels == {"wall": channel}
+    serving.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.wait([serving])
+    assert not supervisor.channels
+    assert serving.cancelled()
+
+
+async def test_the_end_of_the_console_is_reported_and_leaves_it_connected() -> None:
+    events: list[str] = []
+    ended = asyncio.Event()
+
+    async def console_ended() -> None:
+        ended.set()
+
+    console = FailingChannel("console", events, fails=True)
+    supervisor = ChannelSupervisor({"console": partial(connect, console, events)}, console_ended)
+    serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert supervisor.channels == {"console": console}
+    serving.cancel()
+    await asyncio.wait([serving])

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bot import claims
 from bot.access import AccessPolicy
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
@@ -28,7 +29,6 @@ from bot.inbox import Inbox, extend_bundle_wait
 from bot.outbox import Outbox
 from bot.retention import Retention
 from bot.scheduler import Scheduler
-from bot.storage import runs
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
@@ -110,7 +110,7 @@ class App:
     async def _run_tasks(self, inbox: Inbox) -> None:
         data_dir = self._config.data_dir
         databases = {data_dir / "fawn.db": self._store, data_dir / "checkpoints.db": self._checkpoints}
-        past = StoredCatchUp(self._store, self._config.catch_up)
+        past = StoredCatchUp(self._store, self._config.catch_up.hours, self._config.catch_up.messages)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._supervisor.serve(inbox.receive, past), name="channels"),
@@ -209,7 +209,7 @@ async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Databa
 
 
 def _release_previous_process(execute: Execute) -> None:
-    runs.release_all(execute)
+    claims.release_stale_claims(execute)
     extend_bundle_wait(execute, time.time())
 
 

@@ -1,4 +1,4 @@
-"""Collect the files a turn left in outputs/: each new or changed file once, by its stamp."""
+"""Collect the files that a turn left in outputs/: each new or changed file once, by its stamp."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent.blocks import File
-from bot.storage.database import Execute, Row
 from channels.base import OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
@@ -18,15 +17,15 @@ from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
 from sandbox.inside.search import WalkBounds
 
-MAX_FILES_PER_TURN, MOST_BYTES = 20, 100 << 20  # of one turn's files; the rest stays in outputs/ and is named
-NOTES = 3  # lines about what cannot be sent
+MAX_FILES_PER_TURN, MOST_BYTES = 20, 100 << 20  # of one turn; the rest stays in outputs/ and is named
+NOTES = 3  # lines about files that cannot be sent
 LATER = "later "  # before the stamp of a file that was named, not sent: it goes out when it is presented
 BOUNDS = WalkBounds(entries=10_000, path_bytes=1_000, seconds=2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Files to hand over (private copies), the stamps to remember, and sentences about what cannot be sent."""
+    """Files to send (private copies), the stamps to store, and notes about files that cannot be sent."""
 
     stamps: Mapping[str, str]
     files: tuple[OutgoingFile, ...] = ()
@@ -36,16 +35,16 @@ class Artifacts:
 async def collect_artifacts(
     folder: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int
 ) -> Artifacts:
-    """Copy what is new below `folder`/outputs into `spool`.
+    """Copy new files below `folder`/outputs into `spool`.
 
-    `seen` maps path to the stamp that was handed over already; `presented` comes first, in its order, with captions;
-    `limit` is the largest file (bytes) the channel takes.
+    `seen` maps path to the stamp that was sent already. `presented` files come first, in their order, with captions.
+    `limit` is the size (bytes) of the largest file that the channel accepts.
     """
     return await run_file_work(_collect, folder / "outputs", spool, seen, presented, limit)
 
 
 def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Artifacts:
-    remove_tree(spool)  # what an interrupted try of this run copied
+    remove_tree(spool)  # copies of an interrupted attempt
     refused = _Refused()
     found = safe_files.list_files(outputs, BOUNDS, refused.skip)
     stamps = {path: _format_stamp(stamp) for path, stamp in found.items() if not stamp.problem}
@@ -84,7 +83,7 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
 
 
 class _Refused:
-    """What of outputs/ is not sent, in few lines. What the walk skipped has no stamp; what was said of it has one."""
+    """Notes about files that are not sent. What the walk skipped has no stamp, but the notes about it have one."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -100,13 +99,13 @@ class _Refused:
         return f"!{hashlib.sha256(repr(self._skipped).encode()).hexdigest()}" if self._skipped else ""
 
     def notes(self, seen: Mapping[str, str]) -> list[str]:
-        """The first of them that were not said before."""
+        """Return the first notes that were not sent before."""
         lines = self._lines + (self._skipped if seen.get("", "") != self._said() else [])
         more = [f"… and {len(lines) - NOTES:,} more."] if len(lines) > NOTES else []
         return lines[:NOTES] + more
 
     def complete(self, stamps: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
-        """The stamps to remember. Those of files that were not reached this time stay: they were sent."""
+        """Return the stamps to store. Those of files that this walk did not reach stay: they were sent."""
         if not self._skipped:
             return dict(stamps)
         unreached = [path for path in seen if path and path not in stamps]
@@ -115,7 +114,7 @@ class _Refused:
 
 
 def _key(path: str) -> str:
-    """What the store knows a path by. One with bytes that are no text is quoted, where no path begins with a slash."""
+    """Return the stored name of a path. Bytes that are not text are quoted, behind a slash that no path begins with."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -135,27 +134,3 @@ def _refusal_reason(error: Exception, size: int, limit: int) -> str:
 
 def _shown_path(path: str) -> str:
     return f"`{safe_files.shown_path(path).replace('`', '�')}`"
-
-
-def known_stamps(execute: Execute, conversation: str) -> dict[str, str]:
-    """What was handed over of this conversation's outputs."""
-    rows: Sequence[Row] = execute(
-        "SELECT path, stamp FROM outputs WHERE conversation=:conversation", {"conversation": conversation}
-    )
-    return {row["path"]: row["stamp"] for row in rows}
-
-
-def record_stamps(execute: Execute, conversation: str, collected: Artifacts, before: Mapping[str, str]) -> None:
-    """Remember the stamps, in the transaction that writes the files' outbox rows."""
-    for path, stamp in collected.stamps.items():
-        if before.get(path) != stamp:
-            execute(
-                "INSERT INTO outputs(conversation, path, stamp) VALUES (:conversation, :path, :stamp)"
-                " ON CONFLICT(conversation, path) DO UPDATE SET stamp=excluded.stamp",
-                {"conversation": conversation, "path": path, "stamp": stamp},
-            )
-    for path in before.keys() - collected.stamps.keys():
-        execute(
-            "DELETE FROM outputs WHERE conversation=:conversation AND path=:path",
-            {"conversation": conversation, "path": path},
-        )

@@ -1,5 +1,4 @@
-"""Store a message's attachments and look up what only the platform knows.
-once, also when the turn is tried again."""
+"""Store a message's attachments, once also when its turn is tried again, and look up what only the platform knows."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from agent.backoff import backoff_seconds
 from agent.context import UploadedFile, UserInput
 from agent.messages import Attachment, Message
 from bot.config.schema import ServiceLimits
-from bot.storage import conversations
-from bot.storage.database import Database, Execute
+from bot.storage import outbox, tool_calls
+from bot.storage.database import Database
 from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base
 from sandbox.disk import safe_files
@@ -32,19 +31,19 @@ log = logging.getLogger(__name__)
 MAX_TRIES = 4
 MAX_WAIT_SECONDS = 10.0  # between two attempts
 PIECE = 1 << 18  # bytes in memory before they are written
-ENRICH_TIMEOUT_SECONDS = 5.0  # seconds that a platform gets to tell more about a message
+ENRICH_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds that a file may take: all of it with every try, and each `PIECE` of it."""
+    """Timeouts in seconds: of a file with all its attempts, and of each `PIECE`."""
 
     whole: float = 600.0
     piece: float = 30.0
 
 
 class Attachments:
-    """The uploads of one conversation, below its `folder`; what was stored is remembered until the run ends."""
+    """The uploads of one conversation, below its `folder`. The ledger records them until the run ends."""
 
     def __init__(
         self,
@@ -64,18 +63,20 @@ class Attachments:
         self._patience = patience
 
     async def make_input(self, channel: Channel | None, message: Message, earlier: int = 0) -> UserInput:
-        """The message with names, forwarded texts and up to `earlier` messages before it, and its files stored."""
+        """Add names, forwarded texts and up to `earlier` messages before it, and store its files."""
         if channel is not None:
             try:
                 async with asyncio.timeout(ENRICH_TIMEOUT_SECONDS):
                     message = await channel.enrich(message, earlier)
-            except (ChannelError, TimeoutError) as error:  # it can be answered without
+            except (ChannelError, TimeoutError) as error:  # the turn can do without
                 log.warning("enrich.failed key=%s reason=%s", message.key, error or "no answer in time")
         return UserInput(message, await self.store_attachments(channel, message))
 
     async def store_attachments(self, channel: Channel | None, message: Message) -> tuple[UploadedFile, ...]:
-        """Fetch and store the message's attachments; a refused one says why, here and in the chat. Never raises for a
-        single file."""
+        """Fetch and store the message's attachments.
+
+        The chat is notified of each refused one, and why. A single file never raises.
+        """
         uploads = tuple(
             [
                 await self._store_one(channel, attachment, f"upload:{message.key}:{index}")
@@ -86,15 +87,16 @@ class Attachments:
             words = "I could not take " + "; ".join(refused) + "."
             key, now = f"upload:{message.key}", time.time()
             await self._store.run(
-                lambda execute: conversations.enqueue_notice(
+                lambda execute: outbox.enqueue_notice(
                     execute, message.thread, words, key=key, now=now, reply_to=message.id
                 )
             )
         return uploads
 
     async def _store_one(self, channel: Channel | None, attachment: Attachment, call: str) -> UploadedFile:
-        if earlier := await self._store.run(lambda execute: _known(execute, self._conversation, call)):
-            return earlier
+        entry = await self._store.run(lambda execute: tool_calls.find_call(execute, self._conversation, call))
+        if entry and entry.result:
+            return UploadedFile(**orjson.loads(entry.result))
         try:
             upload = await self._get(channel, attachment)
         except Refused as error:
@@ -106,11 +108,12 @@ class Attachments:
             log.warning("upload.failed name=%s reason=%s", attachment.name, error)
             reason = error.strerror if isinstance(error, OSError) else error
             upload = UploadedFile(attachment.name, refused=f"could not be stored: {reason}")
-        await self._store.run(lambda execute: _remember(execute, self._conversation, call, upload))
+        result = orjson.dumps(asdict(upload)).decode()
+        await self._store.run(lambda execute: tool_calls.record_result(execute, self._conversation, call, result))
         return upload
 
     async def _get(self, channel: Channel | None, attachment: Attachment) -> UploadedFile:
-        """From the chat into a file of ours without a name, which nobody need clean up, and from there to the agent."""
+        """Download into a file without a name, which needs no cleanup, and copy it from there to the agent."""
         if attachment.size is not None and attachment.size > self._limit:
             raise self._too_big
         file = await run_file_work(_draft, self._folder.parent)
@@ -142,7 +145,7 @@ class Attachments:
         raise AssertionError("unreachable")
 
     async def _write(self, chunks: AsyncIterator[bytes], file: BinaryIO) -> None:
-        """A piece at a time, each of which must come before patience ends: also a trickle comes to an end."""
+        """Write the file in pieces. Each must arrive within its timeout, so that a trickle ends."""
         size, piece, loop = 0, bytearray(), asyncio.get_running_loop()
         await run_file_work(_empty, file)
         try:
@@ -177,19 +180,3 @@ def _save(folder: Path, name: str, file: BinaryIO) -> UploadedFile:
     free = safe_files.free_name(uploads, safe_files.safe_name(name))
     file.seek(0)
     return UploadedFile(free, f"{base.UPLOADS}/{free}", safe_files.copy_in(uploads, free, file))
-
-
-def _known(execute: Execute, conversation: str, call: str) -> UploadedFile | None:
-    rows = execute(
-        "SELECT result FROM ledger WHERE conversation=:conversation AND call=:call",
-        {"conversation": conversation, "call": call},
-    )
-    return UploadedFile(**orjson.loads(rows[0]["result"])) if rows else None
-
-
-def _remember(execute: Execute, conversation: str, call: str, upload: UploadedFile) -> None:
-    execute(
-        "INSERT INTO ledger(conversation, call, result) VALUES (:conversation, :call, :result)"
-        " ON CONFLICT(conversation, call) DO UPDATE SET result=excluded.result",
-        {"conversation": conversation, "call": call, "result": orjson.dumps(asdict(upload)).decode()},
-    )

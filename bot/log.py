@@ -1,7 +1,7 @@
-"""One line per event, for people (text) or machines (JSON), with the thread and the run it belongs to.
+"""Log one line per event, as text or JSON, with its thread and run.
 
-Nothing secret gets out: registered secrets, bot tokens, keys and passwords in URLs are replaced in every field of
-every record, exceptions included.
+Registered secrets, bot tokens, keys and passwords in URLs are redacted in every field of every record, exceptions
+included.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import orjson
 from bot.config.schema import LogConfig
 
 thread_var: ContextVar[str] = ContextVar("thread", default="")
-"""The address of the thread that is being served; set by the bot around each piece of work."""
+"""The address of the current thread; each task sets its own."""
 run_var: ContextVar[str] = ContextVar("run", default="")
-"""The id of the run that is being worked on."""
+"""The id of the current run."""
 
-MAX_FILE_BYTES = 10_000_000  # of one log file; three older ones are kept
+MAX_FILE_BYTES = 10_000_000  # of one log file; three older files are kept
 _QUIET_LOGGERS = (
     "httpx",
     "httpx2",
@@ -47,12 +47,12 @@ _SECRET_PATTERNS = (
     re.compile(r"(?i)(?<=bearer )[\w.~+/=-]{8,}"),
 )
 _OWN = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "thread_address"}  # of every record
-_MIN_SECRET_CHARS = 6  # a shorter "secret" would black out ordinary words
+_MIN_SECRET_CHARS = 6  # a shorter "secret" would redact ordinary words
 _TEXT_BREAKS = {ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
 class Redactor:
-    """Takes secrets out of text. `hide` registers more of them."""
+    """Redacts secrets in text. `hide` registers more of them."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._known: set[str] = set()
@@ -60,7 +60,7 @@ class Redactor:
         self.hide(secrets)
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """From now on these do not appear, nor as they look inside a URL or a JSON text."""
+        """Redact these from now on, also in their URL and JSON encodings."""
         for secret in secrets:
             if len(secret) >= _MIN_SECRET_CHARS:
                 self._known |= {secret, quote(secret, safe=""), quote(secret), orjson.dumps(secret).decode()[1:-1]}
@@ -76,7 +76,7 @@ class Redactor:
 
 
 class LogFormatter(logging.Formatter):
-    """A record as one line without secrets."""
+    """Formats a record as one line without secrets."""
 
     def __init__(self, redact: Redactor, json: bool) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class LogFormatter(logging.Formatter):
             "thread": self.redact(getattr(record, "thread_address", "") or thread_var.get()),
             "run": getattr(record, "run", "") or run_var.get(),
         }
-        for name in sorted(record.__dict__.keys() - _OWN - fields.keys()):  # what was given as `extra`
+        for name in sorted(record.__dict__.keys() - _OWN - fields.keys()):  # the `extra` fields
             value = record.__dict__[name]
             fields[name] = value if isinstance(value, int | float) else self.redact(str(value))
         if record.exc_info and record.exc_info[1]:
@@ -108,7 +108,7 @@ def _format_field(value: str) -> str:
 
 
 def _format_error(error: BaseException) -> dict[str, str]:
-    """An exception with its causes, and the last calls that led to it."""
+    """Return an exception with its causes, and the last calls that led to it."""
     summary = traceback.TracebackException.from_exception(error)
     frames = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in summary.stack]
     return {"error": _format_frames(summary), "at": " > ".join(frames[-8:])}
@@ -116,14 +116,14 @@ def _format_error(error: BaseException) -> dict[str, str]:
 
 def _format_frames(summary: traceback.TracebackException) -> str:
     text = "".join(summary.format_exception_only()).strip()
-    if summary.exceptions:  # a group says nothing without its members
+    if summary.exceptions:  # a group is useless without its members
         text += f" [{'; '.join(map(_format_frames, summary.exceptions))}]"
     cause = summary.__cause__ or (None if summary.__suppress_context__ else summary.__context__)
     return f"{text} ← {_format_frames(cause)}" if cause else text
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # generic in the stubs only
-    """Writes to what sys.stderr is at that moment: the console channel moves it while a prompt is shown."""
+    """Writes to the current sys.stderr, which the console channel replaces while it shows a prompt."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -134,9 +134,9 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # generic in th
 
 
 def set_up_logging(log: LogConfig, secrets: Iterable[str] = (), file: Path | None = None) -> Redactor:
-    """Send every log line to stderr, or to `file` (rotated). Replaces what an earlier call set up.
+    """Send every log line to stderr, or to `file` (rotated). Replaces the handlers of an earlier call.
 
-    The redactor that is returned takes secrets which become known later.
+    Returns the redactor, which takes secrets that become known later.
     """
     redact = Redactor(secrets)
     handler: logging.Handler = _Stderr()

@@ -7,14 +7,14 @@ from channels.base import TryLater
 
 
 class NullReply:
-    """`channels.base.Reply` without a place to show anything."""
+    """`channels.base.Reply` that shows nothing."""
 
     def show(self, block: Block) -> None:
-        """Nobody is there to see it; the final state will be delivered when the channel is back."""
+        """Drop the block; the outbox delivers the final reply when the channel is connected again."""
 
     async def finish(self, final: Final) -> None:
-        """Not now."""
+        """Ask the outbox to retry."""
         raise TryLater("the channel is not connected", 0.5)
 
     async def close(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""

@@ -1,8 +1,9 @@
 """Deliver outbox rows: one lane per thread, in order, each row once.
 
-Rows are written in the transaction that ends a run; the lane delivers them through the reply that already streams
-(an edit) or a new one over what `posts` knows. Retries go by the type of error; a refusal ends the row and says so, and
-so does the end of patience. Later rows overtake one that has failed for a minute; it is still tried before them.
+Rows are written in the transaction that ends a run. The lane delivers them through the reply that already streams (an
+edit), or through a new reply over the stored messages. The type of an error decides about retries. A refused row, and
+one that has failed too often for too long, becomes a dead letter. Later rows overtake a row that has failed for a
+minute; it is still tried before them.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from agent.blocks import Final
 from agent.messages import Thread
 from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
 from bot.config.schema import ServiceLimits
-from bot.storage import conversations, sent_messages
-from bot.storage.database import Database, Execute, Row, StorageError
-from bot.storage.runs import ClaimedRun
+from bot.storage import outbox, sent_messages
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.outbox import OutboxItem
+from bot.storage.states import OutboxKind, OutboxState
 from channels.base import (
     Channel,
     ChannelError,
@@ -42,37 +44,12 @@ from channels.shared.background import BackgroundTasks
 log = logging.getLogger(__name__)
 
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
-CLAIM_BATCH = 500  # rows taken in one look
-LOOK_SECONDS = 2.0  # seconds between looks for rows that came without a wake-up
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxItem:
-    """A row of the outbox on its way."""
-
-    id: int
-    kind: str
-    thread: Thread
-    conversation: str
-    run: int | None
-    reply_to: str
-    person: str
-    payload: bytes
-    attempts: int
-    created: float
-
-    @classmethod
-    def from_row(cls, row: Row) -> OutboxItem:
-        names = ("id", "kind", "conversation", "run", "reply_to", "person", "payload", "attempts", "created")
-        return cls(thread=Thread.parse(row["thread"]), **{name: row[name] for name in names})
-
-    @property
-    def posts_key(self) -> str:
-        return f"r{self.run}" if self.kind == "reply" else f"o{self.id}"
+CLAIM_BATCH = 500  # rows claimed at once
+LOOK_SECONDS = 2.0  # between looks for rows that came without a wake-up
 
 
 class Away(TryLater):
-    """The channel is not connected: nothing was tried."""
+    """The channel is not connected: this does not count as an attempt."""
 
 
 @dataclass(slots=True)
@@ -83,12 +60,12 @@ class Pending:
     attempts: int  # in all processes
     failures: int = 0
     failed: float = 0.0  # for the first time
-    due: float = 0.0  # to be tried again
+    due: float = 0.0  # the next attempt
 
 
 @dataclass(slots=True)
 class Lane:
-    """The rows of an address, in order."""
+    """The rows of one thread, in order."""
 
     rows: list[Pending] = field(default_factory=list)
     more: asyncio.Event = field(default_factory=asyncio.Event)
@@ -111,15 +88,15 @@ class Outbox:
         self._tasks = BackgroundTasks()
 
     def wake(self) -> None:
-        """There may be new rows."""
+        """Look for new rows."""
         self._wake.set()
 
     def adopt_reply(self, run: int, reply: Reply) -> None:
-        """The end of `run` is delivered through this reply."""
+        """Deliver the end of `run` through this reply."""
         self._live[run] = reply
 
     def offer(self, items: Sequence[OutboxItem]) -> None:
-        """Rows that were just committed as claimed: into their lanes, without another look at the store."""
+        """Put rows that were committed as claimed into their lanes."""
         for item in items:
             self._offer(item)
 
@@ -140,7 +117,8 @@ class Outbox:
         self._claiming = True
         self._wake.clear()  # before the look: what is written during it is looked at again
         try:
-            self.offer(items := await self._store.run(_claim_rows))
+            items = await self._store.run(lambda execute: outbox.claim_rows(execute, CLAIM_BATCH))
+            self.offer(items)
         finally:
             self._claiming = False
         if len(items) == CLAIM_BATCH:
@@ -158,7 +136,7 @@ class Outbox:
         lane.more.set()
 
     async def _run_lane(self, thread: Thread, lane: Lane) -> None:
-        """Deliver a lane's rows in order; the lane ends in the same step that finds it empty."""
+        """Deliver a lane's rows in order. The lane ends in the same step that finds it empty."""
         try:
             while lane.rows:
                 lane.more.clear()
@@ -175,24 +153,24 @@ class Outbox:
             del self._lanes[thread]
 
     def _open(self, lane: Lane) -> list[Pending]:
-        """The rows that have nobody before them but rows that fail for long."""
+        """Return the rows that only rows which have failed for long precede."""
         late = time.monotonic() - self.OVERTAKE_SECONDS
         failing = list(itertools.takewhile(lambda row: row.failures and row.failed <= late, lane.rows))
         return lane.rows[: len(failing) + 1]
 
     def _due(self, lane: Lane) -> float:
-        """When something is to be done."""
+        """Return the monotonic time of the next attempt."""
         open_ = self._open(lane)
         due = min(row.due for row in open_)
         return due if len(open_) == len(lane.rows) else min(due, open_[-1].failed + self.OVERTAKE_SECONDS)
 
     async def _try(self, row: Pending) -> bool:
-        """Try once. True: it is visible, or never will be."""
+        """Try once. Returns whether the row left the outbox, delivered or not."""
         try:
             return await self._deliver(row)
         except Exception as error:  # the boundary of one row, also of its burial
             log.exception("outbox.fault row=%d", row.item.id)
-            await self._end_item(row.item, 3, repr(error))
+            await self._end_item(row.item, OutboxState.DEAD, repr(error))
             return True
 
     async def _deliver(self, row: Pending) -> bool:
@@ -204,50 +182,50 @@ class Outbox:
         except (ChannelError, StorageError) as error:
             await self._drop_live(item)
             return await self._put_off(row, error)
-        except Exception as error:  # the boundary of one row: a fault of ours must not stop the lane
+        except Exception as error:  # the boundary of one row: a fault must not stop the lane
             log.exception("outbox.fault row=%d", item.id)
             await self._bury_item(item, error)
         else:
             await self._drop_live(item)
-            await self._end_item(item, 2, "")
+            await self._end_item(item, OutboxState.SENT, "")
         return True
 
     async def _show_item(self, item: OutboxItem) -> None:
         channel = self._channel(item.thread.channel)
         if channel is None:
             raise Away("the channel is not connected", 0.5)
-        if item.kind == "file":
+        if item.kind == OutboxKind.FILE:
             file = _outgoing_file(item)
             await channel.send_file(item.thread, file, await self._sent_messages(item))
             return
-        reply = self._live.get(item.run) if item.run is not None and item.kind == "reply" else None
+        reply = self._live.get(item.run) if item.run is not None and item.kind == OutboxKind.REPLY else None
         if reply is None:
             to = item.reply_to
-            if item.kind == "ping":
+            if item.kind == OutboxKind.PING:
                 to = await self._store.run(lambda execute: _answer_message_id(execute, item))
             reply = channel.reply(item.thread, await self._sent_messages(item), to=to, asker=item.person)
-            if item.run is not None and item.kind == "reply":
+            if item.run is not None and item.kind == OutboxKind.REPLY:
                 self._live[item.run] = reply
         final = Final.load(item.payload)
-        await reply.finish(final if item.kind == "ping" else self._with_age_note(final, item))
+        await reply.finish(final if item.kind == OutboxKind.PING else self._with_age_note(final, item))
 
     async def _sent_messages(self, item: OutboxItem) -> sent_messages.StoredSentMessages:
-        known = await self._store.run(lambda execute: sent_messages.known_messages(execute, item.posts_key))
-        return sent_messages.StoredSentMessages(self._store, item.posts_key, item.thread, item.conversation, known)
+        known = await self._store.run(lambda execute: sent_messages.known_messages(execute, item.reply_key))
+        return sent_messages.StoredSentMessages(self._store, item.reply_key, item.thread, item.conversation, known)
 
     def _with_age_note(self, final: Final, item: OutboxItem) -> Final:
-        """A late reply says that it is late."""
+        """Note in a late reply that it is late."""
         age = time.time() - item.created
         if age < self._limits.reply_hours * 3600:
             return final
         return replace(final, text=f"_(I could not deliver this for {age / 3600:.0f} hours.)_\n\n{final.text}")
 
     async def _drop_live(self, item: OutboxItem) -> None:
-        if item.kind == "reply" and item.run is not None and (reply := self._live.pop(item.run, None)):
+        if item.kind == OutboxKind.REPLY and item.run is not None and (reply := self._live.pop(item.run, None)):
             await reply.close()
 
     async def _put_off(self, row: Pending, error: Exception) -> bool:
-        """It failed: note when it is tried again. True when that was too often, for too long."""
+        """Schedule the next attempt. Returns whether the row failed too often for too long and is given up."""
         item, now = row.item, time.monotonic()
         if isinstance(error, ChannelError) and not isinstance(error, Away):
             row.attempts += 1
@@ -267,32 +245,28 @@ class Outbox:
         return False
 
     async def _count(self, row: Pending, error: ChannelError) -> None:
-        values = {"id": row.item.id, "attempts": row.attempts, "error": str(error)}
-        sql = "UPDATE outbox SET attempts=:attempts, error=:error WHERE id=:id"
         try:
-            await self._store.run(lambda execute: execute(sql, values))
-        except StorageError as fault:  # then it is counted with the next try, unless the process ends before
+            await self._store.run(lambda execute: outbox.record_attempt(execute, row.item.id, row.attempts, str(error)))
+        except StorageError as fault:  # the next failure records it, unless the process ends before
             log.error("outbox.uncounted row=%d reason=%s", row.item.id, fault)  # noqa: TRY400 — the reason is enough
 
     async def _bury_item(self, item: OutboxItem, error: Exception) -> None:
-        """It will not be delivered: the row is a dead letter; the chat is told once, unless it is gone."""
+        """Give a row up: it becomes a dead letter, and its chat is notified once, unless the chat is gone."""
         await self._drop_live(item)
         log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
-        gone = isinstance(error, ChatGone)
-        await self._end_item(
-            item, 4 if gone else 3, str(error) or type(error).__name__, "" if gone else _notice(item, error)
-        )
+        reason = str(error) or type(error).__name__
+        if isinstance(error, ChatGone):
+            await self._end_item(item, OutboxState.DROPPED, reason)
+        else:
+            await self._end_item(item, OutboxState.DEAD, reason, _notice(item, error))
 
-    async def _end_item(self, item: OutboxItem, state: int, error: str, words: str = "") -> None:
+    async def _end_item(self, item: OutboxItem, state: OutboxState, error: str, words: str = "") -> None:
         now = time.time()
 
         def work(execute: Execute) -> None:
-            execute(
-                "UPDATE outbox SET state=:state, error=:error, attempts=attempts+1 WHERE id=:id",
-                {"state": state, "error": error, "id": item.id},
-            )
+            outbox.end_row(execute, item.id, state, error)
             if words:
-                conversations.enqueue_notice(
+                outbox.enqueue_notice(
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
                 )
 
@@ -300,93 +274,41 @@ class Outbox:
             try:
                 await self._store.run(work)
                 break
-            except StorageError as fault:  # shown already: if this cannot be recorded it would be shown again
+            except StorageError as fault:  # it is visible: unrecorded, it would be delivered again
                 log.error("outbox.unrecorded row=%d attempt=%d wait=1.0 reason=%s", item.id, attempt, fault)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         if words:
             self.wake()
-        if state != 3 and item.kind == "file":
+        if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
             await asyncio.to_thread(_discard_copy, _outgoing_file(item).path)
 
 
-def _claim_rows(execute: Execute) -> list[OutboxItem]:
-    rows = execute(
-        "UPDATE outbox SET state=1 WHERE state=0 AND id IN"
-        " (SELECT id FROM outbox WHERE state=0 ORDER BY id LIMIT :most) RETURNING *",
-        {"most": CLAIM_BATCH},
-    )
-    items = []
-    for row in sorted(rows, key=lambda row: int(row["id"])):
-        try:
-            items.append(OutboxItem.from_row(row))
-        except (ValueError, TypeError, AttributeError) as error:
-            log.error("outbox.damaged row=%d reason=%r", row["id"], error)  # noqa: TRY400 — the reason is enough
-            execute("UPDATE outbox SET state=3, error=:error WHERE id=:id", {"error": repr(error), "id": row["id"]})
-    return items
-
-
 def _notice(item: OutboxItem, error: Exception) -> str:
-    """What the chat is told of a dead letter; nothing of the bot's own lines."""
-    if item.kind not in ("reply", "file"):
+    """Return the notice about a dead letter; "" for a notice or a ping."""
+    if item.kind not in (OutboxKind.REPLY, OutboxKind.FILE):
         return ""
-    what = _outgoing_file(item).name if item.kind == "file" else "my answer"
+    what = _outgoing_file(item).name if item.kind == OutboxKind.FILE else "my answer"
     if isinstance(error, Unconfirmed):
         return f"I sent {what}, but got no confirmation that it arrived. If you cannot see it, ask me for it again."
-    if item.kind == "file":
+    if item.kind == OutboxKind.FILE:
         return f"I could not send {what}: {error}"
     why = "this chat refused it" if isinstance(error, Refused) else f"I could not deliver it here: {error}"
     return f"I have an answer, but {why}. The operator can look with `fawn dead list`."
 
 
-def requeue(execute: Execute, row: int) -> bool:
-    """Try a dead letter again, as if it were new; what may be visible of it is still marked as a repeat. False: there
-    is none."""
-    rows = execute(
-        "UPDATE outbox SET state=0, attempts=0, error='' WHERE id=:id AND state=3"
-        " RETURNING CASE kind WHEN 'reply' THEN 'r' || run ELSE 'o' || id END AS reply",
-        {"id": row},
-    )
-    for found in rows:
-        execute("UPDATE posts SET posts=1 WHERE reply=:reply", {"reply": found["reply"]})
-    return bool(rows)
-
-
 def _answer_message_id(execute: Execute, item: OutboxItem) -> str:
-    """The message with the end of the run's answer: what a ping refers to."""
+    """Return the message with the end of the run's answer, to which a ping refers."""
     shown = [post.id for post in sent_messages.known_messages(execute, f"r{item.run}") if post.id]
     return shown[-1] if shown else item.reply_to
 
 
-def enqueue(execute: Execute, job: ClaimedRun, kind: str, key: str, payload: bytes, now: float) -> list[OutboxItem]:
-    """Write a row of a run's end, claimed by this process already: `Outbox.offer` it after the commit.
-
-    The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
-    """
-    rows = execute(
-        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, payload, state, created)"
-        " VALUES (:key, :kind, (SELECT thread FROM conversations WHERE key=:conversation), :conversation, :run,"
-        " :reply_to, :person, :payload, 1, :now) ON CONFLICT(key) DO NOTHING RETURNING *",
-        {
-            "key": key,
-            "kind": kind,
-            "conversation": job.conversation,
-            "run": job.run,
-            "reply_to": job.reply_to,
-            "person": job.requester,
-            "payload": payload,
-            "now": now,
-        },
-    )
-    return [OutboxItem.from_row(row) for row in rows]
-
-
 def _discard_copy(copy: Path) -> None:
-    """Remove a file's private copy, and its folder with the last one. What stays, retention removes."""
+    """Remove the private copy of a file, and its folder with the last copy. Retention removes what remains."""
     try:
         copy.unlink(missing_ok=True)
     except OSError as error:
         log.warning("outbox.not_removed file=%s reason=%s", copy, error)
-    with contextlib.suppress(OSError):  # others are still there, or it is gone
+    with contextlib.suppress(OSError):  # it holds other copies, or it is gone
         copy.parent.rmdir()
 
 
@@ -396,5 +318,5 @@ def _outgoing_file(item: OutboxItem) -> OutgoingFile:
 
 
 def file_payload(file: OutgoingFile) -> bytes:
-    """What the outbox keeps of a file: where its private copy is."""
+    """Return the payload of a file: where its private copy is."""
     return orjson.dumps({"path": str(file.path), "name": file.name, "size": file.size, "caption": file.caption})

@@ -19,8 +19,10 @@ _NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
 
 @dataclass(slots=True)
 class Bound:
-    """The answers; messages that the open question does not take, and why; keys of those that find none open. Clicks
-    on questions that are closed are nowhere."""
+    """Answers; messages that the open question refuses, with the notice; keys of messages without an open question.
+
+    Clicks on closed questions are dropped.
+    """
 
     answers: list[Answer] = field(default_factory=list)
     refused: list[tuple[Message, str]] = field(default_factory=list)
@@ -28,7 +30,7 @@ class Bound:
 
 
 def bind(asks: Sequence[Ask], messages: Iterable[Message]) -> Bound:
-    """Let the messages answer the open questions `asks`, first come, first served."""
+    """Bind the messages to the open questions `asks`, in order."""
     bound, unanswered = Bound(), {ask.id: ask for ask in asks}
     for message in messages:
         if message.kind is Kind.CLICK:
@@ -51,8 +53,8 @@ def bind(asks: Sequence[Ask], messages: Iterable[Message]) -> Bound:
 
 
 def _meant(asks: Sequence[Ask], unanswered: dict[str, Ask], text: str) -> list[tuple[Ask, str]]:
-    """The questions that a text is for: those it numbers, the only one with such an option, the first that takes it,
-    else the first."""
+    """Return the questions that a text answers: those it numbers, the only one with such an option, the first that
+    accepts it, else the first."""
     numbered = _numbered(asks, text) if len(asks) > 1 else []
     if numbered and all(ask.id in unanswered for ask, _ in numbered):
         return numbered
@@ -62,7 +64,7 @@ def _meant(asks: Sequence[Ask], unanswered: dict[str, Ask], text: str) -> list[t
 
 
 def _numbered(asks: Sequence[Ask], text: str) -> list[tuple[Ask, str]]:
-    """ "2: yes", a line for each answer; empty when the text is none of this."""
+    """Split numbered answers, such as "2: yes", one a line. Empty when the text is anything else."""
     before, *parts = _NUMBERED.split(text)
     numbers = [int(number) for number in parts[::2]]
     if before.strip() or len({*numbers}) < len(numbers) or not all(1 <= number <= len(asks) for number in numbers):
@@ -71,5 +73,5 @@ def _numbered(asks: Sequence[Ask], text: str) -> list[tuple[Ask, str]]:
 
 
 def _given(ask: Ask, text: str) -> str | None:
-    """What `text` says to a question; None when that question does not take it."""
+    """Return the answer that `text` gives to a question; None when the question does not accept it."""
     return text if ask.free_text or not ask.options else ask.match_option(text)

@@ -6,48 +6,50 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from agent.blocks import Step
 from agent.context import LedgerEntry, Meter, T, UserInput
 from agent.messages import Message
-from bot import inbox
+from bot import claims
 from bot.attachments import Attachments
+from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
-from bot.storage import runs
+from bot.inbox import longest_wait
+from bot.storage import runs, tool_calls
 from bot.storage.database import Database, Execute
-from bot.storage.runs import ClaimedRun
 from channels.base import Channel, Reply
 
 
 @dataclass(slots=True)
 class RunningTurn:
-    """A turn that is going on. `stopped_by` and `parking` say why its work was cancelled."""
+    """A turn in progress. `stopped_by` and `suspending` say why its work was cancelled."""
 
     job: ClaimedRun
     reply: Reply
     started: float = field(default_factory=time.monotonic)
     work: asyncio.Task[None] | None = None
     working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
-    has_unread: bool = False  # something was written into it that it has not read
-    more: bool = True  # the conversation may have further messages when this turn is over
+    has_unread: bool = False  # there may be messages that it has not read
+    more: bool = True  # the conversation may have further messages after this turn
     stopped_by: str = ""
-    parking: bool = False
+    suspending: bool = False
 
     def message_arrived(self, message: Message) -> None:
-        """Somebody wrote while it works: they see at once that it was heard."""
+        """Note a new message, and show at once that it was received."""
         self.has_unread = True
         self.reply.show(_noted_step(message, taken=False))
 
     def stop(self, by: str) -> None:
-        """Somebody stopped it: cancel its work; what it has so far stays."""
-        if not self.stopped_by and not self.parking:
+        """Cancel the work for a person; its text so far stays."""
+        if not self.stopped_by and not self.suspending:
             self.stopped_by = by
             self._cancel()
 
     def suspend(self) -> None:
-        """The service stops: cancel its work, a later process goes on with it."""
-        if not self.stopped_by and not self.parking:
-            self.parking = True
+        """Cancel the work for a shutdown; a later process resumes it."""
+        if not self.stopped_by and not self.suspending:
+            self.suspending = True
             self._cancel()
 
     def _cancel(self) -> None:
@@ -56,7 +58,7 @@ class RunningTurn:
 
 
 class Account:
-    """The store as a running turn uses it: what its model calls cost is recorded with whatever it commits next."""
+    """The database as a running turn uses it: each commit also records the usage since the last one."""
 
     def __init__(self, store: Database, run: int) -> None:
         self._store = store
@@ -64,7 +66,7 @@ class Account:
         self.meter = Meter()
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
-        """`Database.run`, and the usage since the last commit in the same transaction."""
+        """Run `work` and record the usage since the last commit, in one transaction."""
         usage = self.meter.take_unrecorded()
 
         def both(execute: Execute) -> T:
@@ -73,13 +75,13 @@ class Account:
 
         try:
             return await self._store.run(both)
-        except Exception:  # whatever undid it: the next commit takes it along
+        except Exception:  # whatever the error: the next commit records this usage
             self.meter.put_back(usage)
             raise
 
 
 class StoredSteering:
-    """`agent.context.Steering` of one turn."""
+    """`agent.context.SteeringQueue` of one turn."""
 
     def __init__(
         self, account: Account, live: RunningTurn, uploads: Attachments, channel: Channel | None, limits: ServiceLimits
@@ -88,16 +90,16 @@ class StoredSteering:
         self._live = live
         self._uploads = uploads
         self._channel = channel
-        self._longest_wait = inbox.longest_wait(limits)
+        self._longest_wait = longest_wait(limits)
         self._inputs: dict[str, UserInput] = {}
 
     async def take_unread(self) -> tuple[UserInput, ...]:
-        """New messages of the conversation, taken into this run. No look at the store when nobody wrote."""
+        """Take new messages of the conversation into this run. Without any, the database is not read."""
         if not self._live.has_unread:
             return ()
         self._live.has_unread = False
         messages, waiting = await self._account.commit(
-            lambda execute: runs.take_steering(execute, self._live.job, time.time(), self._longest_wait)
+            lambda execute: claims.take_steering(execute, self._live.job, time.time(), self._longest_wait)
         )
         self._live.has_unread = self._live.has_unread or waiting
         for message in messages:
@@ -105,8 +107,8 @@ class StoredSteering:
         return tuple([await self._input(message) for message in messages])
 
     async def taken(self) -> tuple[UserInput, ...]:
-        """All that was taken into this run, also by an attempt that died."""
-        messages = await self._account.commit(lambda execute: runs.steered(execute, self._live.job))
+        """Return all that was taken into this run, also by an earlier attempt."""
+        messages = await self._account.commit(lambda execute: claims.steered_messages(execute, self._live.job))
         return tuple([await self._input(message) for message in messages])
 
     async def _input(self, message: Message) -> UserInput:
@@ -123,26 +125,14 @@ class StoredLedger:
         self._conversation = conversation
 
     async def begin(self, call: str) -> LedgerEntry | None:
-        """Record that the call starts, unless it did before."""
-        values = {"conversation": self._conversation, "call": call}
-
-        def work(execute: Execute) -> LedgerEntry | None:
-            if execute(
-                "INSERT INTO ledger(conversation, call) VALUES (:conversation, :call)"
-                " ON CONFLICT(conversation, call) DO NOTHING RETURNING call",
-                values,
-            ):
-                return None
-            rows = execute("SELECT result FROM ledger WHERE conversation=:conversation AND call=:call", values)
-            return LedgerEntry(rows[0]["result"])
-
-        return await self._account.commit(work)
+        """Record that the call starts, unless it has started before."""
+        return await self._account.commit(partial(tool_calls.begin_call, conversation=self._conversation, call=call))
 
     async def end(self, call: str, result: str) -> None:
-        """Record what it gave."""
-        values = {"conversation": self._conversation, "call": call, "result": result}
-        sql = "UPDATE ledger SET result=:result WHERE conversation=:conversation AND call=:call"
-        await self._account.commit(lambda execute: execute(sql, values))
+        """Record its result."""
+        await self._account.commit(
+            partial(tool_calls.record_result, conversation=self._conversation, call=call, result=result)
+        )
 
 
 def _noted_step(message: Message, *, taken: bool) -> Step:

@@ -1,4 +1,4 @@
-"""Make titles with a model beside the turns, so that no reply waits for one."""
+"""Make titles with a model beside the turns, so that no reply waits for a title."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from agent.context import Meter
-from bot.storage import runs
+from bot.claims import ClaimedRun
+from bot.storage import conversations, runs
 from bot.storage.database import Database, Execute, StorageError
-from bot.storage.runs import ClaimedRun
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along
     from agent.turn import Agent
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Titles:
-    """Makes one title at a time for each conversation that has none, and records it when it comes."""
+    """Makes one title at a time for each conversation without a title, and records it."""
 
     def __init__(self, store: Database, agent: Agent) -> None:
         self._store = store
@@ -26,7 +26,10 @@ class Titles:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, job: ClaimedRun) -> str:
-        """The title that this run's end is to record; "" when there is one, or one is made from now on."""
+        """Return the title that the end of this run is to record.
+
+        "" when the conversation has a title, or a task makes one from now on.
+        """
         if job.title or not job.messages or job.conversation in self._tasks:
             return ""
         text = job.messages[0].text
@@ -43,10 +46,7 @@ class Titles:
 
         def record(execute: Execute) -> None:
             runs.add_usage(execute, job.run, meter.take_unrecorded())
-            execute(
-                "UPDATE conversations SET title=:title WHERE key=:key AND title=''",
-                {"title": title, "key": job.conversation},
-            )
+            conversations.set_title(execute, job.conversation, title)
 
         try:
             await self._store.run(record)
@@ -54,7 +54,7 @@ class Titles:
             log.warning("title.not_recorded reason=%s", error)
 
     async def close(self) -> None:
-        """Give up what is not made yet: the next turn of its conversation makes it anew."""
+        """Cancel unfinished titles: the next turn of the conversation makes one."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

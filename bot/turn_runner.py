@@ -1,7 +1,7 @@
 """One turn, from the claimed messages to the transaction that ends it.
 
-Whatever happens inside (an answer, a question, a stop, a time-out, a fault), a turn that is not parked ends in one
-transaction: its messages done, its run finished, its reply and files in the outbox.
+Whatever happens inside (an answer, a question, a stop, a timeout, a fault), a turn that is not suspended ends in one
+transaction: its messages are done, its run is finished, its reply and files are in the outbox.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ from typing import TYPE_CHECKING
 
 from agent.blocks import Done, Failed, Final, View
 from agent.context import Turn, TurnContext, UserInput
-from bot import access, artifacts
+from bot import access, artifacts, claims
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
+from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
-from bot.outbox import Outbox, OutboxItem, enqueue, file_payload
+from bot.outbox import Outbox, file_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
-from bot.storage import conversations, runs
+from bot.storage import conversations, outbox, outputs
 from bot.storage.database import Database, Execute, StorageError
-from bot.storage.runs import ClaimedRun, LeaseLost, RunEnding
+from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
+from bot.storage.states import OutboxKind, RunState
 from bot.titles import Titles
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.select import LazySandbox
 
-if TYPE_CHECKING:  # importing it takes the whole agent stack along; the bot builds it in a thread after it listens
+if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
     from agent.turn import Agent
 
 log = logging.getLogger(__name__)
 
-DEFAULT_UPLOAD_BYTES = 50 << 20  # bytes of a file out, while its channel is away and cannot say
+DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
 EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", "Send /retry to try once more.")
 FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", "Send /retry to try again.")
 UNREADABLE = Failed("I can't read what you wrote: it was damaged on my side.", "Please send it again.")
@@ -49,26 +51,30 @@ UNRECORDED = Failed(
     "No files were sent. Ask me for them, or send /retry to try again.",
 )
 
-PING_TEXTS = {"done": "Done after", "waiting": "I need your answer to go on, after", "failed": "This failed after"}
+PING_TEXTS = {
+    RunState.DONE: "Done after",
+    RunState.WAITING: "I need your answer to go on, after",
+    RunState.FAILED: "This failed after",
+}
 
 
 @dataclass(slots=True)
 class TurnState:
-    """What a turn has done so far: kept outside the task that does it, so that a stop finds it."""
+    """What a turn has done so far, kept outside its task, so that a stop finds it."""
 
     account: Account
     uploads: Attachments
-    mail: StoredSteering
+    steering: StoredSteering
     view: View = field(default_factory=View)
-    machine: LazySandbox | None = None
-    title: str = ""  # for a conversation that has none, where no model makes it
+    sandbox: LazySandbox | None = None
+    title: str = ""  # for a conversation without one, where no model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
-    clean: bool = False  # the agent came to its end by itself
+    clean: bool = False  # the agent ended by itself
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What the transaction that ends a run writes; `before` are the stamps of outputs/ known until now."""
+    """What the transaction that ends a run writes. `before` are the stored stamps of outputs/."""
 
     ending: RunEnding
     final: Final
@@ -77,7 +83,7 @@ class RunResult:
 
 
 class TurnRunner:
-    """Runs turns, with everything a turn needs put together."""
+    """Runs turns: provides what a turn needs, and records its end."""
 
     def __init__(
         self,
@@ -101,23 +107,23 @@ class TurnRunner:
         self._limits = limits
 
     def folder(self, conversation: str) -> Path:
-        """Where a conversation's workspace, uploads and outputs are."""
+        """Return the folder of a conversation's workspace, uploads and outputs."""
         return conversation_folder(self._data_dir, conversation)
 
     def make_reply(self, job: ClaimedRun) -> Reply:
-        """The reply that shows this run, over what is visible of it already."""
+        """Return the reply that shows this run and continues what is visible of it already."""
         channel = self._channel(job.thread.channel)
         if channel is None:
             return NullReply()
         posts = StoredSentMessages(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
         try:
             return channel.reply(job.thread, posts, to=job.reply_to, asker=job.requester)
-        except Exception:  # the run is claimed already: it has an end, which the outbox shows
+        except Exception:  # the run is claimed: the outbox delivers its end
             log.exception("turn.no_reply thread=%s", job.thread)
             return NullReply()
 
     async def run_turn(self, live: RunningTurn) -> None:
-        """Work, then record. Never raises: this is the boundary of one turn."""
+        """Run the agent, then record the end. Never raises: this is the boundary of one turn."""
         thread_var.set(str(live.job.thread))
         run_var.set(str(live.job.run))
         log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
@@ -127,13 +133,13 @@ class TurnRunner:
             await self._run_agent(live, work)
         except asyncio.CancelledError:
             if not live.stopped_by:
-                live.parking = True  # the whole service is going down
+                live.suspending = True  # the service shuts down
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
             limit = _format_duration(self._limits.turn_seconds)
             work.view.add(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
-        except Exception:  # the boundary: a fault in one turn is that turn's failure, told to its people
+        except Exception:  # the boundary: a fault fails this turn only, and its reply says so
             log.exception("turn.fault")
             work.view.add(FAULT)
         live.working = False
@@ -149,7 +155,7 @@ class TurnRunner:
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
         live.stopped_by = live.stopped_by or job.stop_by
-        if live.stopped_by or live.parking:  # before it began
+        if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
         if job.attempt > self._limits.attempts:
             work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
@@ -158,9 +164,9 @@ class TurnRunner:
             work.view.add(UNREADABLE)
             return
         channel = self._channel(job.thread.channel)
-        work.machine = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
+        work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.machine, ledger, work.mail, meter=work.account.meter)
+        context = TurnContext(work.sandbox, ledger, work.steering, meter=work.account.meter)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work.uploads),
@@ -174,14 +180,14 @@ class TurnRunner:
         async with asyncio.timeout(self._limits.turn_seconds):
             async for block in self._agent.run(turn, context):
                 work.view.add(block)
-                if not isinstance(block, Done):  # the end is shown by the outbox, from what was committed
+                if not isinstance(block, Done):  # the outbox delivers the end, after the commit
                     live.reply.show(block)
         work.clean = True
 
     async def _make_inputs(
         self, job: ClaimedRun, channel: Channel | None, uploads: Attachments
     ) -> tuple[UserInput, ...]:
-        """The messages; the first that calls the bot into a thread brings what stood there before."""
+        """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
         earlier = (
             self._limits.earlier_messages if job.first and conversations.is_first_conversation(job.conversation) else 0
         )
@@ -196,43 +202,43 @@ class TurnRunner:
 
     async def _end_turn(self, live: RunningTurn, work: TurnState) -> None:
         try:
-            if live.parking:
+            if live.suspending:
                 await self._suspend(live.job, work)
                 await live.reply.close()
             else:
                 await self._repair_state(live, work)
                 await self._record_end(live, work)
         finally:
-            if work.machine:
-                await work.machine.aclose()
+            if work.sandbox:
+                await work.sandbox.aclose()
 
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         try:
-            await work.account.commit(lambda execute: runs.suspend_run(execute, job))
-        except StorageError as error:  # a restart then counts this try; nothing else is lost
-            log.warning("turn.not_parked reason=%s", error)
-        log.info("turn.parked")
+            await work.account.commit(lambda execute: claims.suspend_run(execute, job))
+        except StorageError as error:  # a restart then counts this attempt; nothing else is lost
+            log.warning("turn.not_suspended reason=%s", error)
+        log.info("turn.suspended")
 
     async def _repair_state(self, live: RunningTurn, work: TurnState) -> None:
-        """After a stop or a fault: leave the conversation valid, keep what was said."""
+        """After a stop or a fault, keep the text so far and leave the checkpoint valid."""
         if live.stopped_by:
             work.view.add(Done("stopped", work.account.meter.total))
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return
         try:
-            await self._agent.repair(live.job.conversation, work.view.text, await work.mail.taken())
-        except Exception:  # the next turn looks again (state "dirty"); this one must still end
+            await self._agent.repair(live.job.conversation, work.view.text, await work.steering.taken())
+        except Exception:  # the next turn repairs it (state "dirty"); this one must still end
             log.exception("turn.repair")
         else:
             work.clean = True
 
     async def _record_end(self, live: RunningTurn, work: TurnState) -> None:
-        """Record the end of the run: whole, or without files and as a failure, or as little as possible."""
+        """Record the end of the run: in whole, or else as a failure without files, or else as little as possible."""
         for prepare in (self._whole, self._without_files, self._least):
             try:
                 await self._record(live, work, await prepare(live.job, work))
                 break
-            except Exception:  # the boundary of an end: what cannot be recorded must not keep its conversation
+            except Exception:  # the boundary of an end: one that cannot be recorded must not block its conversation
                 log.exception("turn.not_recorded ending=%s", prepare.__name__.strip("_"))
 
     async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
@@ -248,32 +254,35 @@ class TurnRunner:
 
     async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
-        return RunResult(RunEnding("failed", clean=False), view.final())
+        return RunResult(RunEnding(RunState.FAILED, clean=False), view.final())
 
     async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
-        work.account.meter.take_unrecorded()  # not even what it used: the log has that
-        return RunResult(RunEnding("failed", clean=False), View(failed=FAULT).final())
+        work.account.meter.take_unrecorded()  # not even its usage, which the log has
+        return RunResult(RunEnding(RunState.FAILED, clean=False), View(failed=FAULT).final())
 
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
-        """The transaction that ends the run; tried until the store takes it, because the work is done."""
+        """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
 
         def record(execute: Execute) -> list[OutboxItem]:
-            live.more = runs.finish_run(execute, job, ending, now)
-            artifacts.record_stamps(execute, job.conversation, collected, end.before)
-            rows = [("reply", f"run:{job.run}", end.final.dump())]
-            rows += [("file", f"run:{job.run}:file:{n}", file_payload(file)) for n, file in enumerate(collected.files)]
+            live.more = claims.finish_run(execute, job, ending, now)
+            outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
+            rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
+            rows += [
+                (OutboxKind.FILE, f"run:{job.run}:file:{n}", file_payload(file))
+                for n, file in enumerate(collected.files)
+            ]
             if ping := self._make_ping(execute, job, ending.state, collected, now):
-                rows.append(("ping", f"run:{job.run}:ping", ping.dump()))
-            return [item for row in rows for item in enqueue(execute, job, *row, now)]
+                rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
+            return [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
 
         self._outbox.adopt_reply(job.run, live.reply)
         while True:
             try:
                 items = await work.account.commit(record)
                 break
-            except LeaseLost:
-                log.error("turn.lost_lease")  # noqa: TRY400 — nothing to trace: another worker ends this run
+            except ClaimLost:
+                log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
                 await live.reply.close()
                 return
             except StorageError as error:
@@ -292,26 +301,26 @@ class TurnRunner:
         )
 
     def _make_ping(
-        self, execute: Execute, job: ClaimedRun, state: str, collected: Artifacts, now: float
+        self, execute: Execute, job: ClaimedRun, state: RunState, collected: Artifacts, now: float
     ) -> Final | None:
-        """Edits notify nobody: after long work a short new message tells the person who asked."""
+        """After a long run, make a short new message for the requester: an edit does not notify them."""
         channel, seconds = self._channel(job.thread.channel), now - job.started
         after = access.notify_after(execute, job.thread.channel, job.requester, self._limits.notify_seconds)
-        if state == "stopped" or after is None or seconds < after or (channel and channel.limits.edits_notify):
+        if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
         files = f" ({', '.join(file.name for file in collected.files)})" if collected.files else ""
         return Final(f"{PING_TEXTS[state]} {_format_duration(seconds)}{files}.", mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
-            return await self._store.run(lambda execute: artifacts.known_stamps(execute, job.conversation))
-        except StorageError:  # then files may come twice rather than not at all; recording retries until it can
+            return await self._store.run(lambda execute: outputs.known_stamps(execute, job.conversation))
+        except StorageError:  # then files may be sent twice rather than never; recording the end retries anyway
             log.exception("turn.outputs_unknown")
             return {}
 
     async def _collect_artifacts(self, job: ClaimedRun, work: TurnState) -> tuple[Artifacts, dict[str, str]]:
-        """What is new in outputs/, and the stamps known before."""
-        if not (work.view.files or job.attempt > 1 or (work.machine and work.machine.used)):
+        """Return what is new in outputs/, and the stamps stored before."""
+        if not (work.view.files or job.attempt > 1 or (work.sandbox and work.sandbox.used)):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
         channel = self._channel(job.thread.channel)
@@ -329,7 +338,7 @@ class TurnRunner:
 
 
 def conversation_folder(data_dir: Path, conversation: str) -> Path:
-    """A conversation's own folder; its name says nothing and needs no escaping."""
+    """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
 
 
@@ -350,5 +359,5 @@ def _final_reply(view: View, collected: Artifacts) -> Final:
     return replace(final, text=text.strip())
 
 
-def _run_state(view: View) -> str:
-    return "failed" if view.failed else view.done.state if view.done else "failed"
+def _run_state(view: View) -> RunState:
+    return RunState(view.done.state) if view.done and not view.failed else RunState.FAILED

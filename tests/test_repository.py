@@ -190,3 +190,62 @@ def test_public_function_names_are_used_in_at_most_three_modules() -> None:
             places.setdefault(node.name, []).append(path)
     demanded = {"connect", "probe", "main"}
     assert {name: found for name, found in places.items() if len(found) > 3 and name not in demanded} == {}
+
+
+SQL = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|PRAGMA|WITH|ALTER|DROP|BEGIN|COMMIT|SAVEPOINT)\b")
+WHERE_SQL_STANDS = ("bot/storage/", "agent/checkpointer.py")  # the latter has a database of its own
+
+
+def strings(tree: ast.AST) -> Iterator[ast.Constant | ast.JoinedStr]:
+    """Every string that is not a docstring; of an f-string its whole, not its pieces."""
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            yield node
+        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            nodes += ast.iter_child_nodes(node)
+
+
+def sql_strings(path: Path) -> list[ast.Constant | ast.JoinedStr]:
+    """The SQL statements in a file, by their first word."""
+    found = []
+    for node in strings(ast.parse(path.read_text("utf-8"))):
+        first = node if isinstance(node, ast.Constant) else node.values[0]
+        if isinstance(first, ast.Constant) and SQL.match(str(first.value)):
+            found.append(node)
+    return found
+
+
+def test_sql_stands_in_the_storage_package_only() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in python(*SOURCES)
+        if not str(path.relative_to(ROOT)).startswith(WHERE_SQL_STANDS)
+        for node in sql_strings(path)
+    ]
+    assert found == []
+    assert len([node for path in python("bot/storage") for node in sql_strings(path)]) > 50  # the measure itself
+
+
+def test_sql_contains_constants_only() -> None:
+    """Values are named parameters. A state is a constant, for a partial index, and has its name in `states.py`."""
+    constant = re.compile(r"_?[A-Z][A-Z_]+|(?:InboxState|OutboxState|OutboxKind|RunState|ConversationState|Kind)\.\w+")
+    ours = {
+        "database.py": {"pragma"},
+        "outbox.py": {"states"},  # three of OutboxState
+        "retention.py": {"table", "finished"},  # of FINISHED
+        "rows.py": {"table", "columns", "parameters", "key", "f'UPDATE SET {changes}' if changes else 'NOTHING'"},
+    }
+    spelled, other = [], []
+    for path in sorted((ROOT / "bot/storage").glob("*.py")):
+        for node in strings(ast.parse(path.read_text("utf-8"))):
+            if re.search(r"\bstate\s*(?:=|<>|<|>|IN)\s*\(?\s*(?:'\w|\d)", ast.unparse(node)):
+                spelled.append(f"{path.name}:{node.lineno}")
+        for statement in sql_strings(path):
+            for value in statement.values if isinstance(statement, ast.JoinedStr) else ():
+                name = ast.unparse(value.value) if isinstance(value, ast.FormattedValue) else "CONSTANT"
+                if not constant.fullmatch(name) and name not in ours.get(path.name, ()):
+                    other.append(f"{path.name}:{statement.lineno} {name}")
+    assert spelled == []
+    assert other == []

@@ -1,4 +1,4 @@
-"""Operations of an operator, over a unix socket in data_dir: one JSON line in, one out.
+"""Operations of an operator, over a unix socket in data_dir: one JSON line each for the request and the answer.
 
 The same operations run in the service (through the socket) or, when no service runs, on its database directly.
 """
@@ -6,12 +6,14 @@ The same operations run in the service (through the socket) or, when no service 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,11 @@ import orjson
 from agent.blocks import Final
 from agent.messages import Thread
 from agent.stored_json import Damaged
-from bot import access, outbox
 from bot.admin.backup import back_up
-from bot.storage import conversations
+from bot.storage import dead_letters, outbox, people
 from bot.storage.database import Database, Execute
+from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
+from bot.storage.states import OutboxKind
 from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
@@ -38,11 +41,11 @@ class NotRunning(Exception):
 
 
 class NotFound(Exception):
-    """There is no such row, code or person."""
+    """The row, code or person does not exist."""
 
 
 class Operations:
-    """What an operator can do to a store, with the service running or not. `changed` wakes the running parts."""
+    """What an operator can do, with the service running or not. `changed` wakes the running parts."""
 
     def __init__(
         self, store: Database, data_dir: Path, folders: ConversationFolders, changed: Callable[[], None] = lambda: None
@@ -54,7 +57,7 @@ class Operations:
         self._backing_up = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
-        """Name → operation."""
+        """Return name → operation."""
         return {
             "dead.list": self.dead_list,
             "dead.requeue": self.dead_requeue,
@@ -66,42 +69,39 @@ class Operations:
         }
 
     async def dead_list(self) -> Answer:
-        """Replies that a platform refused, and events that could not be read."""
-        return {"dead": await self._store.run(_dead_letters)}
+        """List deliveries that were given up, and events that cannot be read."""
+        return {"dead": [_describe_dead(row) for row in await self._store.run(dead_letters.list_dead)]}
 
     async def dead_requeue(self, id: str) -> Answer:
         """Deliver a dead reply again."""
-        return await self._dead_set(id, outbox.requeue)
+        return await self._change_dead(id, dead_letters.requeue_dead)
 
     async def dead_drop(self, id: str) -> Answer:
         """Forget a dead letter."""
-        if id.startswith("in"):
-            sql = "UPDATE inbox SET state=2 WHERE id=:id AND state=3 RETURNING id"
-        else:
-            sql = "UPDATE outbox SET state=4 WHERE id=:id AND state=3 RETURNING id"
-        return await self._dead_set(id.removeprefix("in"), lambda execute, row: execute(sql, {"id": row}))
+        drop = dead_letters.drop_event if id.startswith(EVENT_PREFIX) else dead_letters.drop_delivery
+        return await self._change_dead(id.removeprefix(EVENT_PREFIX), drop)
 
-    async def _dead_set(self, id: str, change: Callable[[Execute, int], object]) -> Answer:
+    async def _change_dead(self, id: str, change: Callable[[Execute, int], bool]) -> Answer:
         if not id.isdigit() or not await self._store.run(lambda execute: change(execute, int(id))):
             raise NotFound(f"there is no dead letter {id}: see `fawn dead list`")
         self._changed()
         return {"id": id}
 
     async def pair_list(self) -> Answer:
-        """Who was let in by pairing, and whose codes wait."""
-        rows = await self._store.run(lambda execute: access.list_paired(execute, time.time()))
-        return {"people": [dict(row) for row in rows]}
+        """List the people whom pairing allowed, and the codes that are good."""
+        rows = await self._store.run(lambda execute: people.list_paired(execute, time.time()))
+        return {"people": [asdict(row) for row in rows]}
 
     async def pair_accept(self, code: str) -> Answer:
-        """Let the person with this code in, and tell them."""
+        """Allow the person with this code, and notify them."""
 
         def work(execute: Execute) -> Answer:
             now = time.time()
-            paired = access.accept_pairing(execute, code, now)
+            paired = people.accept_code(execute, code, now)
             if paired is None:
                 raise NotFound("this code is unknown, used or older than an hour")
             thread = Thread.parse(paired.thread)
-            conversations.enqueue_notice(
+            outbox.enqueue_notice(
                 execute, thread, "You may talk to me now. What can I do for you?", key=f"paired:{code}:{now}", now=now
             )
             return {"channel": paired.channel, "person": paired.person, "name": paired.name}
@@ -111,47 +111,30 @@ class Operations:
         return answer
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
-        """Take that permission back."""
-        if not await self._store.run(lambda execute: access.revoke_pairing(execute, channel, person)):
+        """Revoke what pairing allowed."""
+        if not await self._store.run(lambda execute: people.revoke_pairing(execute, channel, person)):
             raise NotFound(f"nobody with the id {person} was let in on {channel}: see `fawn pair list`")
         return {"channel": channel, "person": person}
 
     async def backup(self, file: str) -> Answer:
-        """Write databases (consistent copies) and threads' folders into a .tar.gz."""
+        """Write consistent copies of the databases, and the folders of conversations, into a .tar.gz."""
         async with self._backing_up:
             return await back_up(self._data_dir, self._folders, Path(file))
 
 
-def _dead_letters(execute: Execute) -> list[dict[str, Any]]:
-    out = [
-        {
-            "id": str(row["id"]),
-            "kind": row["kind"],
-            "thread": row["thread"],
-            "created": row["created"],
-            "error": row["error"],
-            "text": _words(row["raw"])[:200] if row["kind"] != "file" else "",
-        }
-        for row in execute("SELECT *, CAST(payload AS BLOB) AS raw FROM outbox WHERE state=3 ORDER BY id", {})
-    ]
-    return out + [
-        {
-            "id": f"in{row['id']}",
-            "kind": "unreadable event",
-            "thread": "",
-            "created": row["received"],
-            "error": row["error"],
-            "text": row["raw"].decode(errors="replace")[:200],
-        }
-        for row in execute("SELECT *, CAST(payload AS BLOB) AS raw FROM inbox WHERE state=3 ORDER BY id", {})
-    ]
-
-
-def _words(raw: bytes) -> str:
-    try:
-        return Final.load(raw).text
-    except Damaged:
-        return raw.decode(errors="replace")
+def _describe_dead(row: DeadLetter) -> Answer:
+    text = row.raw.decode(errors="replace")
+    if row.kind:
+        with contextlib.suppress(Damaged):
+            text = Final.load(row.raw).text
+    return {
+        "id": row.id,
+        "kind": row.kind or "unreadable event",
+        "thread": row.thread,
+        "created": row.created,
+        "error": row.error,
+        "text": "" if row.kind == OutboxKind.FILE else text[:200],
+    }
 
 
 # ------------------------------------------------------------ the socket
@@ -171,7 +154,7 @@ async def serve_control_socket(data_dir: Path, table: Mapping[str, Operation]) -
         finally:
             writer.close()
 
-    (data_dir / SOCKET_NAME).unlink(missing_ok=True)  # a dead service's; the lock says that none is alive
+    (data_dir / SOCKET_NAME).unlink(missing_ok=True)  # of a dead service: the lock guarantees that none is alive
     with _Reachable(data_dir) as path:
         server = await asyncio.start_unix_server(serve, path)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
@@ -190,7 +173,7 @@ async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]
         return await operation(**request.get("arguments", {}))
     except NotFound as error:
         return {"error": str(error)}
-    except Exception as error:  # the boundary of one request: the operator sees it, the service goes on
+    except Exception as error:  # the boundary of one request: the operator sees the error
         log.exception("control.fault operation=%s", request.get("operation"))
         return {"error": f"{type(error).__name__}: {error}"}
 

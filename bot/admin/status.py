@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bot.scheduler import Scheduler
+from bot.storage import conversations, outbox
 from bot.storage.database import Database, Execute
+from bot.storage.states import OutboxState
 from bot.version import VERSION
 from channels.base import Channel, Health
 
-SLOW_SECONDS = 30.0  # seconds a message may wait before the service is not well
+SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
 
 
 class ServiceStatus:
@@ -35,7 +37,7 @@ class ServiceStatus:
         self.sandbox = "Sandbox: being chosen."
 
     def describe(self) -> str:
-        """A few lines for a chat."""
+        """Return a few lines for a chat."""
         live = len(self._scheduler.running_turns)
         model = next(iter(self._models.values()))
         return (
@@ -45,7 +47,7 @@ class ServiceStatus:
         )
 
     async def report(self) -> dict[str, Any]:
-        """Everything `fawn status` shows. `healthy` is the truth of this moment, not of the start."""
+        """Return everything that `fawn status` shows. `healthy` is measured now, not at the start."""
         counts = await self._store.run(_row_counts)
         channels = {name: self._channel_state(name) for name in self._configured}
         healthy = self.is_ready and all(channel["health"] == Health.READY for channel in channels.values())
@@ -71,19 +73,13 @@ class ServiceStatus:
 
 def _row_counts(execute: Execute) -> dict[str, Any]:
     now = time.time()
-    waiting = execute(
-        "SELECT count(*) AS n, min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {}
-    )[0]
-    outbox = execute(
-        "SELECT count(CASE WHEN state<2 THEN 1 END) AS open, count(CASE WHEN state=3 THEN 1 END) AS dead"
-        " FROM outbox WHERE state IN (0, 1, 3)",
-        {},
-    )[0]
+    ready = conversations.earliest_ready(execute)
+    counts = outbox.count_unfinished(execute)
     return {
-        "queued": waiting["n"],
-        "oldest": max(0.0, now - waiting["ready"]) if waiting["ready"] else 0.0,
-        "undelivered": outbox["open"],
-        "dead": outbox["dead"],
+        "queued": conversations.count_unclaimed(execute),
+        "oldest": max(0.0, now - ready) if ready else 0.0,
+        "undelivered": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
+        "dead": counts[OutboxState.DEAD],
     }
 
 

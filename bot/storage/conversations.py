@@ -1,23 +1,40 @@
-"""The small statements that several parts write into one transaction: addresses, conversations, the bot's own lines."""
+"""Conversations: the current one of each address, what is pending in it, and its claim."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-from agent.blocks import Final
 from agent.messages import Thread
-from bot.storage.database import Execute, Row
+from bot.storage.database import Execute
+from bot.storage.inbox import OPEN
+from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.states import OPEN_RUN, ConversationState, OutboxState
 
-log = logging.getLogger(__name__)
+# What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
+_CLAIMABLE = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"
+_INTERRUPT = (
+    "UPDATE conversations SET owner=NULL,"
+    f" state=CASE state WHEN '{ConversationState.IDLE}' THEN '{ConversationState.DIRTY}' ELSE state END"
+)
 
-OPEN_ROWS = "state=0 AND kind IN ('chat', 'click')"  # rows that a turn must still answer, taken by one or not
 
-DAMAGED = "I can't read a message that I stored for you: it was damaged on my side. Please send it again."
+@dataclass(frozen=True, slots=True)
+class ConversationRow:
+    """A conversation. `asks` is the JSON of its open questions, `fence` the number of its latest claim."""
+
+    key: str
+    thread: str
+    title: str
+    model: str
+    state: str
+    asks: str
+    fence: int
+    created: float
+    used: float
 
 
 def current_conversation(execute: Execute, thread: Thread, now: float) -> str:
-    """The key of the conversation that this address is in; begun if there is none."""
+    """Return the key of the conversation that this address is in; begin one if there is none."""
     rows = execute("SELECT conversation FROM addresses WHERE thread=:thread", {"thread": str(thread)})
     return (
         str(rows[0]["conversation"]) if rows and rows[0]["conversation"] else begin_conversation(execute, thread, now)
@@ -25,7 +42,7 @@ def current_conversation(execute: Execute, thread: Thread, now: float) -> str:
 
 
 def has_conversation(execute: Execute, thread: Thread) -> bool:
-    """Whether there is a conversation at this address."""
+    """Return whether there is a conversation at this address."""
     return bool(execute("SELECT 1 FROM addresses WHERE thread=:thread", {"thread": str(thread)}))
 
 
@@ -35,38 +52,19 @@ def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     rows = execute("SELECT count FROM addresses WHERE thread=:thread", {"thread": address})
     count = int(rows[0]["count"]) + 1 if rows else 1
     key = f"{address}#{count}"
-    execute(
-        "INSERT INTO addresses(thread, conversation, count) VALUES (:thread, :key, :count)"
-        " ON CONFLICT(thread) DO UPDATE SET conversation=excluded.conversation, count=excluded.count",
-        {"thread": address, "key": key, "count": count},
-    )
-    execute(
-        "INSERT INTO conversations(key, thread, created, used) VALUES (:key, :thread, :now, :now)"
-        " ON CONFLICT(key) DO NOTHING",
-        {"key": key, "thread": address, "now": now},
-    )
+    place = {"thread": address, "conversation": key, "count": count}
+    insert_row(execute, "addresses", "thread", place, update=("conversation", "count"))
+    insert_row(execute, "conversations", "key", {"key": key, "thread": address, "created": now, "used": now})
     return key
 
 
 def is_first_conversation(key: str) -> bool:
-    """Whether this is the first conversation at its address: nobody put one aside with `/new`."""
+    """Return whether this is the first conversation at its address: `/new` was not used."""
     return key.endswith("#1")
 
 
-def refresh_pending(execute: Execute, key: str) -> bool:
-    """Set when a conversation may next be taken: when its first open row is ready. Rows never overtake each other.
-    True when there are open rows."""
-    rows = execute(
-        f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN_ROWS}),"  # noqa: S608 — constants
-        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN_ROWS} ORDER BY id LIMIT 1) WHERE key=:key"
-        " RETURNING pending",
-        {"key": key},
-    )
-    return bool(rows and rows[0]["pending"])
-
-
 def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
-    """The chat has a new address: its conversations, posts and waiting replies go along."""
+    """Move the conversations, sent messages and undelivered replies of a chat to its new address."""
     values = {"old": str(old), "new": str(new)}
     execute(
         "INSERT INTO addresses(thread, conversation, count)"
@@ -76,25 +74,122 @@ def move_thread(execute: Execute, old: Thread, new: Thread) -> None:
     )
     execute("UPDATE posts SET thread=:new WHERE thread=:old", values)
     execute("UPDATE conversations SET thread=:new WHERE thread=:old", values)
-    execute("UPDATE outbox SET thread=:new WHERE thread=:old AND state<2", values)
-
-
-def enqueue_notice(
-    execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = ""
-) -> None:
-    """A line of the bot's own, delivered like every reply. The same `key` says it once."""
     execute(
-        "INSERT INTO outbox(key, kind, thread, payload, reply_to, created)"
-        " VALUES (:key, 'say', :thread, :payload, :reply_to, :now) ON CONFLICT(key) DO NOTHING",
-        {"key": key, "thread": str(thread), "payload": Final(text).dump(), "reply_to": reply_to, "now": now},
+        f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
+        values,
     )
 
 
-def bury(execute: Execute, rows: Sequence[Row], error: Exception, now: float) -> None:
-    """Make dead letters of one conversation's inbox rows that cannot be read, and tell its chat once."""
-    for row in rows:
-        log.error("inbox.damaged row=%d reason=%s", row["id"], error)
-        execute("UPDATE inbox SET state=3, error=:error WHERE id=:id", {"error": repr(error), "id": row["id"]})
-    for row in rows[:1]:
-        for found in execute("SELECT thread FROM conversations WHERE key=:key", {"key": row["conversation"]}):
-            enqueue_notice(execute, found["thread"], DAMAGED, key=f"dead:in{row['id']}", now=now)
+def find_conversation(execute: Execute, key: str) -> ConversationRow | None:
+    """Return a conversation."""
+    return read_row(execute, ConversationRow, "SELECT * FROM conversations WHERE key=:key", key=key)
+
+
+def set_title(execute: Execute, key: str, title: str) -> None:
+    """Record the title of a conversation that has none."""
+    execute("UPDATE conversations SET title=:title WHERE key=:key AND title=''", {"key": key, "title": title})
+
+
+def choose_model(execute: Execute, key: str, model: str) -> None:
+    """Record which model answers from the next turn on."""
+    execute("UPDATE conversations SET model=:model WHERE key=:key", {"key": key, "model": model})
+
+
+# ------------------------------------------------------------ what is pending
+
+
+def refresh_pending(execute: Execute, key: str) -> bool:
+    """Set when the conversation may be claimed: when its first open row is ready, for rows never overtake each other.
+
+    Returns whether there are open rows.
+    """
+    rows = execute(
+        f"UPDATE conversations SET pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {OPEN}),"
+        f" ready=(SELECT ready FROM inbox WHERE conversation=:key AND {OPEN} ORDER BY id LIMIT 1) WHERE key=:key"
+        " RETURNING pending",
+        {"key": key},
+    )
+    return bool(rows and rows[0]["pending"])
+
+
+def has_pending(execute: Execute) -> bool:
+    """Return whether any conversation has open rows."""
+    return bool(execute("SELECT 1 FROM conversations WHERE pending>0 LIMIT 1", {}))
+
+
+def earliest_ready(execute: Execute) -> float | None:
+    """Return when the next unclaimed conversation is ready."""
+    rows = execute("SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL", {})
+    ready: float | None = rows[0]["ready"]
+    return ready
+
+
+def count_unclaimed(execute: Execute) -> int:
+    """Count the conversations that wait for a turn."""
+    return int(execute("SELECT count(*) AS n FROM conversations WHERE pending>0 AND owner IS NULL", {})[0]["n"])
+
+
+# ------------------------------------------------------------ claims
+
+
+def claimable_conversations(execute: Execute, now: float, latest: float, limit: int) -> list[str]:
+    """Return the keys of unclaimed conversations that are ready, oldest first.
+
+    `latest` is the latest time (unix seconds) for which a message may legally wait.
+    """
+    rows = execute(
+        f"SELECT key FROM conversations WHERE {_CLAIMABLE} ORDER BY ready LIMIT :limit",
+        {"now": now, "latest": latest, "limit": limit},
+    )
+    return [str(row["key"]) for row in rows]
+
+
+def queueable_conversations(execute: Execute, now: float, latest: float, limit: int) -> list[ConversationRow]:
+    """Return the claimable conversations that have neither a run nor an open question."""
+    sql = (
+        f"SELECT * FROM conversations WHERE {_CLAIMABLE} AND state<>'{ConversationState.WAITING}'"
+        f" AND NOT EXISTS (SELECT 1 FROM runs WHERE conversation=conversations.key AND {OPEN_RUN})"
+        " ORDER BY ready LIMIT :limit"
+    )
+    return read_rows(execute, ConversationRow, sql, now=now, latest=latest, limit=limit)
+
+
+def claim_conversation(execute: Execute, key: str, owner: str) -> ConversationRow:
+    """Claim a conversation under a new fencing number."""
+    sql = "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key RETURNING *"
+    (row,) = read_rows(execute, ConversationRow, sql, owner=owner, key=key)
+    return row
+
+
+def end_claim(
+    execute: Execute, key: str, fence: int, state: ConversationState, *, asks: str, title: str, now: float
+) -> bool:
+    """Record the end of a turn and release the conversation. False: the claim was lost, and nothing is recorded."""
+    return bool(
+        execute(
+            "UPDATE conversations SET owner=NULL, state=:state, asks=:asks, used=:now,"
+            " title=CASE title WHEN '' THEN :title ELSE title END WHERE key=:key AND fence=:fence RETURNING key",
+            {"key": key, "fence": fence, "state": state, "asks": asks, "title": title, "now": now},
+        )
+    )
+
+
+def interrupt_claim(execute: Execute, key: str, fence: int) -> None:
+    """Release a conversation in the middle of a turn."""
+    execute(f"{_INTERRUPT} WHERE key=:key AND fence=:fence", {"key": key, "fence": fence})
+
+
+def release_claim(execute: Execute, key: str, fence: int) -> None:
+    """Release a conversation without a turn."""
+    execute("UPDATE conversations SET owner=NULL WHERE key=:key AND fence=:fence", {"key": key, "fence": fence})
+
+
+def release_stale_claims(execute: Execute) -> None:
+    """Release what a dead process held. The lock on data_dir guarantees that no other process works."""
+    execute(f"{_INTERRUPT} WHERE owner IS NOT NULL", {})
+
+
+def forget_questions(execute: Execute, key: str) -> None:
+    """Close the questions of a conversation that cannot be read."""
+    sql = f"UPDATE conversations SET state='{ConversationState.DIRTY}', asks='' WHERE key=:key"
+    execute(sql, {"key": key})

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from agent.messages import Thread
 from bot.storage.database import Database, Execute
+from bot.storage.rows import insert_row
 from channels.base import SentMessage
 
 
 class StoredSentMessages:
-    """`channels.base.SentMessages` over the store. `key` is "r<run>" for a turn's reply, "o<row>" for anything else."""
+    """`channels.base.SentMessages` in the database. `key` is "r<run>" for a reply, "o<outbox row>" for the rest."""
 
     def __init__(
         self, store: Database, key: str, thread: Thread, conversation: str = "", known: Sequence[SentMessage] = ()
@@ -24,19 +25,19 @@ class StoredSentMessages:
 
     @property
     def known(self) -> Sequence[SentMessage]:
-        """In order of their parts; id None where a post went out and its outcome is unknown."""
+        """The messages in the order of their parts; id None where the outcome of a post is unknown."""
         return [self._known[index] for index in sorted(self._known)]
 
     async def sending(self, index: int) -> None:
-        """Committed right before a post."""
+        """Record a post right before it."""
         await self._write(SentMessage(index, None, self._unknown(index) + 1))
 
     async def sent(self, index: int, message_id: str) -> None:
-        """Committed as soon as the platform told the id."""
+        """Record the message id as soon as the platform returns it."""
         await self._write(SentMessage(index, message_id))
 
     async def unsent(self, index: int) -> None:
-        """The platform did not take it: as if this post had never been tried."""
+        """Forget a post that the platform refused."""
         if (before := self._unknown(index) - 1) > 0:
             await self._write(SentMessage(index, None, before))
             return
@@ -55,25 +56,36 @@ class StoredSentMessages:
             "part": posted.index,
             "thread": str(self._thread),
             "conversation": self._conversation,
-            "id": posted.id or "",
+            "message_id": posted.id or "",
             "sent": int(bool(posted.id)),
             "posts": posted.posts,
-            "now": time.time(),
+            "created": time.time(),
         }
-
-        def work(execute: Execute) -> None:
-            execute(
-                "INSERT INTO posts(reply, part, thread, conversation, message_id, sent, posts, created)"
-                " VALUES (:reply, :part, :thread, :conversation, :id, :sent, :posts, :now)"
-                " ON CONFLICT(reply, part) DO UPDATE SET message_id=excluded.message_id, sent=excluded.sent,"
-                " posts=excluded.posts",
-                values,
-            )
-
-        await self._store.run(work)
+        update = ("message_id", "sent", "posts")
+        await self._store.run(lambda execute: insert_row(execute, "posts", "reply, part", values, update))
 
 
 def known_messages(execute: Execute, key: str) -> list[SentMessage]:
-    """What the store knows of a reply's messages."""
+    """Return the stored messages of a reply."""
     rows = execute("SELECT part, message_id, sent, posts FROM posts WHERE reply=:key ORDER BY part", {"key": key})
     return [SentMessage(row["part"], row["message_id"] if row["sent"] else None, row["posts"]) for row in rows]
+
+
+def reset_posts(execute: Execute, key: str) -> None:
+    """Count the posts of a reply anew: it may be repeated as often as a new one."""
+    execute("UPDATE posts SET posts=1 WHERE reply=:key", {"key": key})
+
+
+def threads_of_message(execute: Execute, message_id: str) -> list[Thread]:
+    """Return the addresses where a message of the bot has this id."""
+    rows = execute("SELECT thread FROM posts WHERE message_id=:id AND sent=1", {"id": message_id})
+    return [Thread.parse(row["thread"]) for row in rows]
+
+
+def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -> str:
+    """Return the conversation that a message of the bot belongs to; "" for none."""
+    rows = execute(
+        "SELECT conversation FROM posts WHERE thread=:thread AND message_id=:id AND conversation<>'' LIMIT 1",
+        {"thread": str(thread), "id": message_id},
+    )
+    return str(rows[0]["conversation"]) if rows else ""

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from agent.messages import ANYWHERE, Message
-from bot.config.schema import CatchUpConfig
 from bot.storage.database import Database, Execute, StorageError
 from channels.base import Gap, LastEvent, NotStored
 
 T = TypeVar("T")
 
-OVERLAP_SECONDS = 60.0  # seconds read again: events that came together need not have been stored in their order
-THREAD_SECONDS = 7 * 86400.0  # seconds after which nobody goes on in a thread
+OVERLAP_SECONDS = 60.0  # read again: events of one moment may be stored out of order
+THREAD_SECONDS = 7 * 86400.0  # a thread without events for this long is not caught up
 
 
 def advance_watermark(execute: Execute, message: Message) -> None:
-    """This was heard, whatever becomes of it."""
+    """Advance the watermarks of the message's chat and thread, also when the message is ignored."""
     thread = message.thread
     if ANYWHERE in (thread.chat, thread.topic):
         return
@@ -26,7 +25,8 @@ def advance_watermark(execute: Execute, message: Message) -> None:
         execute(
             "INSERT INTO heard(channel, workspace, chat, topic, time)"
             " VALUES (:channel, :workspace, :chat, :topic, :time)"
-            " ON CONFLICT(channel, workspace, chat, topic) DO UPDATE SET time=max(time, excluded.time)",
+            " ON CONFLICT(channel, workspace, chat, topic) DO UPDATE SET"
+            " time=CASE WHEN excluded.time>heard.time THEN excluded.time ELSE heard.time END",
             {
                 "channel": thread.channel,
                 "workspace": thread.workspace,
@@ -38,16 +38,18 @@ def advance_watermark(execute: Execute, message: Message) -> None:
 
 
 class StoredCatchUp:
-    """`channels.base.CatchUpSource` over the store."""
+    """`channels.base.CatchUpSource` in the database."""
 
-    def __init__(self, store: Database, settings: CatchUpConfig) -> None:
+    def __init__(self, store: Database, hours: float, most: int) -> None:
         self._store = store
-        self.hours = settings.hours
-        self.most = settings.messages
+        self.hours = hours
+        self.most = most
 
     async def open_gap(self, channel: str, workspace: str) -> Gap:
-        """Keep its begin in a row: what live events move until it is closed does not count. Gives chats, and threads
-        that were used within a week."""
+        """Store where the gap begins: until it is closed, watermarks that live events advance do not count.
+
+        Returns chats, and the threads that were used within a week.
+        """
         place = {"channel": channel, "workspace": workspace}
 
         def work(execute: Execute) -> Gap:
@@ -67,7 +69,7 @@ class StoredCatchUp:
         return await self._run(work)
 
     async def close_gap(self, gap: Gap) -> None:
-        """Nothing to do for one that became part of a later one."""
+        """Delete the gap. A gap that became part of a later one is deleted already."""
         await self._run(lambda execute: execute("DELETE FROM gaps WHERE id=:id", {"id": gap.id}))
 
     async def _run(self, work: Callable[[Execute], T]) -> T:

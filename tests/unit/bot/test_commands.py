@@ -12,11 +12,11 @@ import pytest
 
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Thread
+from bot import claims
 from bot.access import AccessPolicy
 from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
-from bot.storage import conversations
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from tests.support.idle_listener import IdleListener
@@ -64,7 +64,7 @@ async def test_a_damaged_command_does_not_block_others(store: Database) -> None:
         await receive(store, HELP, replace(HELP, key="k2"))
         await store.run(lambda execute: execute("UPDATE inbox SET payload='' WHERE id=1", {}))
     damaged, answered = await said(store)
-    assert damaged == conversations.DAMAGED
+    assert damaged == claims.DAMAGED
     assert "/stop" in answered
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from agent.blocks import Final
 from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
-from bot import access as rights
 from bot.access import AccessPolicy
 from bot.config.loader import load_config
-from bot.config.schema import AccessConfig, CatchUpConfig, ServiceLimits
+from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.storage import conversations
+from bot.storage import people as stored_people
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.sent_messages import StoredSentMessages
@@ -162,7 +162,7 @@ async def test_messages_before_pairing_are_not_answered_later(store: Database) -
 
 
 async def test_watermarks_survive_a_restart(store: Database) -> None:
-    past = StoredCatchUp(store, CatchUpConfig())
+    past = StoredCatchUp(store, 24.0, 200)
     assert await past.open_gap("telegram", "1") == Gap()
     now = time.time()
     chat, thread = Thread("telegram", "1", "C1"), Thread("telegram", "1", "C1", "17.5")
@@ -186,7 +186,7 @@ async def test_a_gap_stays_open_until_it_is_closed(tmp_path: Path) -> None:
         return replace(HELLO, key=f"{thread} {when}", thread=thread, time=when)
 
     async def heard(store: Database) -> tuple[Gap, list[float]]:
-        gap = await StoredCatchUp(store, CatchUpConfig()).open_gap("telegram", "T1")
+        gap = await StoredCatchUp(store, 24.0, 200).open_gap("telegram", "T1")
         return gap, [place.time + OVERLAP_SECONDS for place in sorted(gap.heard, key=lambda place: place.chat)]
 
     async with Database(tmp_path / "fawn.db") as store:
@@ -198,12 +198,10 @@ async def test_a_gap_stays_open_until_it_is_closed(tmp_path: Path) -> None:
         assert times == [now - 800, now - 800]
         _, times = await heard(store)  # the connection broke again before it was read
         assert times == [now - 800, now - 800]
-        await StoredCatchUp(store, CatchUpConfig()).close_gap(
-            older
-        )  # a late reader of what is part of the newer one now
+        await StoredCatchUp(store, 24.0, 200).close_gap(older)  # a late reader of what is part of the newer one now
         newest, times = await heard(store)
         assert times == [now - 800, now - 800]
-        await StoredCatchUp(store, CatchUpConfig()).close_gap(newest)
+        await StoredCatchUp(store, 24.0, 200).close_gap(newest)
         assert (await heard(store))[1] == [now - 10, now - 10]
 
 
@@ -265,13 +263,13 @@ async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> No
 
 async def test_only_paired_users_can_be_revoked(store: Database) -> None:
     await inbox(store, AccessConfig()).receive([HELLO])
-    people = await store.run(lambda execute: rights.list_paired(execute, time.time()))
-    assert await store.run(lambda execute: rights.accept_pairing(execute, people[0]["code"], time.time()))
+    people = await store.run(lambda execute: stored_people.list_paired(execute, time.time()))
+    assert await store.run(lambda execute: stored_people.accept_code(execute, people[0].code, time.time()))
     values = {"channel": "telegram", "person": "7"}
     chosen = "INSERT INTO people(channel, person, notify) VALUES (:channel, :person, 60)"  # their own `/notify`
     await store.run(lambda execute: execute(chosen, values))
     outcomes = [
-        await store.run(lambda execute: rights.revoke_pairing(execute, "telegram", who))  # noqa: B023 — awaited here
+        await store.run(lambda execute: stored_people.revoke_pairing(execute, "telegram", who))  # noqa: B023 — awaited here
         for who in ("42", "42", "7")
     ]
     assert outcomes == [True, False, False]

@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Message, Thread
+from bot import claims
 from bot.access import AccessPolicy
+from bot.claims import RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.retention import Retention
-from bot.storage import conversations, runs
+from bot.storage import conversations
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from bot.storage.runs import RunEnding
+from bot.storage.states import RunState
 from bot.turn_runner import conversation_folder
 from sandbox.disk.folders import ConversationFolders
 from tests.support.idle_listener import IdleListener
@@ -35,8 +37,8 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         inbox = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
-        (job,) = await store.run(lambda execute: runs.claim_conversations(execute, "me", time.time(), 10.0, 5))
-        await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("done"), time.time()))
+        (job,) = await store.run(lambda execute: claims.claim_conversations(execute, "me", time.time(), 10.0, 5))
+        await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.DONE), time.time()))
         await inbox.receive([Message(open_, "k2", "2", Author("1", "J"), "y", 0.0, private=True)])
         place = conversation_folder(tmp_path, job.conversation)
         (place / "workspace").mkdir(parents=True)
@@ -61,7 +63,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         assert [row["key"] for row in rows] == ["k2"]
         # The address begins anew, under a name that was never used.
         await inbox.receive([Message(done, "k3", "3", Author("1", "J"), "again", 0.0, private=True)])
-        jobs = await store.run(lambda execute: runs.claim_conversations(execute, "me", time.time(), 10.0, 5))
+        jobs = await store.run(lambda execute: claims.claim_conversations(execute, "me", time.time(), 10.0, 5))
         assert job.conversation not in [other.conversation for other in jobs]
         assert len(jobs) == 2
 

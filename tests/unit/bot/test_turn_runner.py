@@ -17,12 +17,12 @@ import pytest
 from agent.blocks import Final
 from agent.factory import AgentSettings, build_agent
 from agent.messages import Author, Message, Thread
+from bot import claims
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
-from bot.storage import runs
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.turn_runner import FAULT, TurnRunner, conversation_folder
@@ -185,8 +185,8 @@ async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarnes
     await Inbox(
         harness.store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), IdleListener()
     ).receive([HELLO])
-    await harness.store.run(lambda execute: runs.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
-    await harness.store.run(runs.release_all)  # a second attempt reads outputs/
+    await harness.store.run(lambda execute: claims.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
+    await harness.store.run(claims.release_stale_claims)  # a second attempt reads outputs/
     conversation = str(HELLO.thread) + "#1"
     outputs = os.fsencode(conversation_folder(harness.folder, conversation) / "outputs")
     file = os.path.join(outputs, name)

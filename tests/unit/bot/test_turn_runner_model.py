@@ -19,12 +19,12 @@ from agent.factory import AgentSettings, Toolbox, build_agent
 from agent.messages import Message
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
+from bot import claims
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
-from bot.storage import runs
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.turn_runner import TurnRunner
@@ -105,7 +105,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
         models = [ModelSettings(name, model=name, base_url=url, retries=retries) for name in ("main", "small")]
         toolbox = Toolbox([*TOOLS, *tools], frozenset(), lambda name, args: name != "late" and idempotent(name, args))
         async with Database(tmp_path / "fawn.db") as store, Database(tmp_path / "checkpoints.db") as checkpoints:
-            await store.run(runs.release_all)
+            await store.run(claims.release_stale_claims)
             agent = await build_agent(
                 models, AgentSettings(retry_seconds=0.01, **plan), checkpoints, toolbox, commands=False
             )

@@ -1,4 +1,4 @@
-"""Leases: one worker per conversation, ordered messages, and no writes after a lost lease."""
+"""Claims: one worker per conversation, ordered messages, and no writes after a lost claim."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import pytest
 
 from agent.blocks import Ask, Final
 from agent.messages import Author, Kind, Message, Thread
+from bot import claims
 from bot.access import AccessPolicy
+from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox, longest_wait
-from bot.storage import conversations, runs
+from bot.storage import conversations
+from bot.storage import inbox as stored
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from bot.storage.runs import ClaimedRun, LeaseLost, RunEnding
+from bot.storage.states import RunState
 from channels.base import Receipt
 from tests.support.idle_listener import IdleListener
 
 THREAD = Thread("telegram", "1", "42")
 JANE = Author("42", "Jane")
-DONE = RunEnding("done")
+DONE = RunEnding(RunState.DONE)
 LONGEST = longest_wait(ServiceLimits())
 
 
@@ -45,7 +48,8 @@ def inbox(store: Database) -> Inbox:
 
 
 async def claim(store: Database, owner: str = "me", free: int = 10, later: float = 0.0) -> list[ClaimedRun]:
-    return await store.run(lambda execute: runs.claim_conversations(execute, owner, time.time() + later, LONGEST, free))
+    now = time.time() + later
+    return await store.run(lambda execute: claims.claim_conversations(execute, owner, now, LONGEST, free))
 
 
 async def test_a_conversation_has_one_worker(store: Database, inbox: Inbox) -> None:
@@ -64,16 +68,16 @@ async def test_the_oldest_conversation_is_claimed_first_within_the_limit(store: 
     assert [job.messages[0].text for job in await claim(store)] == ["m3", "m4"]
 
 
-async def test_a_lost_lease_records_nothing(store: Database, inbox: Inbox) -> None:
+async def test_a_lost_claim_records_nothing(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     (mine,) = await claim(store)
-    await store.run(runs.release_all)
+    await store.run(claims.release_stale_claims)
     (theirs,) = await claim(store, "other")
     assert theirs.run == mine.run
     assert theirs.attempt == 2
-    with pytest.raises(LeaseLost):
-        await store.run(lambda execute: runs.finish_run(execute, mine, DONE, time.time()))
-    await store.run(lambda execute: runs.finish_run(execute, theirs, DONE, time.time()))
+    with pytest.raises(ClaimLost):
+        await store.run(lambda execute: claims.finish_run(execute, mine, DONE, time.time()))
+    await store.run(lambda execute: claims.finish_run(execute, theirs, DONE, time.time()))
     assert await claim(store) == []
 
 
@@ -92,7 +96,7 @@ async def test_a_clock_set_back_does_not_delay_messages(store: Database, inbox: 
     (job,) = await claim(store, later=-600.0)
     assert [made.text for made in job.messages] == ["one", "two"]
     await inbox.receive([message("three", 3, long=True)])
-    steered, _ = await store.run(lambda execute: runs.take_steering(execute, job, time.time() - 600.0, LONGEST))
+    steered, _ = await store.run(lambda execute: claims.take_steering(execute, job, time.time() - 600.0, LONGEST))
     assert [made.text for made in steered] == ["three"]
 
 
@@ -101,7 +105,7 @@ async def test_a_graceful_shutdown_does_not_count_as_an_attempt(store: Database,
     for _ in range(3):
         (job,) = await claim(store)
         assert job.attempt == 1
-        await store.run(lambda execute, job=job: runs.suspend_run(execute, job))  # type: ignore[misc]  # bound now
+        await store.run(lambda execute, job=job: claims.suspend_run(execute, job))  # type: ignore[misc]  # bound now
     (job,) = await claim(store)
     assert job.resumed
     assert not job.fresh
@@ -136,9 +140,9 @@ async def test_edits_and_deletions_count_while_queued(store: Database, inbox: In
     await inbox.receive([first, second])
 
     def wait_in_line(execute: Execute) -> None:
-        for row in execute("SELECT * FROM conversations", {}):
-            taken = execute("SELECT * FROM inbox WHERE conversation=:key", {"key": row["key"]})
-            runs.start_run(execute, row, taken, "queued", time.time())
+        for row in conversations.queueable_conversations(execute, time.time(), time.time() + LONGEST, 10):
+            taken = stored.open_rows(execute, row.key)
+            claims.start_run(execute, row, taken, RunState.QUEUED, time.time())
 
     await store.run(wait_in_line)
     await inbox.receive([message("new", 3, kind=Kind.EDIT, target=first.key)])
@@ -158,15 +162,15 @@ async def test_equal_ids_in_two_workspaces_are_two_conversations(store: Database
 async def test_a_question_is_answered_by_one_click(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)
-    ending = RunEnding("waiting", (Ask("ask-1", "Which colour?", ("red", "blue")),))
-    await store.run(lambda execute: runs.finish_run(execute, job, ending, time.time()))
+    ending = RunEnding(RunState.WAITING, (Ask("ask-1", "Which colour?", ("red", "blue")),))
+    await store.run(lambda execute: claims.finish_run(execute, job, ending, time.time()))
     clicks = [message(text, id, kind=Kind.CLICK, target="ask-1") for text, id in (("red", 2), ("blue", 3), ("red", 2))]
     elsewhere = message("red", 4, kind=Kind.CLICK, target="ask-2")
     receipts = [(await inbox.receive([click]))[0] for click in [elsewhere, *clicks]]
     assert receipts == [Receipt.DUPLICATE, Receipt.ACCEPTED, Receipt.DUPLICATE, Receipt.DUPLICATE]
     (answered,) = await claim(store)
     assert [(each.id, each.text) for each in answered.answers] == [("ask-1", "red")]
-    await store.run(lambda execute: runs.finish_run(execute, answered, DONE, time.time()))
+    await store.run(lambda execute: claims.finish_run(execute, answered, DONE, time.time()))
     assert await inbox.receive([message("blue", 5, kind=Kind.CLICK, target="ask-1")]) == [Receipt.DUPLICATE]
 
 
@@ -196,7 +200,7 @@ async def test_a_damaged_message_becomes_a_dead_letter_and_does_not_block_others
     await damage(store, f"UPDATE inbox SET payload='{payload}' WHERE id IN (1, 2)")  # noqa: S608 — constants
     jobs = await claim(store)
     assert [made.text for job in jobs for made in job.messages] == ["three", "elsewhere"]
-    assert await notices(store) == [conversations.DAMAGED] * 2
+    assert await notices(store) == [claims.DAMAGED] * 2
     rows = await store.run(lambda execute: execute("SELECT state FROM inbox ORDER BY id", {}))
     assert [row["state"] for row in rows] == [3, 3, 0, 0]
 
@@ -234,7 +238,7 @@ async def test_a_damaged_question_is_dropped(store: Database, inbox: Inbox) -> N
     await damage(store, "UPDATE inbox SET kind='click'")
     await damage(store, "UPDATE conversations SET state='waiting', asks='[{}]'")
     assert await claim(store) == []
-    assert await notices(store) == [conversations.DAMAGED]
+    assert await notices(store) == [claims.DAMAGED]
     await inbox.receive([message("on we go", 2)])
     (job,) = await claim(store)
     assert [made.text for made in job.messages] == ["on we go"]
@@ -243,7 +247,7 @@ async def test_a_damaged_question_is_dropped(store: Database, inbox: Inbox) -> N
 async def test_a_damaged_run_does_not_block_others(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await claim(store)
-    await store.run(runs.release_all)
+    await store.run(claims.release_stale_claims)
     await store.run(lambda execute: execute("DELETE FROM runs WHERE id=2", {}))
     await store.run(lambda execute: execute("UPDATE inbox SET run=NULL WHERE id=2", {}))
     await damage(store, "UPDATE runs SET attempt='x' WHERE id=1")
@@ -253,11 +257,11 @@ async def test_a_damaged_run_does_not_block_others(store: Database, inbox: Inbox
 async def test_a_run_whose_message_is_damaged_later_still_ends(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     await claim(store)
-    await store.run(runs.release_all)
+    await store.run(claims.release_stale_claims)
     await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
     (job,) = await claim(store)
     assert job.messages == ()
-    await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("failed"), time.time()))
+    await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.FAILED), time.time()))
     assert await claim(store) == []
 
 
@@ -266,12 +270,12 @@ async def test_a_damaged_steering_message_is_skipped(store: Database, inbox: Inb
     (job,) = await claim(store)
     await inbox.receive([message("two", 2), message("three", 3)])
     await damage(store, "UPDATE inbox SET payload='' WHERE id=2")
-    steered, _ = await store.run(lambda execute: runs.take_steering(execute, job, time.time(), LONGEST))
+    steered, _ = await store.run(lambda execute: claims.take_steering(execute, job, time.time(), LONGEST))
     assert [made.text for made in steered] == ["three"]
 
 
 async def line_up(store: Database, later: float) -> list[ClaimedRun]:
-    return await store.run(lambda execute: runs.wait_in_line(execute, time.time() + later, LONGEST, 1.5))
+    return await store.run(lambda execute: claims.queue_conversations(execute, time.time() + later, LONGEST, 1.5))
 
 
 async def test_cases_85_and_87_a_queued_paste_and_album_are_one_run_each(store: Database, inbox: Inbox) -> None:
@@ -304,7 +308,7 @@ async def asked(store: Database, inbox: Inbox, *asks: Ask) -> None:
     """Create a conversation that waits for the answers to these questions."""
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)
-    await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("waiting", asks), time.time()))
+    await store.run(lambda execute: claims.finish_run(execute, job, RunEnding(RunState.WAITING, asks), time.time()))
 
 
 def given(job: ClaimedRun) -> list[tuple[str, str]]:
@@ -318,10 +322,10 @@ async def test_messages_sent_with_an_answer_are_read_as_steering(store: Database
     (job,) = await claim(store, later=2)
     assert given(job) == [("ask-1", "this one:")]
     assert job.resumed  # it has mail
-    messages, waiting = await store.run(lambda execute: runs.take_steering(execute, job, time.time() + 2, LONGEST))
+    messages, waiting = await store.run(lambda execute: claims.take_steering(execute, job, time.time() + 2, LONGEST))
     assert [made.text for made in messages] == ["x" * 4096 + "end"]
     assert not waiting
-    await store.run(lambda execute: runs.finish_run(execute, job, DONE, time.time()))
+    await store.run(lambda execute: claims.finish_run(execute, job, DONE, time.time()))
     assert await claim(store) == []
 
 
@@ -330,7 +334,7 @@ async def test_all_answered_questions_resume_one_run(store: Database, inbox: Inb
     await inbox.receive([message("L", 2, kind=Kind.CLICK, target="ask-2"), message("green", 3)])
     (job,) = await claim(store)
     assert given(job) == [("ask-2", "L"), ("ask-1", "green")]
-    await store.run(lambda execute: runs.suspend_run(execute, job))
+    await store.run(lambda execute: claims.suspend_run(execute, job))
     (again,) = await claim(store)
     assert given(again) == given(job)
 
@@ -342,7 +346,8 @@ async def test_a_click_is_kept_while_another_answer_is_processed(store: Database
     clicks = [message("L", 3, kind=Kind.CLICK, target="ask-2"), message("blue", 4, kind=Kind.CLICK, target="ask-1")]
     again = message("S", 5, kind=Kind.CLICK, target="ask-2")
     assert await inbox.receive([*clicks, again]) == [Receipt.ACCEPTED, Receipt.DUPLICATE, Receipt.DUPLICATE]
-    assert await store.run(lambda execute: runs.finish_run(execute, job, RunEnding("waiting", (SIZE,)), time.time()))
+    ending = RunEnding(RunState.WAITING, (SIZE,))
+    assert await store.run(lambda execute: claims.finish_run(execute, job, ending, time.time()))
     (next_job,) = await claim(store)
     assert given(next_job) == [("ask-2", "L")]
 

@@ -1,0 +1,307 @@
+"""Claim conversations, turn their pending messages into runs, end and release them.
+
+One process works on a data_dir, so a claim does not expire: the end of its turn releases it, or the next start does. A
+claim has a fencing number; whatever ends a run checks it, so a worker that lost its claim changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
+
+import orjson
+
+from agent.blocks import Ask
+from agent.context import Answer
+from agent.messages import Message, Thread
+from agent.stored_json import Damaged, build_dataclass, raise_damaged
+from bot import questions
+from bot.storage import conversations, inbox, outbox, runs, sent_messages, tool_calls
+from bot.storage.conversations import ConversationRow
+from bot.storage.database import Execute
+from bot.storage.inbox import InboxRow
+from bot.storage.runs import RunRow
+from bot.storage.states import ConversationState, InboxState, RunState
+from channels.base import SentMessage
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGES_PER_RUN = 50
+MAX_QUEUED_PER_LOOK = 100  # conversations
+DAMAGED = "I can't read a message that I stored for you: it was damaged on my side. Please send it again."
+
+
+class ClaimLost(Exception):
+    """Another worker has claimed this conversation: nothing of this worker's run was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run to execute: the claimed conversation and what it must answer."""
+
+    conversation: str
+    thread: Thread
+    fence: int
+    run: int
+    attempt: int
+    requester: str
+    started: float  # unix time of the first attempt
+    reply_to: str
+    messages: tuple[Message, ...]
+    answers: tuple[Answer, ...]
+    model: str
+    title: str
+    first: bool  # no run of the conversation has ended yet
+    fresh: bool  # the checkpoint cannot hold unfinished work
+    resumed: bool  # there may be more messages for it: it was begun or queued before, or it takes only answers
+    stop_by: str  # who stopped it before a restart
+    posted: tuple[SentMessage, ...]  # what is visible of its reply already
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnding:
+    """How a run ended."""
+
+    state: RunState
+    asks: tuple[Ask, ...] = ()
+    title: str = ""
+    clean: bool = True  # the checkpoint holds nothing unfinished
+
+
+def claim_conversations(execute: Execute, owner: str, now: float, longest: float, free: int) -> list[ClaimedRun]:
+    """Claim up to `free` conversations that have work, oldest first, and take the messages that are ready.
+
+    `longest` is the longest time (seconds) that a message may have to wait until it is ready.
+    """
+    keys = conversations.claimable_conversations(execute, now, now + longest, free)
+    return [job for key in keys if (job := _claim_conversation(execute, key, owner, now, longest))]
+
+
+def _claim_conversation(execute: Execute, key: str, owner: str, now: float, longest: float) -> ClaimedRun | None:
+    row = conversations.claim_conversation(execute, key, owner)
+    job = _isolate_damage(
+        execute,
+        key,
+        now,
+        lambda: _resume_run(execute, row, now) or _take_messages(execute, row, RunState.RUNNING, now, longest),
+    )
+    if not job:
+        conversations.release_claim(execute, key, row.fence)
+    return job
+
+
+def queue_conversations(execute: Execute, now: float, longest: float, patience: float) -> list[ClaimedRun]:
+    """Create queued runs for the conversations that have been ready for `patience` seconds."""
+    rows = conversations.queueable_conversations(execute, now - patience, now + longest, MAX_QUEUED_PER_LOOK)
+    made = [
+        _isolate_damage(execute, row.key, now, partial(_take_messages, execute, row, RunState.QUEUED, now, longest))
+        for row in rows
+    ]
+    return [job for job in made if job]
+
+
+def _isolate_damage(execute: Execute, key: str, now: float, take: Callable[[], ClaimedRun | None]) -> ClaimedRun | None:
+    """Return what `take` returns. A conversation that cannot be read does not block the others."""
+    try:
+        job = take()
+    except sqlite3.OperationalError:
+        raise  # a fault of the database, not of this conversation
+    except Exception as error:  # the boundary of one conversation
+        log.exception("claim.unreadable conversation=%s", key)
+        bury_messages(execute, inbox.open_rows(execute, key), error, now)
+        runs.fail_open_runs(execute, key, now)
+        conversations.forget_questions(execute, key)
+        job = None
+    if not job:  # only answers to closed questions, or nothing that can be read
+        conversations.refresh_pending(execute, key)
+    return job
+
+
+def bury_messages(execute: Execute, rows: Sequence[InboxRow], error: Exception, now: float) -> None:
+    """Turn messages of one conversation that cannot be read into dead letters, and notify its chat once."""
+    for row in rows:
+        log.error("inbox.damaged row=%d reason=%s", row.id, error)
+        inbox.set_state(execute, row.id, InboxState.DEAD, repr(error))
+    if rows and (found := conversations.find_conversation(execute, rows[0].conversation)):
+        outbox.enqueue_notice(execute, found.thread, DAMAGED, key=f"dead:in{rows[0].id}", now=now)
+
+
+def _readable(execute: Execute, rows: Sequence[InboxRow], now: float) -> list[InboxRow]:
+    """Return the rows that can be read. The others become dead letters."""
+    kept = []
+    for row in rows:
+        try:
+            _ = row.message
+        except Damaged as error:
+            bury_messages(execute, [row], error, now)
+        else:
+            kept.append(row)
+    return kept
+
+
+def _ready_rows(rows: Sequence[InboxRow], now: float, longest: float) -> list[InboxRow]:
+    """Return the rows before the first that must wait. A row never overtakes another.
+
+    What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
+    """
+    return list(takewhile(lambda row: row.ready <= now or row.ready > now + longest, rows))
+
+
+def _resume_run(execute: Execute, row: ConversationRow, now: float) -> ClaimedRun | None:
+    """Continue the run that a crash or a shutdown interrupted, or that was queued."""
+    run = runs.resume_run(execute, row.key)
+    if run is None:
+        return None
+    taken = [each for each in inbox.rows_of_run(execute, run.id) if not each.steered]
+    posted = sent_messages.known_messages(execute, f"r{run.id}")
+    return _claimed_run(row, run, _readable(execute, taken, now), posted)
+
+
+def _take_messages(
+    execute: Execute, row: ConversationRow, state: RunState, now: float, longest: float
+) -> ClaimedRun | None:
+    """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
+    pending = inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN)
+    ready = _ready_rows(_readable(execute, pending, now), now, longest)
+    messages = _merge_bundles(ready)
+    bound = questions.bind(_open_questions(row), messages.values())
+    for message, words in bound.refused:
+        key = f"refused:{message.key}"
+        outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+    keys = {answer.key for answer in bound.answers} or {*bound.rest}
+    taken = []
+    for each in ready:
+        key = messages[_bundle_key(each)].key
+        if key in keys:
+            taken.append(each)
+        elif key not in bound.rest:
+            inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
+    if not taken:
+        return None
+    return replace(start_run(execute, row, taken, state, now), resumed=bool(bound.answers))
+
+
+def start_run(
+    execute: Execute, row: ConversationRow, taken: Sequence[InboxRow], state: RunState, now: float
+) -> ClaimedRun:
+    """Create the run that answers `taken`."""
+    first = taken[0]
+    run = runs.create_run(execute, first.id, row.key, first.message, state, model=row.model, now=now)
+    for each in taken:
+        inbox.take_row(execute, each.id, run.id)
+    return _claimed_run(row, run, taken)
+
+
+def _claimed_run(
+    row: ConversationRow, run: RunRow, taken: Sequence[InboxRow], posted: Sequence[SentMessage] | None = None
+) -> ClaimedRun:
+    messages = tuple(_merge_bundles(taken).values())
+    return ClaimedRun(
+        conversation=row.key,
+        thread=Thread.parse(row.thread),
+        fence=row.fence,
+        run=run.id,
+        attempt=run.attempt,
+        requester=run.requester,
+        started=run.started,
+        reply_to=run.reply_to,
+        messages=messages,
+        answers=tuple(questions.bind(_open_questions(row), messages).answers),
+        model=row.model,
+        title=row.title,
+        first=row.used == row.created,
+        fresh=run.attempt <= 1 and row.state == ConversationState.IDLE,
+        resumed=posted is not None,
+        stop_by=run.stop_by,
+        posted=tuple(posted or ()),
+    )
+
+
+def _bundle_key(row: InboxRow) -> str:
+    return row.bundle or row.key
+
+
+def _merge_bundles(rows: Sequence[InboxRow]) -> dict[str, Message]:
+    """Merge the pieces of each bundle: texts joined, files together, under the key of the first piece."""
+    merged: dict[str, Message] = {}
+    for row in rows:
+        message, name = row.message, _bundle_key(row)
+        if name not in merged:
+            merged[name] = message
+            continue
+        whole = merged[name]
+        between = "" if len(whole.text.encode("utf-16-le")) // 2 % 4096 == 0 else "\n"  # cut at the platform's limit
+        merged[name] = replace(
+            whole,
+            text=between.join(part for part in (whole.text, message.text) if part),
+            attachments=whole.attachments + message.attachments,
+            quotes=whole.quotes + message.quotes,
+        )
+    return merged
+
+
+def _open_questions(row: ConversationRow) -> tuple[Ask, ...]:
+    """Return the questions that a conversation waits for. Raises Damaged."""
+    with raise_damaged():
+        dumped = orjson.loads(row.asks) if row.state == ConversationState.WAITING and row.asks else ()
+        return tuple(build_dataclass(Ask, ask) for ask in dumped)
+
+
+def is_open_question(execute: Execute, key: str, ask: str, now: float) -> bool:
+    """Return whether a conversation waits for the answer to `ask`, and no pending message answers it."""
+    row = conversations.find_conversation(execute, key)
+    asks = _open_questions(row) if row else ()
+    if ask not in {each.id for each in asks}:
+        return False
+    messages = _merge_bundles(_readable(execute, inbox.open_rows(execute, key), now))
+    return ask not in {answer.id for answer in questions.bind(asks, messages.values()).answers}
+
+
+def take_steering(execute: Execute, job: ClaimedRun, now: float, longest: float) -> tuple[list[Message], bool]:
+    """Take new messages into the running turn; also return whether pieces still wait for each other."""
+    rows = inbox.steering_rows(execute, job.conversation, job.run, MAX_MESSAGES_PER_RUN)
+    readable = _readable(execute, rows, now)
+    taken = _ready_rows(readable, now, longest)
+    for row in taken:
+        inbox.take_row(execute, row.id, job.run, steered=True)
+    return list(_merge_bundles(taken).values()), len(taken) < len(readable)
+
+
+def steered_messages(execute: Execute, job: ClaimedRun) -> list[Message]:
+    """Return what `take_steering` has taken into the run."""
+    rows = inbox.rows_of_run(execute, job.run)
+    kept = (InboxState.NEW, InboxState.DONE)
+    return list(_merge_bundles([row for row in rows if row.steered and row.state in kept]).values())
+
+
+def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float) -> bool:
+    """Record the end of a run and release its conversation; return whether there are further messages.
+
+    Raises ClaimLost, which undoes the transaction, when another worker has claimed the conversation.
+    """
+    state = ConversationState.IDLE if ending.clean else ConversationState.DIRTY
+    if ending.state is RunState.WAITING:
+        state = ConversationState.WAITING
+    asks = orjson.dumps(ending.asks).decode()
+    if not conversations.end_claim(execute, job.conversation, job.fence, state, asks=asks, title=ending.title, now=now):
+        raise ClaimLost(job.conversation)
+    inbox.finish_rows(execute, job.run)
+    runs.finish_run(execute, job.run, ending.state, now)
+    tool_calls.forget_calls(execute, job.conversation)
+    return conversations.refresh_pending(execute, job.conversation)
+
+
+def suspend_run(execute: Execute, job: ClaimedRun) -> None:
+    """Leave a run to the next process; this attempt does not count."""
+    runs.uncount_attempt(execute, job.run)
+    conversations.interrupt_claim(execute, job.conversation, job.fence)
+
+
+def release_stale_claims(execute: Execute) -> None:
+    """Release the conversations and outbox rows of a dead process."""
+    conversations.release_stale_claims(execute)
+    outbox.release_stale_rows(execute)

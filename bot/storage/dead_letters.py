@@ -1,0 +1,66 @@
+"""Dead letters: deliveries that failed for good, and events that cannot be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bot.storage.database import Execute
+from bot.storage.dialect import PAYLOAD_BYTES
+from bot.storage.outbox import OutboxItem
+from bot.storage.rows import read_rows
+from bot.storage.sent_messages import reset_posts
+from bot.storage.states import InboxState, OutboxState
+
+EVENT_PREFIX = "in"  # of the id of an event
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead letter. `kind` is an `OutboxKind`, "" for an event."""
+
+    id: str
+    kind: str
+    thread: str
+    created: float
+    error: str
+    raw: bytes
+
+
+def list_dead(execute: Execute) -> list[DeadLetter]:
+    """Return every dead letter, deliveries first."""
+    deliveries = (
+        f"SELECT CAST(id AS TEXT) AS id, kind, thread, created, error, {PAYLOAD_BYTES} AS raw"
+        f" FROM outbox WHERE state={OutboxState.DEAD} ORDER BY outbox.id"
+    )
+    events = (
+        f"SELECT '{EVENT_PREFIX}' || id AS id, '' AS kind, '' AS thread, received AS created, error,"
+        f" {PAYLOAD_BYTES} AS raw FROM inbox WHERE state={InboxState.DEAD} ORDER BY inbox.id"
+    )
+    return read_rows(execute, DeadLetter, deliveries) + read_rows(execute, DeadLetter, events)
+
+
+def requeue_dead(execute: Execute, row: int) -> bool:
+    """Requeue a delivery as if it were new; what may be visible of it is still marked as a repeat.
+
+    Returns whether there was one.
+    """
+    rows = execute(
+        f"UPDATE outbox SET state={OutboxState.NEW}, attempts=0, error=''"
+        f" WHERE id=:id AND state={OutboxState.DEAD} RETURNING *",
+        {"id": row},
+    )
+    for found in rows:
+        reset_posts(execute, OutboxItem.from_row(found).reply_key)
+    return bool(rows)
+
+
+def drop_delivery(execute: Execute, row: int) -> bool:
+    """Forget a delivery; return whether there was one."""
+    sql = f"UPDATE outbox SET state={OutboxState.DROPPED} WHERE id=:id AND state={OutboxState.DEAD} RETURNING id"
+    return bool(execute(sql, {"id": row}))
+
+
+def drop_event(execute: Execute, row: int) -> bool:
+    """Forget an event; return whether there was one."""
+    sql = f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE id=:id AND state={InboxState.DEAD} RETURNING id"
+    return bool(execute(sql, {"id": row}))

@@ -1,0 +1,211 @@
+"""Received events: each stored once under its key, in the order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.messages import Kind, Message, Thread, Unreadable
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.states import InboxState, RunState
+
+IGNORED_KIND, UNREADABLE_KIND = "passed", "unreadable"  # of rows that are no message for the bot
+OPEN = f"state={InboxState.NEW} AND kind IN ('{Kind.CHAT}', '{Kind.CLICK}')"  # a turn must still answer them
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    """A stored event. `run` is the run that took it; `steered` marks an event that was taken while its run worked."""
+
+    id: int
+    key: str
+    conversation: str
+    kind: str
+    payload: bytes
+    state: int
+    ready: float
+    received: float
+    bundle: str
+    run: int | None
+    steered: int
+    error: str
+
+    @property
+    def message(self) -> Message:
+        """Raises Damaged."""
+        return Message.load(self.payload)
+
+
+def store_message(
+    execute: Execute, message: Message, conversation: str, *, ready: float, received: float, bundle: str = ""
+) -> int | None:
+    """Store a message and return its row id, None when its key is stored already."""
+    return _insert_event(
+        execute,
+        key=message.key,
+        conversation=conversation,
+        kind=message.kind,
+        author=_author_key(message),
+        payload=message.dump(),
+        ready=ready,
+        received=received,
+        bundle=bundle,
+    )
+
+
+def store_ignored(execute: Execute, key: str, reason: str, now: float) -> None:
+    """Remember that an event was not for the bot."""
+    _insert_event(
+        execute, key=key, kind=IGNORED_KIND, payload=b"", state=InboxState.WITHDRAWN, received=now, error=reason
+    )
+
+
+def store_unreadable(execute: Execute, event: Unreadable, now: float) -> int | None:
+    """Store an event that could not be parsed as a dead letter."""
+    return _insert_event(
+        execute,
+        key=event.key,
+        kind=UNREADABLE_KIND,
+        payload=event.raw,
+        state=InboxState.DEAD,
+        received=now,
+        error=event.error,
+    )
+
+
+def _insert_event(execute: Execute, **columns: Any) -> int | None:
+    rows = insert_row(execute, "inbox", "key", {"conversation": "", "author": "", "ready": 0.0} | columns)
+    return rows[0]["id"] if rows else None
+
+
+def _author_key(message: Message) -> str:
+    return f"{message.thread.channel}:{message.author.id}"
+
+
+def find_ignored(execute: Execute, key: str) -> InboxRow | None:
+    """Return the row of an event that was not for the bot."""
+    return read_row(execute, InboxRow, f"SELECT * FROM inbox WHERE key=:key AND kind='{IGNORED_KIND}'", key=key)
+
+
+def find_editable(execute: Execute, key: str) -> InboxRow | None:
+    """Return the message that its author may still change: no turn has begun with it."""
+    sql = (
+        "SELECT i.* FROM inbox i LEFT JOIN runs r ON r.id=i.run"
+        f" WHERE i.key=:key AND i.state={InboxState.NEW} AND (i.run IS NULL OR r.state='{RunState.QUEUED}')"
+    )
+    return read_row(execute, InboxRow, sql, key=key)
+
+
+def find_bundle(execute: Execute, thread: Thread, bundles: Sequence[str]) -> str:
+    """Return which of two bundles waits for more pieces at this address, the later one first; "" for none."""
+    album, paste = bundles
+    rows = execute(
+        "SELECT i.bundle FROM inbox i JOIN addresses a ON a.conversation=i.conversation"
+        f" WHERE a.thread=:thread AND i.state={InboxState.NEW} AND i.bundle IN (:album, :paste)"
+        " ORDER BY i.id DESC LIMIT 1",
+        {"thread": str(thread), "album": album, "paste": paste},
+    )
+    return str(rows[0]["bundle"]) if rows else ""
+
+
+def count_recent(execute: Execute, message: Message, since: float) -> int:
+    """Count the chat messages of the message's author since this time."""
+    rows = execute(
+        f"SELECT count(*) AS n FROM inbox WHERE author=:author AND received>:since AND kind='{Kind.CHAT}'",
+        {"author": _author_key(message), "since": since},
+    )
+    return int(rows[0]["n"])
+
+
+def open_rows(execute: Execute, conversation: str) -> list[InboxRow]:
+    """Return every row of the conversation that a turn must still answer."""
+    sql = f"SELECT * FROM inbox WHERE conversation=:conversation AND {OPEN} ORDER BY id"
+    return read_rows(execute, InboxRow, sql, conversation=conversation)
+
+
+def pending_rows(execute: Execute, conversation: str, limit: int) -> list[InboxRow]:
+    """Return the open rows that no run has taken."""
+    sql = f"SELECT * FROM inbox WHERE conversation=:conversation AND run IS NULL AND {OPEN} ORDER BY id LIMIT :limit"
+    return read_rows(execute, InboxRow, sql, conversation=conversation, limit=limit)
+
+
+def steering_rows(execute: Execute, conversation: str, run: int, limit: int) -> list[InboxRow]:
+    """Return the chat messages that came while the run worked, also those that it has taken."""
+    sql = (
+        f"SELECT * FROM inbox WHERE conversation=:conversation AND state={InboxState.NEW} AND kind='{Kind.CHAT}'"
+        " AND (run IS NULL OR (run=:run AND steered=1)) ORDER BY id LIMIT :limit"
+    )
+    return read_rows(execute, InboxRow, sql, conversation=conversation, run=run, limit=limit)
+
+
+def rows_of_run(execute: Execute, run: int) -> list[InboxRow]:
+    """Return every row that the run took."""
+    return read_rows(execute, InboxRow, "SELECT * FROM inbox WHERE run=:run ORDER BY id", run=run)
+
+
+def pending_commands(execute: Execute, limit: int) -> list[InboxRow]:
+    """Return the commands that are not answered yet."""
+    sql = f"SELECT * FROM inbox WHERE state={InboxState.NEW} AND kind='{Kind.COMMAND}' ORDER BY id LIMIT :limit"
+    return read_rows(execute, InboxRow, sql, limit=limit)
+
+
+def take_row(execute: Execute, row: int, run: int, *, steered: bool = False) -> None:
+    """Note which run takes the row."""
+    sql = "UPDATE inbox SET run=:run, steered=:steered WHERE id=:id"
+    execute(sql, {"id": row, "run": run, "steered": int(steered)})
+
+
+def finish_rows(execute: Execute, run: int) -> None:
+    """Mark what the run took as done."""
+    sql = f"UPDATE inbox SET state={InboxState.DONE} WHERE run=:run AND state={InboxState.NEW}"
+    execute(sql, {"run": run})
+
+
+def set_state(execute: Execute, row: int, state: InboxState, error: str = "") -> None:
+    """Set the state of one row, and why."""
+    execute("UPDATE inbox SET state=:state, error=:error WHERE id=:id", {"id": row, "state": state, "error": error})
+
+
+def delete_row(execute: Execute, row: int) -> None:
+    """Delete a row, so that its event counts as new."""
+    execute("DELETE FROM inbox WHERE id=:id", {"id": row})
+
+
+def replace_message(execute: Execute, row: int, message: Message) -> None:
+    """Store the edited message."""
+    execute("UPDATE inbox SET payload=:payload WHERE id=:id", {"id": row, "payload": message.dump()})
+
+
+def delay_row(execute: Execute, row: int, ready: float) -> None:
+    """Let a row wait until `ready`."""
+    execute("UPDATE inbox SET ready=:ready WHERE id=:id", {"id": row, "ready": ready})
+
+
+def delay_bundle(execute: Execute, conversation: str, bundle: str, ready: float) -> None:
+    """Let every piece of a bundle wait until `ready`."""
+    execute(
+        f"UPDATE inbox SET ready=:ready WHERE conversation=:conversation AND bundle=:bundle AND state={InboxState.NEW}",
+        {"conversation": conversation, "bundle": bundle, "ready": ready},
+    )
+
+
+def delay_all_bundles(execute: Execute, ready: float) -> set[str]:
+    """Let every pending bundle wait until `ready`; return their conversations."""
+    rows = execute(
+        f"UPDATE inbox SET ready=:ready WHERE state={InboxState.NEW} AND run IS NULL AND bundle<>''"
+        " RETURNING conversation",
+        {"ready": ready},
+    )
+    return {str(row["conversation"]) for row in rows}
+
+
+def withdraw_pending(execute: Execute, conversation: str, message: Message) -> bool:
+    """Withdraw the pending chat messages of the message's author; return whether there were any."""
+    rows = execute(
+        f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE conversation=:conversation AND author=:author"
+        f" AND state={InboxState.NEW} AND run IS NULL AND kind='{Kind.CHAT}' RETURNING id",
+        {"conversation": conversation, "author": _author_key(message)},
+    )
+    return bool(rows)

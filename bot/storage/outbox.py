@@ -1,0 +1,115 @@
+"""Outbox rows: what must become visible, each row once."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.blocks import Final
+from agent.messages import Thread
+from agent.stored_json import build_dataclass
+from bot.storage.database import Execute, Row
+from bot.storage.rows import insert_row
+from bot.storage.states import OutboxKind, OutboxState
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxItem:
+    """A claimed row of the outbox."""
+
+    id: int
+    kind: str
+    thread: Thread
+    conversation: str
+    run: int | None
+    reply_to: str
+    person: str
+    payload: bytes
+    attempts: int
+    created: float
+
+    @classmethod
+    def from_row(cls, row: Row) -> OutboxItem:
+        """Raises ValueError, TypeError or AttributeError where the row is damaged."""
+        return build_dataclass(cls, {**dict(row), "thread": Thread.parse(row["thread"])})
+
+    @property
+    def reply_key(self) -> str:
+        """The key of the platform messages that show this row."""
+        return f"r{self.run}" if self.kind == OutboxKind.REPLY else f"o{self.id}"
+
+
+def enqueue_notice(
+    execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = ""
+) -> None:
+    """Enqueue a notice of the bot itself. A second one with the same `key` is not enqueued."""
+    values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": Final(text).dump(), "reply_to": reply_to}
+    insert_row(execute, "outbox", "key", {"key": key, "created": now} | values)
+
+
+def latest_notice(execute: Execute, prefix: str) -> float:
+    """Return when the latest row whose key begins with `prefix` was enqueued; 0 for none."""
+    [row] = execute("SELECT max(created) AS at FROM outbox WHERE key>:key AND key<:key || '~'", {"key": prefix})
+    return row["at"] or 0.0
+
+
+def enqueue_claimed(
+    execute: Execute, run: int, kind: OutboxKind, key: str, payload: bytes, now: float
+) -> list[OutboxItem]:
+    """Enqueue what the end of a run delivers, claimed by this process already: `Outbox.offer` it after the commit.
+
+    The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
+    """
+    rows = execute(
+        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, payload, state, created)"
+        f" SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :payload, {OutboxState.CLAIMED}, :now"
+        " FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
+        " ON CONFLICT(key) DO NOTHING RETURNING *",
+        {"key": key, "kind": kind, "run": run, "payload": payload, "now": now},
+    )
+    return [OutboxItem.from_row(row) for row in rows]
+
+
+def claim_rows(execute: Execute, limit: int) -> list[OutboxItem]:
+    """Claim new rows, oldest first. A row that cannot be read becomes a dead letter."""
+    rows = execute(
+        f"UPDATE outbox SET state={OutboxState.CLAIMED} WHERE state={OutboxState.NEW} AND id IN"
+        f" (SELECT id FROM outbox WHERE state={OutboxState.NEW} ORDER BY id LIMIT :limit) RETURNING *",
+        {"limit": limit},
+    )
+    items = []
+    for row in sorted(rows, key=lambda row: int(row["id"])):
+        try:
+            items.append(OutboxItem.from_row(row))
+        except (ValueError, TypeError, AttributeError) as error:
+            log.error("outbox.damaged row=%d reason=%r", row["id"], error)  # noqa: TRY400 — the reason is enough
+            end_row(execute, row["id"], OutboxState.DEAD, repr(error))
+    return items
+
+
+def record_attempt(execute: Execute, row: int, attempts: int, error: str) -> None:
+    """Record a failed attempt and its reason."""
+    sql = "UPDATE outbox SET attempts=:attempts, error=:error WHERE id=:id"
+    execute(sql, {"id": row, "attempts": attempts, "error": error})
+
+
+def end_row(execute: Execute, row: int, state: OutboxState, error: str) -> None:
+    """Record how the last attempt of a row ended."""
+    sql = "UPDATE outbox SET state=:state, error=:error, attempts=attempts+1 WHERE id=:id"
+    execute(sql, {"id": row, "state": state, "error": error})
+
+
+def release_stale_rows(execute: Execute) -> None:
+    """Release what a dead process had claimed."""
+    execute(f"UPDATE outbox SET state={OutboxState.NEW} WHERE state={OutboxState.CLAIMED}", {})
+
+
+def count_unfinished(execute: Execute) -> Mapping[OutboxState, int]:
+    """Count new and claimed rows and dead letters."""
+    states = f"{OutboxState.NEW}, {OutboxState.CLAIMED}, {OutboxState.DEAD}"
+    rows = execute(f"SELECT state, count(*) AS n FROM outbox WHERE state IN ({states}) GROUP BY state", {})
+    return Counter({OutboxState(row["state"]): row["n"] for row in rows})

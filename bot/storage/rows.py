@@ -1,0 +1,37 @@
+"""Read rows as dataclasses, and insert them by the names of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from agent.stored_json import build_dataclass
+from bot.storage.database import Execute, Row
+
+T = TypeVar("T")
+
+
+def read_rows(execute: Execute, kind: type[T], sql: str, **values: Any) -> list[T]:
+    """Run a statement and return its rows as `kind`. Columns that are not fields are ignored."""
+    return [build_dataclass(kind, dict(row)) for row in execute(sql, values)]
+
+
+def read_row(execute: Execute, kind: type[T], sql: str, **values: Any) -> T | None:
+    """Run a statement and return its first row; None where there is none."""
+    return next(iter(read_rows(execute, kind, sql, **values)), None)
+
+
+def insert_row(
+    execute: Execute, table: str, key: str, values: Mapping[str, Any], update: Sequence[str] = ()
+) -> Sequence[Row]:
+    """Insert a row and return it. Where a row with this `key` exists, replace its columns `update` instead.
+
+    Without `update` that row stays as it is, and nothing is returned.
+    """
+    columns, parameters = ", ".join(values), ", ".join(f":{name}" for name in values)
+    changes = ", ".join(f"{name}=excluded.{name}" for name in update)
+    return execute(
+        f"INSERT INTO {table}({columns}) VALUES ({parameters})"
+        f" ON CONFLICT({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'} RETURNING *",
+        values,
+    )

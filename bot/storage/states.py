@@ -1,0 +1,59 @@
+"""Name the states that the database stores.
+
+Statements contain them as constants, not as parameters: a query uses a partial index only for a literal value.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class InboxState(IntEnum):
+    """The state of a received event."""
+
+    NEW = 0
+    DONE = 1
+    WITHDRAWN = 2  # by its author, or not meant for the bot
+    DEAD = 3  # cannot be read; waits for an operator
+
+
+class OutboxState(IntEnum):
+    """The state of an outbox row."""
+
+    NEW = 0
+    CLAIMED = 1  # in a lane of this process
+    SENT = 2
+    DEAD = 3  # failed for good; waits for an operator
+    DROPPED = 4  # by an operator, or because its chat is gone
+
+
+class OutboxKind(StrEnum):
+    """What an outbox row delivers."""
+
+    REPLY = "reply"  # the end of a run
+    FILE = "file"
+    PING = "ping"  # tells the requester that a long run ended
+    SAY = "say"  # a notice of the bot itself
+
+
+class RunState(StrEnum):
+    """The state of a run."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    WAITING = "waiting"  # for the answer to a question
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class ConversationState(StrEnum):
+    """What the checkpoint of a conversation holds between two turns."""
+
+    IDLE = "idle"
+    DIRTY = "dirty"  # it may hold unfinished work
+    WAITING = "waiting"  # open questions
+
+
+OPEN_RUN = f"state IN ('{RunState.QUEUED}', '{RunState.RUNNING}')"
+"""The condition of the partial index `runs_open`."""

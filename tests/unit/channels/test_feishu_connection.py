@@ -17,12 +17,15 @@ import orjson
 import pytest
 
 from agent.blocks import Final
+from agent.messages import Kind
 from agent.setting import Secret
 from channels import feishu
-from channels.base import Channel, Health, Receipt, Refused, TryLater
+from channels.base import Channel, CommandInfo, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
+from channels.feishu.account_probe import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from channels.feishu.connection import FeishuConnection
 from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
+from tests.fakes.feishu_world import guide_scopes
 from tests.fakes.server import until
 from tests.support.proxies import BehindTls, Proxy, front, relay, signed
 from tests.support.recording_inbox import Box, Memory, listening
@@ -338,16 +341,33 @@ async def test_the_probe_reports_what_is_wrong() -> None:
         assert "rejects the app's id or secret" in await probed(app_id="cli_other")
         assert "Check `domain`" in await probed(domain="http://127.0.0.1:1")
         assert "Check `domain`" in await probed(domain="nonsense")
-        server.denied.add("card.create")
-        assert "cardkit:card:write" in await probed()
-        server.denied.add("message.get")
-        assert "im:message" in await probed()
-        server.denied.clear()
+        server.scopes.remove("cardkit:card:write")
+        assert await probed() == "connected as Fawn, without the permissions cardkit:card:write (streaming)"
+        server.scopes.remove("im:message")
+        assert await probed() == "refused: The app lacks the permissions im:message: add them and publish a version."
+        server.scopes |= guide_scopes()
         server.endpoint_error = 1000040343
         assert "long connection" in await probed()
         server.endpoint_error = 0
         server.denied.add("bot")
         assert "Bot capability" in await probed()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_entry_of_the_menu_is_a_command_in_the_direct_chat(rig: FeishuRig, known: bool) -> None:
+    """The event names the person, but not the chat."""
+    await rig.channel.announce([CommandInfo("status", "What I do")])
+    if known:
+        await rig.say("hello")
+    rig.server.choose("status")
+    command = await rig.box.next(kind=Kind.COMMAND)
+    assert (command.text, command.private, command.thread.chat) == ("status", True, DIRECT)
+    assert rig.visible() == ([] if known else ["/status"])
+    assert {call.status for call in rig.server.calls} == {200}
+
+
+def test_the_guide_asks_for_the_permissions_that_the_probe_checks() -> None:
+    assert guide_scopes() == {*REQUIRED_SCOPES, *OPTIONAL_SCOPES}
 
 
 def test_both_domains_have_their_urls() -> None:

@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 
 from agent.blocks import Final, View
 from channels.shared import texts
+from channels.shared.markdown_images import images_as_links
 from channels.shared.markdown_split import split_markdown
 
 MAX_CARD_BYTES = 22_000  # of text as JSON: a card takes 30 KB with its progress, buttons and frame
@@ -31,7 +32,6 @@ _CODE_OR_TAG = re.compile(  # code within a line, which stays as it is, or the s
     rf"(?<![`\\])(?P<mark>`++).*?(?<!`)(?P=mark)(?!`)|{_MENTION_TAG.pattern}", re.IGNORECASE
 )
 _BLOCKS = MarkdownIt("commonmark").disable("inline")  # finds fences
-_MARK = re.compile(r"`+|!\[|\]\(?|[)\n]")  # starts and ends of code and images
 _TABLE_RULE = re.compile(r"[ >]*+\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's header
 
 Json = dict[str, Any]
@@ -174,7 +174,7 @@ def _card_markdown(text: str) -> str:
     """Convert Markdown for a card: no mentions, and links for images, because Feishu refuses foreign images."""
     text = text if text.isascii() else text.encode("utf-8", "replace").decode()
     text = _without_mentions_outside_code(text) if _MENTION_TAG.search(text) else text
-    return _images_as_links(text) if "![" in text else text
+    return images_as_links(text)
 
 
 def _without_mentions_outside_code(text: str) -> str:
@@ -191,36 +191,6 @@ def _without_mentions_outside_code(text: str) -> str:
 
 def _quiet_tag(found: re.Match[str]) -> str:
     return found[0] if found["mark"] else "<\u200b"
-
-
-def _images_as_links(text: str) -> str:
-    """Turn images outside of code into links.
-
-    One pass over the marks: a single pattern would search the rest of the text from every mark that is never closed.
-    """
-    marks = list(_MARK.finditer(text))
-    runs: dict[str, list[int]] = {}  # indices of marks, last first: code ends with a run of as many backticks
-    for index in reversed(range(len(marks))):
-        runs.setdefault(marks[index][0], []).append(index)
-    kept, done, index = [], 0, 0
-    start, target = -1, False  # where an open image starts, and whether its target has begun
-    while index < len(marks):
-        kind, at = marks[index][0], marks[index].start()
-        index += 1
-        if kind[0] == "`":
-            while runs[kind] and runs[kind][-1] < index:
-                runs[kind].pop()
-            index = runs[kind][-1] + 1 if runs[kind] else index
-        elif kind == "![":
-            start = at if start < 0 else start
-        elif kind == "](" and start >= 0:
-            target = True
-        elif kind == ")" and target:
-            kept.append(text[done:start])
-            start, done, target = -1, start + 1, False
-        elif kind == "\n" or (kind == "]" and not target):
-            start, target = -1, False
-    return "".join([*kept, text[done:]])
 
 
 def _split_tables(text: str) -> list[str]:

@@ -191,6 +191,9 @@ class World:
             if new and new["type"] != "raw":
                 raise Refusal(200673, "the card of the answer is invalid")
             card.json = checked(orjson.dumps(new["data"]).decode()) if new else before
+            for other, (clicked_card, _) in self.clicks.items():
+                if clicked_card is card:
+                    self.clicks[other] = card, card.json
 
     # ------------------------------------------------------------ visible messages
 

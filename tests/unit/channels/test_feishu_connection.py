@@ -23,7 +23,7 @@ from channels import feishu
 from channels.base import Channel, CommandInfo, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
 from channels.feishu.account_probe import OPTIONAL_SCOPES, REQUIRED_SCOPES
-from channels.feishu.connection import FeishuConnection
+from channels.feishu.connection import PROGRAM, FeishuConnection
 from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
 from tests.fakes.feishu_world import guide_scopes
 from tests.fakes.server import until
@@ -364,6 +364,23 @@ async def test_an_entry_of_the_menu_is_a_command_in_the_direct_chat(rig: FeishuR
     assert (command.text, command.private, command.thread.chat) == ("status", True, DIRECT)
     assert rig.visible() == ([] if known else ["/status"])
     assert {call.status for call in rig.server.calls} == {200}
+
+
+def test_the_undocumented_names_of_the_sdk_are_where_they_were() -> None:
+    """channels/feishu/sdk_process.py uses them; pyproject.toml binds the minor version."""
+    program = f"""
+import importlib.metadata, inspect, runpy
+assert importlib.metadata.version("lark-oapi").startswith("1.7."), "another minor version"
+ws = runpy.run_path({str(PROGRAM)!r})["load_sdk_module"]()
+assert list(inspect.signature(ws._ws_connect_kwargs).parameters) == ["headers"]
+assert callable(ws.JSON.marshal) and ws.Response(code=200).code == 200 and hasattr(ws, "loop")
+client = ws.Client(app_id="a", app_secret="b", domain="http://127.0.0.1:9", auto_reconnect=False)
+assert client._conn is None and client._ping_interval > 0
+for name in ("_connect", "_ping_loop", "_write_message", "_handle_control_frame", "_handle_data_frame"):
+    assert inspect.iscoroutinefunction(getattr(client, name)), name
+assert len(inspect.signature(client._combine).parameters) == 4
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_the_guide_asks_for_the_permissions_that_the_probe_checks() -> None:

@@ -32,8 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)  # databases, logs and backups hold people's messages
     gc.set_threshold(100_000, 50, 50)  # what a start imports stays; App sets the thresholds of the running service
     arguments = command_line_parser().parse_args(argv)
-    if arguments.do is None:  # before there is a configuration
-        return _print_slack_manifest()
+    if arguments.do is None:  # needs no configuration
+        return _print_text(arguments.print)
     try:
         config = load_config(Path(arguments.config) if arguments.config else None, accounts=arguments.accounts)
         code: int = arguments.do(arguments, config)
@@ -95,10 +95,12 @@ def command_line_parser() -> argparse.ArgumentParser:
         "--base", metavar="IMAGE", default="", help="base image, a Debian with Python; default: python:3.12-slim"
     )
     box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
+    for name, text in {"help": "show this text", "version": "print the version"}.items():
+        commands.add_parser(name, help=text).set_defaults(do=None, print=name)
     text = "print the app manifest, to paste at api.slack.com/apps"
     slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
     slack.add_argument("action", choices=("manifest",))
-    slack.set_defaults(do=None)
+    slack.set_defaults(do=None, print="manifest")
     return top
 
 
@@ -231,10 +233,15 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     return OK if report["healthy"] else FAULT
 
 
-def _print_slack_manifest() -> int:
-    from channels.slack import app_manifest
+def _print_text(name: str) -> int:
+    if name == "manifest":
+        from channels.slack import app_manifest
 
-    print(app_manifest())
+        print(app_manifest())
+    elif name == "version":
+        print(f"fawn {VERSION}")
+    else:
+        command_line_parser().print_help()
     return OK
 
 

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import importlib
+import json
 import os
 import sqlite3
 import stat
@@ -80,7 +81,8 @@ def command_line_parser() -> argparse.ArgumentParser:
         _run_check,
         accounts=True,
     )
-    add("status", "show the state of the running service", _print_status)
+    status = add("status", "show the state of the running service", _print_status)
+    status.add_argument("--json", action="store_true", help="print it as one JSON object")
     dead = add("dead", "manage dead letters: undeliverable replies and unreadable events", _run_operation, group="dead")
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
@@ -223,6 +225,9 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return _fail(error, NOT_RUNNING)
+    if arguments.json:
+        print(json.dumps(report))
+        return OK if report["healthy"] else FAULT
     state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
     print(f"model: {report['model']}\n{report['sandbox']}")

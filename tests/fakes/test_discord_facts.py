@@ -100,7 +100,7 @@ async def test_embeds_vanish_without_the_permission(client: Client) -> None:
     ],
 )
 async def test_sizes_are_limited(client: Client, body: Json) -> None:
-    """discord.com/developers/docs/resources/message#create-message, #embed-object-embed-limits, …/components/reference."""
+    """discord.com/developers/docs/resources/message#create-message and #embed-object-embed-limits, …/components."""
     status, answer = await client("POST", MESSAGES, body)
     assert (status, answer["code"]) == (400, 50035)
 

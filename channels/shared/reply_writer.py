@@ -79,6 +79,7 @@ class ReplyWriter(Generic[P]):
     TYPING_SECONDS = 4.5  # between two typing actions
     DRAFT_SECONDS = 20.0  # after which an unchanged draft is sent again
     LAST_POST_SECONDS = 5.0  # for a post under way at a cancellation
+    MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
     def __init__(
         self, renderer: MessageRenderer[P], posts: SentMessages, rate_limit: RateLimitScope, *, drafts: bool = False
@@ -259,7 +260,7 @@ class ReplyWriter(Generic[P]):
             await self._posts.sent(index, found)
             self._ids[index] = found
             return await self._edit_part(index, part)
-        max_posts = MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
+        max_posts = self.MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final
             raise Unconfirmed(UNCONFIRMED.format(n=unknown))
         if unknown and not self._rate_limit.idempotent:

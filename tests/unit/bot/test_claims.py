@@ -341,7 +341,7 @@ async def test_all_answered_questions_resume_one_run(store: Database, inbox: Inb
     await asked(store, inbox, COLOUR, SIZE)
     await inbox.receive([message("L", 2, kind=Kind.CLICK, target="ask-2"), message("green", 3)])
     (job,) = await claim(store)
-    assert given(job) == [("ask-2", "L"), ("ask-1", "green")]
+    assert given(job) == [("ask-1", "green"), ("ask-2", "L")]
     await store.run(lambda execute: claims.suspend_run(execute, job))
     (again,) = await claim(store)
     assert given(again) == given(job)

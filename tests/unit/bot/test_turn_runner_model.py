@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from langchain.tools import tool
 from langchain_core.tools import BaseTool
+from langgraph.types import interrupt
 
 from agent.factory import AgentSettings, Toolbox, build_agent
-from agent.messages import Message
+from agent.messages import Kind, Message
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from bot import claims
@@ -28,6 +29,7 @@ from bot.scheduler import Scheduler
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.turn_runner import TurnRunner
+from channels.base import Receipt
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.spec import DockerSettings
 from sandbox.select import select_provider
@@ -161,6 +163,52 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
         assert await harness.states() == ["waiting", "done"]
     assert effects.read_text() == "it\n"
     assert held == {}, "a conversation that waits holds nothing in memory"
+
+
+# ---------------------------------------------------------------- several approvals
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_an_approval_is_given_while_the_turn_works_on_another_one(
+    enter: Open, model: FakeModel, restart: bool
+) -> None:
+    working, release = asyncio.Event(), asyncio.Event()
+    wall = Reader()
+
+    @tool
+    async def deploy(place: str) -> str:
+        """Ask, then work."""
+        decided = interrupt({"kind": "approve", "name": "deploy", "args": {"place": place}})
+        working.set()
+        await release.wait()
+        return f"{decided}: {place}"
+
+    async def press(harness: ModelHarness, ask: str) -> None:
+        click = replace(HELLO, key=f"press {ask}", kind=Kind.CLICK, target=ask, text="Approve")
+        assert await harness.inbox.receive([click, replace(click, key="again")]) == [
+            Receipt.ACCEPTED,
+            Receipt.DUPLICATE,
+        ]
+
+    both = [call("deploy", place="here"), call("deploy", place="there")]
+    async with enter(deploy, wall=wall) as harness:
+        await harness.say(script(both, text="all done"), "k1")
+        one, two = [id for (id,) in harness.rows("SELECT id FROM questions ORDER BY number")]
+        await press(harness, one)
+        await working.wait()
+        await press(harness, two)
+        if not restart:
+            release.set()
+            await harness.threads.wait_until_idle()
+    release.set()
+    async with enter(deploy, wall=wall) as harness:
+        await harness.threads.wait_until_idle()
+        assert await harness.states() == (["waiting", "done"] if restart else ["waiting", "waiting", "done"])
+        assert harness.rows("SELECT DISTINCT state, answer FROM questions") == [("closed", "Approve")]
+        assert len(harness.rows("SELECT 1 FROM outbox WHERE key LIKE 'answered:%'")) == 2
+    results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
+    assert results == ["Approve: here", "Approve: there"]
+    assert not [text for _, text in wall.shown if "Still open" in text]
 
 
 # ---------------------------------------------------------------- steering in a failing turn

@@ -91,6 +91,7 @@ def test_open_questions_become_rows(tmp_path: Path) -> None:
 
 
 # Case 89 of docs/cases.md
+@pytest.mark.slow
 def test_a_migration_killed_at_any_step_is_completed_by_the_next_start(tmp_path: Path) -> None:
     """Killed before every statement and every file operation, in a real process."""
     program = [sys.executable, "-m", "tests.support.killed_migration", str(tmp_path)]

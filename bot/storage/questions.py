@@ -96,5 +96,5 @@ def close_questions(execute: Execute, conversation: str, id: str | None = None) 
 
 def conversations_with_expired_questions(execute: Execute, now: float) -> list[str]:
     """Return the conversations in which a question is open for too long."""
-    sql = f"SELECT DISTINCT conversation FROM questions WHERE until<=:now AND state='{QuestionState.OPEN}'"
-    return [str(row["conversation"]) for row in execute(sql, {"now": now})]
+    sql = f"SELECT conversation FROM questions WHERE until<=:now AND state='{QuestionState.OPEN}'"
+    return sorted({str(row["conversation"]) for row in execute(sql, {"now": now})})

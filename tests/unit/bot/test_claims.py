@@ -312,7 +312,7 @@ COLOUR, SIZE = Ask("ask-1", "Which colour?", ("red", "blue")), Ask("ask-2", "Whi
 RUN = Ask("ask-3", "Run it?", ("Approve", "Deny"), free_text=False)
 
 
-async def asked(store: Database, inbox: Inbox, *asks: Ask) -> None:
+async def asked(store: Database, inbox: Inbox, *asks: Ask | Approve) -> None:
     """Create a conversation that waits for the answers to these questions."""
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)

@@ -247,15 +247,17 @@ class TurnRunner:
 
     async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
         collected, before = await self._collect_artifacts(job, work)
-        view, asks = work.view, tuple(work.view.asks)
+        state = _run_state(work.view)
+        asks = work.view.asks if state is RunState.WAITING else []  # a turn that stopped or failed waits for nothing
+        answered: set[str] = set()
         if asks:  # what was answered meanwhile is not shown as open; the next turn resumes with it
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
-            view = replace(view, asks=[ask for ask in asks if ask.id not in answered])
+        view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
         final = _final_reply(view, collected)
         ending = RunEnding(
-            state=_run_state(view),
-            asks=asks,
+            state=state,
+            asks=tuple(asks),
             title=work.title,
             clean=work.clean or not work.begun,
         )

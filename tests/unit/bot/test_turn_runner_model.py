@@ -57,9 +57,9 @@ class ModelHarness:
     async def states(self) -> list[str]:
         return [state for (state,) in self.rows("SELECT state FROM runs ORDER BY id")]
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Read from the database."""
-        with sqlite3.connect(f"file:{self.store._path}?mode=ro", uri=True) as connection:
+    def rows(self, sql: str, database: str = "fawn.db") -> list[tuple[Any, ...]]:
+        """Read from a database."""
+        with sqlite3.connect(f"file:{self.store._path.with_name(database)}?mode=ro", uri=True) as connection:
             return connection.execute(sql).fetchall()
 
     async def say(self, text: str, key: str, wait: bool = True) -> None:
@@ -209,6 +209,21 @@ async def test_an_approval_is_given_while_the_turn_works_on_another_one(
     results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
     assert results == ["Approve: here", "Approve: there"]
     assert not [text for _, text in wall.shown if "Still open" in text]
+
+
+async def test_a_stopped_turn_leaves_no_open_question(enter: Open) -> None:
+    both = [call("ask_clarification", question="Which?", options=["a", "b"]), call("slow", seconds=60)]
+    wall = Reader()
+    async with enter(wall=wall) as harness:
+        await harness.say(script(both), "k1", wait=False)
+        shown = "SELECT 1 FROM checkpoint_writes WHERE channel='__interrupt__'"
+        await until(lambda: harness.rows(shown, "checkpoints.db"), 10, "the question")
+        harness.threads.stop_run(1, "42")
+        await harness.threads.wait_until_idle()
+        assert await harness.states() == ["stopped"]
+        assert harness.rows("SELECT 1 FROM questions") == []
+        await until(lambda: wall.shown, 10, "the end of the reply")
+        assert "Which?" not in wall.shown[-1][1]
 
 
 # ---------------------------------------------------------------- steering in a failing turn

@@ -187,7 +187,7 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
-    print(f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}")
+    print(f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{report['jobs']}")
     return OK if report["healthy"] else FAULT
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bot.jobs import describe_jobs
 from bot.scheduler import Scheduler
 from bot.storage import conversations, outbox
 from bot.storage.database import Database, Execute
@@ -80,6 +81,7 @@ def _row_counts(execute: Execute) -> dict[str, Any]:
         "oldest": max(0.0, now - ready) if ready else 0.0,
         "undelivered": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
         "dead": counts[OutboxState.DEAD],
+        "jobs": describe_jobs(execute),
     }
 
 

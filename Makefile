@@ -52,8 +52,8 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
 
-quick: dev ## the unit tests that start neither a service nor a sandbox
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit/agent tests/unit/bot tests/unit/channels
+quick: dev ## the unit tests that take no seconds and start neither a service nor a sandbox
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: check ## check, then every test, three at a time (most of them wait)
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal

@@ -39,7 +39,7 @@ JobHandler = Callable[[BackgroundJob], Awaitable[Effect | None]]
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """How to run the jobs of one kind. One that recurs is named like its kind and runs at the start, too."""
+    """How to run the jobs of one kind. A recurring job also runs at the start, and its key is its kind."""
 
     handler: JobHandler
     every_seconds: float = 0.0  # 0: it does not recur
@@ -105,7 +105,7 @@ class JobWorker:
             raise
         except Exception as error:  # the boundary: a failing job fails alone
             log.warning("job.failed key=%s attempt=%d", job.key, job.attempts, exc_info=error)
-            await self._record(self._put_off(job, error))
+            await self._record(self._reschedule(job, error))
         finally:
             self._running -= 1
             self._wake.set()
@@ -120,22 +120,21 @@ class JobWorker:
 
     def _finish(self, execute: Execute, job: BackgroundJob, effect: Effect | None) -> None:
         if every := self._kinds[job.kind].every_seconds:
-            jobs.put_off_job(execute, job, self._clock() + every, attempts=0, error="")
+            jobs.reschedule_job(execute, job, self._clock() + every, attempts=0, error="")
         else:
             jobs.finish_job(execute, job)
         if effect:
             effect(execute)
 
-    def _put_off(self, job: BackgroundJob, error: Exception) -> Effect:
-        """Return what puts a failed job off. After too many attempts it is given up, or waits for its next round."""
+    def _reschedule(self, job: BackgroundJob, error: Exception) -> Effect:
+        """Return what reschedules a failed job. After too many attempts it is given up, or waits for its next round."""
         attempts, now = job.attempts, self._clock()
         due: float | None = now + backoff_seconds(attempts, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS)
         if attempts >= MAX_ATTEMPTS:
             every = self._kinds[job.kind].every_seconds if job.kind in self._kinds else 0.0
             due, attempts = (now + every, 0) if every else (None, attempts)
             log.error("job.given_up key=%s recurs=%s", job.key, bool(every))
-        reason = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
-        return partial(jobs.put_off_job, job=job, due=due, attempts=attempts, error=reason)
+        return partial(jobs.reschedule_job, job=job, due=due, attempts=attempts, error=repr(error)[:MAX_ERROR_CHARS])
 
     async def _record(self, end: Effect) -> None:
         """Commit the end of a job. Retries until the database accepts it."""
@@ -149,7 +148,7 @@ class JobWorker:
 
     async def _release(self, job: BackgroundJob) -> None:
         """Leave a job to the next process; this attempt does not count."""
-        release = partial(jobs.put_off_job, job=job, due=job.due, attempts=job.attempts - 1, error=job.error)
+        release = partial(jobs.reschedule_job, job=job, due=job.due, attempts=job.attempts - 1, error=job.error)
         try:
             await self._store.run(release)
         except StorageError as error:  # the next start releases it and counts the attempt

@@ -86,8 +86,8 @@ def finish_job(execute: Execute, job: BackgroundJob) -> None:
     _end_claim(execute, "DELETE FROM jobs WHERE key=:key AND owner=:owner AND attempts=:attempts", job)
 
 
-def put_off_job(execute: Execute, job: BackgroundJob, due: float | None, *, attempts: int, error: str) -> None:
-    """Run a job again when it is `due` (None: never), unless it was replaced while it ran."""
+def reschedule_job(execute: Execute, job: BackgroundJob, due: float | None, *, attempts: int, error: str) -> None:
+    """Run a job again when it is `due` (None: never, it is given up), unless it was replaced while it ran."""
     sql = (
         "UPDATE jobs SET owner=NULL, due=:due, attempts=:counted, error=:error"
         " WHERE key=:key AND owner=:owner AND attempts=:attempts"

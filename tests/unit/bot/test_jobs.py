@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bot.jobs import INTERRUPTED, MAX_ATTEMPTS, MAX_RUNNING_JOBS, JobWorker, describe_jobs
+from bot.jobs import INTERRUPTED, MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker, describe_jobs
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.migrate import migrate_database
@@ -103,8 +103,8 @@ async def test_a_failing_job_is_visible_retried_later_and_given_up(bench: JobBen
         for attempt in range(1, MAX_ATTEMPTS + 1):
             await until(lambda: bench.rows("attempts, owner") == [(attempt, None)], 10, "the failure")  # noqa: B023 — at once
             [(due, error)] = bench.rows("due, error")
-            assert error == "ValueError: no luck"
-            assert "Last error: work: ValueError: no luck" in await bench.store.run(describe_jobs)
+            assert error == "ValueError('no luck')"
+            assert "Last error: work: ValueError('no luck')" in await bench.store.run(describe_jobs)
             if attempt < MAX_ATTEMPTS:
                 assert due > bench.now
                 bench.advance(due - bench.now)
@@ -129,7 +129,7 @@ async def test_a_recurring_job_runs_at_the_start_and_is_never_given_up(bench: Jo
             [(due,)] = bench.rows("due")
             bench.advance(due - bench.now)
             await until(lambda: len(bench.begun) > count and bench.rows("owner") == [(None,)], 10, "the failure")  # noqa: B023 — at once
-        assert bench.rows("due, attempts, error") == [(bench.now + 3600, 0, "ValueError: no luck")]
+        assert bench.rows("due, attempts, error") == [(bench.now + 3600, 0, "ValueError('no luck')")]
         bench.error = None
         bench.advance(3600)
         await until(lambda: bench.rows("due, error") == [(bench.now + 3600, "")], 10, "the next round")
@@ -165,6 +165,21 @@ async def test_a_job_that_is_replaced_while_it_runs_runs_once_more(bench: JobBen
         bench.go.set()
         await bench.finished()
     assert bench.begun[2:] == ["a 2"]
+
+
+async def test_an_effect_that_fails_is_undone_and_its_job_is_retried(bench: JobBench) -> None:
+    def effect(execute: Execute) -> None:
+        enqueue_job(execute, key="next", kind="work", payload={})
+        raise ValueError("surrogate \ud83d")
+
+    async def handle(job: BackgroundJob) -> Effect:
+        return effect
+
+    bench.worker.register("chain", handle)
+    async with bench.serving():
+        await bench.enqueue(kind="chain")
+        await until(lambda: bench.rows("key, attempts, owner") == [("a", 1, None)], 10, "the failure")
+    assert "surrogate" in bench.rows("error")[0][0]
 
 
 async def test_few_jobs_run_at_once(bench: JobBench) -> None:

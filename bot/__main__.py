@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import importlib
+import json
 import os
 import sqlite3
 import stat
@@ -32,8 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)  # databases, logs and backups hold people's messages
     gc.set_threshold(100_000, 50, 50)  # what a start imports stays; App sets the thresholds of the running service
     arguments = command_line_parser().parse_args(argv)
-    if arguments.do is None:  # before there is a configuration
-        return _print_slack_manifest()
+    if arguments.do is None:  # needs no configuration
+        return _print_text(arguments.print)
     try:
         config = load_config(Path(arguments.config) if arguments.config else None, accounts=arguments.accounts)
         code: int = arguments.do(arguments, config)
@@ -80,7 +81,8 @@ def command_line_parser() -> argparse.ArgumentParser:
         _run_check,
         accounts=True,
     )
-    add("status", "show the state of the running service", _print_status)
+    status = add("status", "show the state of the running service", _print_status)
+    status.add_argument("--json", action="store_true", help="print it as one JSON object")
     dead = add("dead", "manage dead letters: undeliverable replies and unreadable events", _run_operation, group="dead")
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
@@ -95,10 +97,12 @@ def command_line_parser() -> argparse.ArgumentParser:
         "--base", metavar="IMAGE", default="", help="base image, a Debian with Python; default: python:3.12-slim"
     )
     box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
+    for name, text in {"help": "show this text", "version": "print the version"}.items():
+        commands.add_parser(name, help=text).set_defaults(do=None, print=name)
     text = "print the app manifest, to paste at api.slack.com/apps"
     slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
     slack.add_argument("action", choices=("manifest",))
-    slack.set_defaults(do=None)
+    slack.set_defaults(do=None, print="manifest")
     return top
 
 
@@ -216,25 +220,36 @@ def _run_check(arguments: argparse.Namespace, config: Config) -> int:
 
 def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import operations
+    from bot.storage.jobs import JobCounts
 
     try:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return _fail(error, NOT_RUNNING)
+    if arguments.json:
+        print(json.dumps(report))
+        return OK if report["healthy"] else FAULT
     state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
     print(f"model: {report['model']}\n{report['sandbox']}")
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
-    print(f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{report['jobs']}")
+    print(
+        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}"
+    )
     return OK if report["healthy"] else FAULT
 
 
-def _print_slack_manifest() -> int:
-    from channels.slack import app_manifest
+def _print_text(name: str) -> int:
+    if name == "manifest":
+        from channels.slack import app_manifest
 
-    print(app_manifest())
+        print(app_manifest())
+    elif name == "version":
+        print(f"fawn {VERSION}")
+    else:
+        command_line_parser().print_help()
     return OK
 
 

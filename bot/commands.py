@@ -18,11 +18,11 @@ from agent.stored_json import Damaged
 from bot import access, claims
 from bot.access import AccessPolicy
 from bot.background import run_forever
-from bot.jobs import describe_jobs
 from bot.storage import conversations, inbox, outbox, people, runs
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
+from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
 from channels.base import CommandInfo
 
@@ -138,7 +138,7 @@ def _status_command(call: CommandCall) -> str:
     doing = f"working for {call.now - run.started:.0f} s" if run and run.state == RunState.RUNNING else "idle"
     title = f"“{call.here.title}”, " if call.here.title else ""
     is_operator = call.access.is_operator(call.thread.channel, call.message.author.id)
-    jobs = f"\n{describe_jobs(call.execute)}" if is_operator else ""
+    jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
     return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
 
 

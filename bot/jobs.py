@@ -153,10 +153,3 @@ class JobWorker:
             await self._store.run(release)
         except StorageError as error:  # the next start releases it and counts the attempt
             log.warning("job.not_released key=%s reason=%s", job.key, error)
-
-
-def describe_jobs(execute: Execute) -> str:
-    """Return a line about the jobs, for an operator."""
-    counts = jobs.count_jobs(execute)
-    line = f"Background jobs: {counts.waiting} waiting, {counts.running} running, {counts.given_up} given up."
-    return f"{line} Last error: {counts.failing}" if counts.failing else line

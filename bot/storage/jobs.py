@@ -45,6 +45,10 @@ class JobCounts:
     given_up: int
     failing: str
 
+    def __str__(self) -> str:
+        line = f"Background jobs: {self.waiting} waiting, {self.running} running, {self.given_up} given up."
+        return f"{line} Last error: {self.failing}" if self.failing else line
+
 
 def enqueue_job(
     execute: Execute, *, key: str, kind: str, payload: Mapping[str, Any], due: float = 0.0, keep: bool = False

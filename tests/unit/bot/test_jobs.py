@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bot.jobs import INTERRUPTED, MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker, describe_jobs
+from bot.jobs import INTERRUPTED, MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker
 from bot.storage.database import Database, Execute
-from bot.storage.jobs import BackgroundJob, enqueue_job
+from bot.storage.jobs import BackgroundJob, count_jobs, enqueue_job
 from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
 
@@ -104,12 +104,12 @@ async def test_a_failing_job_is_visible_retried_later_and_given_up(bench: JobBen
             await until(lambda: bench.rows("attempts, owner") == [(attempt, None)], 10, "the failure")  # noqa: B023 — at once
             [(due, error)] = bench.rows("due, error")
             assert error == "ValueError('no luck')"
-            assert "Last error: work: ValueError('no luck')" in await bench.store.run(describe_jobs)
+            assert "Last error: work: ValueError('no luck')" in str(await bench.store.run(count_jobs))
             if attempt < MAX_ATTEMPTS:
                 assert due > bench.now
                 bench.advance(due - bench.now)
         assert bench.rows("due") == [(None,)]
-        assert "0 waiting, 0 running, 1 given up" in await bench.store.run(describe_jobs)
+        assert "0 waiting, 0 running, 1 given up" in str(await bench.store.run(count_jobs))
         bench.advance(10 * 86400)
         bench.error = None
         await bench.enqueue("other")  # the failed one blocks nothing
@@ -189,7 +189,7 @@ async def test_few_jobs_run_at_once(bench: JobBench) -> None:
     async with bench.serving():
         await until(lambda: len(bench.begun) == MAX_RUNNING_JOBS, 10, "the first jobs")
         counts = f"{MAX_RUNNING_JOBS} waiting, {MAX_RUNNING_JOBS} running, 0 given up."
-        assert await bench.store.run(describe_jobs) == f"Background jobs: {counts}"
+        assert str(await bench.store.run(count_jobs)) == f"Background jobs: {counts}"
         bench.go.set()
         await bench.finished()
     assert len(bench.begun) == 2 * MAX_RUNNING_JOBS

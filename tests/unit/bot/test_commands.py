@@ -82,7 +82,7 @@ async def test_a_command_beside_the_threads_names_those_that_run(store: Database
             key = conversations.begin_conversation(execute, topic, float(number))
             execute("UPDATE conversations SET title=:title WHERE key=:key", {"title": title, "key": key})
             state = RunState.DONE if title == "Idle" else RunState.RUNNING
-            runs.create_run(execute, number + 100, key, command, state, model="", now=0.0)
+            runs.create_run(execute, number + 100, key, command, state, now=0.0)
 
         await store.run(begin)
     async with answering(store, 1):

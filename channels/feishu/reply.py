@@ -20,7 +20,7 @@ from channels.shared.reply_writer import MessageMissing
 
 log = logging.getLogger(__name__)
 
-MAX_IDEMPOTENT_POSTS = 40  # with unknown outcomes: an hour of them is shorter than Feishu knows a uuid
+MAX_IDEMPOTENT_POSTS = 25  # with unknown outcomes: about 20 minutes, less than the hour in which Feishu knows a uuid
 _TARGET_MISSING_CODES = frozenset({230011, 230050, 230054, 230110, 230019})  # of a reply: recalled or invisible
 _MESSAGE_MISSING_CODES = frozenset({230011, 230110, 230001, 230050})  # of a change
 

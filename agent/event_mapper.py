@@ -12,20 +12,21 @@ from agent.blocks import Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
+from agent.tools.tool import ToolTraits
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 TITLE_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
 MAX_TITLE_CHARS = 80
-HIDDEN_TOOLS = frozenset({"ask_clarification"})  # not shown as steps
 
 
 class EventMapper:
     """Maps the events of one turn; keeps what the turn has shown."""
 
-    def __init__(self, context: TurnContext, needs_sandbox: frozenset[str]) -> None:
+    def __init__(self, context: TurnContext, traits: Mapping[str, ToolTraits]) -> None:
         self.asks: list[Ask] = []
         self._context = context
-        self._needs_sandbox = needs_sandbox
+        self._needs_sandbox = {name for name, each in traits.items() if each.needs_sandbox}
+        self._asking = {name for name, each in traits.items() if each.asks}  # not shown as steps
         self._texts: dict[str, str] = {}
         self._part = ""
         self._steps: dict[str, Step] = {}
@@ -45,7 +46,7 @@ class EventMapper:
     def begin_calls(self, calls: Sequence[ToolCall]) -> Iterator[Step]:
         """Show tool calls as running."""
         for call in calls:
-            if call["name"] not in HIDDEN_TOOLS:
+            if call["name"] not in self._asking:
                 step = Step(str(call["id"]), step_title(call["name"], call["args"]))
                 self._steps[step.id] = step
                 yield step
@@ -80,7 +81,7 @@ class EventMapper:
     def _map_tool_results(self, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented_files(messages)
         for message in messages:
-            if isinstance(message, ToolMessage) and message.name not in HIDDEN_TOOLS:
+            if isinstance(message, ToolMessage) and message.name not in self._asking:
                 known = self._steps.get(message.tool_call_id)
                 name = known.title if known else str(message.name)
                 yield Step(message.tool_call_id, name, "failed" if message.status == "error" else "done")

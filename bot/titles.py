@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from agent.context import Meter
 from bot.claims import ClaimedRun
+from bot.current import Current
 from bot.storage import conversations, runs
 from bot.storage.database import Database, Execute, StorageError
-
-if TYPE_CHECKING:  # importing it takes the whole agent stack along
-    from agent.turn import Agent
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +17,9 @@ log = logging.getLogger(__name__)
 class Titles:
     """Makes one title at a time for each conversation without a title, and records it."""
 
-    def __init__(self, store: Database, agent: Agent) -> None:
+    def __init__(self, store: Database, current: Current) -> None:
         self._store = store
-        self._agent = agent
+        self._current = current
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, job: ClaimedRun) -> str:
@@ -33,7 +30,7 @@ class Titles:
         if job.title or not job.messages or job.conversation in self._tasks:
             return ""
         text = job.messages[0].text
-        if title := self._agent.title_at_once(text):
+        if title := self._current.agent.title_at_once(text):
             return title
         task = asyncio.create_task(self._make(job, text), name=f"title {job.run}")
         self._tasks[job.conversation] = task
@@ -42,7 +39,8 @@ class Titles:
 
     async def _make(self, job: ClaimedRun, text: str) -> None:
         meter = Meter()
-        title = await self._agent.make_title(text, meter)
+        async with self._current.use_agent() as agent:
+            title = await agent.make_title(text, meter)
 
         def record(execute: Execute) -> None:
             runs.add_usage(execute, job.run, meter.take_unrecorded())

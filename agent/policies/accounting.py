@@ -9,11 +9,9 @@ from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallRes
 class AccountingPolicy:
     """Innermost of the model policies: the others see a clean answer, and every attempt is counted."""
 
-    def __init__(self, model: str) -> None:
-        self._model = model
-
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Clean the answer in place and add its usage to the turn's meter."""
         response = await handler(request)
-        record_answer(model_answer(response), request.runtime.context.meter, self._model)
+        context = request.runtime.context
+        record_answer(model_answer(response), context.meter, context.route[0].settings.name)
         return response

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -12,19 +13,22 @@ import httpx2
 import openai
 import pytest
 from langchain.agents import create_agent
-from langchain.tools import tool
+from langchain.tools import ToolRuntime
 from langchain_core.messages import HumanMessage
 
 from agent.blocks import Block, Done, Failed, Notice, Text
 from agent.context import TurnContext, UserInput
 from agent.models.errors import classify_error
+from agent.models.loader import LoadedModel
 from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import ModelSettings
-from agent.policies.accounting import AccountingPolicy
 from agent.policies.base import PolicyMiddleware
+from agent.policies.chains import worker_policies
 from agent.policies.loop_detection import call_fingerprint
 from agent.policies.retry import RetryPolicy
+from agent.sections import AgentSettings
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
+from tests.support.agent_tools import tool_with
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
 from tests.unit.agent.test_resume import call, end, script
@@ -123,7 +127,7 @@ def test_retry_after_is_parsed_in_all_forms_and_limited() -> None:
         assert verdict is not None
         assert verdict.action == "retry"
         assert verdict.retry_after_seconds == (seconds if seconds is None else pytest.approx(seconds, abs=2))
-    retry = RetryPolicy(4, first_seconds=1.0, max_seconds=60.0)
+    retry = RetryPolicy(first_seconds=1.0, max_seconds=60.0)
     assert 7 <= retry._wait_seconds(0, 7.0) <= 7.2
     assert 60 <= retry._wait_seconds(0, 3600.0) <= 61
     assert all(6.4 <= retry._wait_seconds(3, None) <= 9.6 for _ in range(50))
@@ -208,13 +212,12 @@ def test_a_fingerprint_covers_tool_arguments_and_output() -> None:
         call_fingerprint("bash", {"a": 2}, "x"),
         call_fingerprint("bash", {"a": 1}, "y"),
         call_fingerprint("ls", {"a": 1}, "x"),
-        call_fingerprint("read_file", {"path": "p", "start_line": 1}, "x"),
-        call_fingerprint("read_file", {"path": "p", "start_line": 201}, "x"),
+        call_fingerprint("read_file", {"path": "p", "start_line": 1}, "x", paged=True),
+        call_fingerprint("read_file", {"path": "p", "start_line": 201}, "x", paged=True),
     }
     assert len(different) == 6
-    assert call_fingerprint("read_file", {"start_line": 201}, "x") == call_fingerprint(
-        "read_file", {"start_line": 399}, "x"
-    )
+    first, near = (call_fingerprint("read_file", {"start_line": n}, "x", paged=True) for n in (201, 399))
+    assert first == near
 
 
 async def test_a_turn_has_a_maximum_number_of_model_calls(make: Workshop, model: FakeModel) -> None:
@@ -244,19 +247,23 @@ async def test_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
 async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
     """They are not in the stream, so the turn's meter counts them."""
     settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
-    policies = PolicyMiddleware(model=(AccountingPolicy("inner"),), tool=())
-    chat = make_chat_openai(settings, {})
-    inner = create_agent(chat, [], middleware=[policies], context_schema=TurnContext)
+    worker = LoadedModel(settings, make_chat_openai(settings, {}))
+    policies = PolicyMiddleware(worker_policies(AgentSettings(), None))
+    inner = create_agent(worker.model, [], middleware=[policies], context_schema=TurnContext)
 
-    @tool
-    async def task(text: str) -> str:
+    @tool_with(effect="resumable")
+    async def task(text: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Delegate to another graph."""
-        return str((await inner.ainvoke({"messages": [HumanMessage(text)]}))["messages"][-1].text)
+        context = replace(runtime.context, brief="You are a worker.", route=[worker])
+        result = await inner.ainvoke({"messages": [HumanMessage(text)]}, context=context)
+        return str(result["messages"][-1].text)
 
     bench = await make(tools=[task])
     blocks = await bench.run(say(script([call("task", text="count me")], tokens=2)))
-    await chat.root_async_client.close()
-    assert "count me" in str(model.requests()[-1].messages)
+    await worker.close()
+    inside = next(request for request in model.requests() if "worker" in str(request.messages[0]))
+    assert inside.messages[0]["content"] == "You are a worker."
+    assert "count me" in str(inside.messages[-1])
     done = blocks[-1]
     assert isinstance(done, Done)
     assert done.usage.calls == 3

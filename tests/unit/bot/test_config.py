@@ -407,6 +407,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_names, _values, max_size=6))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_yaml_gives_a_config_or_a_list_of_errors(document: dict[str, object]) -> None:

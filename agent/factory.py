@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextvars import Context
+from dataclasses import asdict
 from typing import Any
 
 from langchain.agents import create_agent
@@ -62,13 +63,8 @@ def _assemble_agent(
     set_runtime_overrides(aio_to_thread=_run_inline)
     models = {entry.name: LoadedModel(entry, load_model(entry)) for entry in entries}
     roles = settings.roles
-    for role, names in (
-        ("lead", [roles.lead]),
-        ("fallback", roles.fallback),
-        ("title", [roles.title]),
-        ("summary", [roles.summary]),
-    ):
-        for name in names:
+    for role, value in asdict(roles).items():
+        for name in [value] if isinstance(value, str) else value:
             if name and name not in models:
                 raise AgentConfigError(f"roles: {role}: there is no model {name!r}; configured are {', '.join(models)}")
     lead = roles.lead or entries[0].name

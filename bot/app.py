@@ -157,13 +157,16 @@ class App:
             )
             self._status.is_ready = True
             stack.push_async_callback(turns.titles.close)
-            retention = Retention(self._store, config.data_dir, self._folders, config.keep_days, self._current.forget)
+            retention = Retention(self._store, config.data_dir, self._folders, config.keep_days, self._forget)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(retention.serve(), name="retention")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
+
+    async def _forget(self, conversation: str) -> None:
+        await self._current.agent.forget(conversation)
 
     async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
         """Serve links to servers in sandboxes, if previews are enabled."""

@@ -64,10 +64,6 @@ class Current:
                 if agent is not self.agent:
                     await _close_agent(agent)
 
-    async def forget(self, conversation: str) -> None:
-        """Delete the checkpoint of a conversation."""
-        await self.agent.forget(conversation)
-
     async def close(self) -> None:
         """Close the agent, after all turns."""
         await _close_agent(self.agent)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import importlib
+import json
 import os
 import sqlite3
 import stat
@@ -80,7 +81,8 @@ def command_line_parser() -> argparse.ArgumentParser:
         _run_check,
         accounts=True,
     )
-    add("status", "show the state of the running service", _print_status)
+    status = add("status", "show the state of the running service", _print_status)
+    status.add_argument("--json", action="store_true", help="print it as one JSON object")
     dead = add("dead", "manage dead letters: undeliverable replies and unreadable events", _run_operation, group="dead")
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
@@ -219,18 +221,24 @@ def _run_check(arguments: argparse.Namespace, config: Config) -> int:
 
 def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import operations
+    from bot.storage.jobs import JobCounts
 
     try:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return _fail(error, NOT_RUNNING)
+    if arguments.json:
+        print(json.dumps(report))
+        return OK if report["healthy"] else FAULT
     state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
     print(f"model: {report['model']}\n{report['sandbox']}")
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
-    print(f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}")
+    print(
+        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}"
+    )
     return OK if report["healthy"] else FAULT
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from langchain_core.language_models import BaseChatModel
 
+from agent.models.answers import LEAD
 from agent.policies.accounting import AccountingPolicy
 from agent.policies.base import PolicyChain
 from agent.policies.brief import BriefPolicy
@@ -27,13 +28,13 @@ def lead_policies(
     settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter
 ) -> PolicyChain:
     """Return the policies of the agent that talks to people."""
-    chain = worker_policies(settings, summary_model)
+    chain = worker_policies(settings, summary_model, LEAD)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
     return replace(chain, model=(steering, *chain.model))
 
 
-def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None) -> PolicyChain:
-    """Return the policies of an agent inside a tool call: the messages of people belong to the lead."""
+def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None, agent: str) -> PolicyChain:
+    """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
     loop_detection = LoopDetectionPolicy()
     return PolicyChain(
         model=(
@@ -44,7 +45,7 @@ def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None
             RoutePolicy(),
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(settings.retry_seconds),
-            AccountingPolicy(),  # counts every attempt
+            AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(
             LedgerPolicy(),  # stores what the model received

@@ -21,12 +21,13 @@ from dotenv import dotenv_values
 import channels
 from agent.setting import Secret
 from bot.config.decoder import describe, suggest, validate
-from bot.config.document import ConfigFault, Document, Location
+from bot.config.document import URL_FIX, ConfigFault, Document, Location, is_url
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
+NOT_A_KEY = ("contains characters that no key has", "replace the placeholder by your key")
 
 
 class ConfigError(Exception):
@@ -153,7 +154,7 @@ def _check_time_zone(document: Document, name: object) -> None:
 def _complete_models(document: Document, models: Any) -> Any:
     """Check the models' names and classes, and add the key of OpenAI, or the model of the environment."""
     if models is None or models == []:
-        return _model_of_environment(document.environ)
+        return _model_of_environment(document)
     names: set[str] = set()
     for i, model in enumerate(models if isinstance(models, list) else ()):
         if not isinstance(model, dict):
@@ -166,11 +167,16 @@ def _complete_models(document: Document, models: Any) -> Any:
     return models
 
 
-def _model_of_environment(environ: Mapping[str, str]) -> list[dict[str, str]]:
+def _model_of_environment(document: Document) -> list[dict[str, str]]:
     """Return the model of OPENAI_API_KEY or OPENAI_BASE_URL. A local server names its model itself, at start."""
+    environ = document.environ
     key, url = environ.get("OPENAI_API_KEY", ""), environ.get("OPENAI_BASE_URL", "")
     if not key and not url:
         return []
+    if url and not is_url(url):
+        document.faults.append(ConfigFault("environment", 0, "OPENAI_BASE_URL", "not a URL", URL_FIX))
+    if not key.isascii():
+        document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *NOT_A_KEY))
     model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
     return [{"name": "main", "model": model, "base_url": url, "api_key": key or "none"}]
 
@@ -185,6 +191,8 @@ def _complete_model(document: Document, model: dict[str, Any], at: Location) -> 
     elif importlib.util.find_spec(package[1]) is None:
         pip = package[1].replace("_", "-")
         document.fault((*at, "use"), f"package {package[1]} is not installed", f".venv/bin/pip install {pip}")
+    if isinstance(key := model.get("api_key"), str) and not key.isascii():
+        document.fault((*at, "api_key"), *NOT_A_KEY)
     if use == OPENAI and model.get("api_key") is None and (*at, "api_key") not in document.faulty:
         model["api_key"] = "none" if model.get("base_url") else document.environ.get("OPENAI_API_KEY")
         if not model["api_key"]:
@@ -256,6 +264,13 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
     access = section.pop("access", None) if isinstance(section, dict) else None
     if access is None:  # a person at this terminal could read everything anyway
         access = {"open": True} if getattr(module, "LOCAL", False) else {}
+    for field in fields(module.Settings) if isinstance(section, dict) else ():
+        text, shape = section.get(field.name), field.metadata.get("shape", "")
+        if isinstance(text, str) and shape and not re.fullmatch(shape, text.strip()):
+            where = (*at, field.name)
+            inner = " (a $NAME is replaced only where it is the whole value)" if "$" in text else ""
+            wrong = f"does not look like one{inner}"
+            document.fault(where, wrong, f"copy it again: {field.metadata['looks']}")
     settings = validate(document, module.Settings, section, at, ("access",))
     rights = validate(document, AccessConfig, access, (*at, "access"))
     return ChannelConfig(name, settings, rights) if settings and rights else None

@@ -160,7 +160,7 @@ async def test_a_fallback_answers_and_the_person_is_told(
         telegram.send(ask(text="as before"))
         await telegram.wait(JANE, "as before")
         assert len(backup.requests()) == 1, "the next turn begins with the first model"
-        assert service.rows("SELECT model FROM runs ORDER BY id") == [("backup",), ("main",)]
+        assert service.rows("SELECT run, model FROM usage ORDER BY run") == [(1, "backup"), (2, "main")]
         assert await service.stop() == 0
 
 

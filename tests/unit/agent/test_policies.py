@@ -5,30 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-from langchain.agents import create_agent
-from langchain.tools import ToolRuntime
-from langchain_core.messages import HumanMessage
 
 from agent.blocks import Block, Done, Failed, Notice, Text
-from agent.context import TurnContext, UserInput
+from agent.context import UserInput
 from agent.models.errors import classify_error
-from agent.models.loader import LoadedModel
-from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import ModelSettings
-from agent.policies.base import PolicyMiddleware
-from agent.policies.chains import worker_policies
 from agent.policies.loop_detection import call_fingerprint
 from agent.policies.retry import RetryPolicy
-from agent.sections import AgentSettings
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
-from tests.support.agent_tools import tool_with
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
 from tests.unit.agent.test_resume import call, end, script
@@ -239,35 +229,6 @@ async def test_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
     assert json.loads(result)["content"] == "did once"
     message = next(m for m in await bench.state() if m.type == "ai")
     assert key == f"{message.id}/{message.tool_calls[0]['id']}"
-
-
-# ---------------------------------------------------------------- usage
-
-
-async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
-    """They are not in the stream, so the turn's meter counts them."""
-    settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
-    worker = LoadedModel(settings, make_chat_openai(settings, {}))
-    policies = PolicyMiddleware(worker_policies(AgentSettings(), None))
-    inner = create_agent(worker.model, [], middleware=[policies], context_schema=TurnContext)
-
-    @tool_with(effect="resumable")
-    async def task(text: str, runtime: ToolRuntime[Any, Any]) -> str:
-        """Delegate to another graph."""
-        context = replace(runtime.context, brief="You are a worker.", route=[worker])
-        result = await inner.ainvoke({"messages": [HumanMessage(text)]}, context=context)
-        return str(result["messages"][-1].text)
-
-    bench = await make(tools=[task])
-    blocks = await bench.run(say(script([call("task", text="count me")], tokens=2)))
-    await worker.close()
-    inside = next(request for request in model.requests() if "worker" in str(request.messages[0]))
-    assert inside.messages[0]["content"] == "You are a worker."
-    assert "count me" in str(inside.messages[-1])
-    done = blocks[-1]
-    assert isinstance(done, Done)
-    assert done.usage.calls == 3
-    assert done.usage.input == sum(request.bytes // 4 for request in model.requests())
 
 
 # ---------------------------------------------------------------- steering

@@ -152,7 +152,7 @@ class OnlyLook:
 async def test_a_policy_chooses_the_tools_of_each_call(
     bench: Bench, entries: tuple[ModelSettings, ...], model: FakeModel
 ) -> None:
-    chain = worker_policies(AgentSettings(), None)
+    chain = worker_policies(AgentSettings(), None, "worker")
     policies = PolicyMiddleware(replace(chain, model=(OnlyLook(), *chain.model)))
     worker = LoadedModel(entries[0], load_model(entries[0]))
     graph = create_agent(worker.model, TOOLS, middleware=[policies], context_schema=TurnContext)

@@ -17,6 +17,7 @@ from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage.database import Database
+from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
 from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
@@ -24,7 +25,7 @@ from tests.support.idle_listener import IdleListener
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
 
 
-CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True))
+CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True, operators=("boss",)))
 IDLE_SERVICE = CommandService(CURRENT, lambda: "well", lambda run, by: None, lambda: None)
 
 
@@ -74,3 +75,13 @@ async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: 
     failed, *answered = await said(store)
     assert failed.startswith("`/model` failed on my side")
     assert all("/stop" in words for words in answered)
+
+
+async def test_operators_see_the_background_jobs_in_the_status(store: Database) -> None:
+    status = replace(HELP, text="status")
+    async with answering(store, 2):
+        await receive(store, status, replace(status, key="k2", author=Author("boss", "Ann")))
+        await store.run(lambda execute: enqueue_job(execute, key="k", kind="title", payload={}))
+    mine, bosses = await said(store)
+    assert "jobs" not in mine
+    assert "Background jobs: 1 waiting, 0 running, 0 given up." in bosses

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from agent.models.settings import ModelSettings
 from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
+from bot.jobs import JobWorker
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
+from bot.titles import TITLE_JOB, make_title
 from bot.turn_runner import TurnRunner
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.spec import DockerSettings
@@ -114,9 +117,13 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             await store.run(claims.release_stale_claims)
             harness = ModelHarness(store, checkpoints, [*TOOLS, *tools])
             await harness.configure(models, ServiceLimits(), **plan)
-            outbox = Outbox(store, lambda name: wall, harness.current)
-            turns = TurnRunner(store, harness.current, provider, images, outbox, lambda name: wall, tmp_path)
-            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(harness.threads.serve(turns))]
+            channels = {"wall": wall} if wall else {}
+            outbox = Outbox(store, channels.get, harness.current)
+            jobs = JobWorker(store)
+            jobs.register(TITLE_JOB, partial(make_title, harness.current))
+            turns = TurnRunner(store, harness.current, provider, images, outbox, channels.get, tmp_path, jobs.wake)
+            works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())
+            serving = [asyncio.create_task(work) for work in works]
             await asyncio.sleep(0)
             try:
                 yield harness
@@ -125,7 +132,6 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
                 for task in serving:
                     task.cancel()
                 await asyncio.wait(serving)
-                await turns.titles.close()
                 await harness.current.close()
 
     return opened
@@ -230,41 +236,50 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
         assert harness.rows("SELECT title FROM conversations") == [("",)]
         await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
         await harness.say("and that?", "k3")
-        assert harness.rows("SELECT calls FROM runs ORDER BY id") == [(2,), (1,), (1,)]
+        assert harness.rows("SELECT run, model, kind FROM usage ORDER BY run, kind") == [
+            (1, "small", "title"),
+            (1, "main", "turn"),
+            (2, "main", "turn"),
+            (3, "main", "turn"),
+        ]
+        assert harness.rows("SELECT 1 FROM usage WHERE input=0 OR output=0 OR seconds<=0 OR at<=0") == []
     assert sum(len(request.messages) == 1 for request in model.requests()) == 1
     assert [bool(count) for count in wall.earlier] == [True, False, False], "earlier messages are asked for once"
 
 
-async def test_a_title_cancelled_by_a_shutdown_is_made_by_the_next_turn(enter: Open, model: FakeModel) -> None:
+async def test_a_title_cancelled_by_a_shutdown_is_made_after_the_next_start(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
     async with enter(title="small") as harness:
         await harness.say("what is this about?", "k1")
-        assert harness.rows("SELECT title FROM conversations") == [("",)]
-    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("title")]
+        await until(lambda: any(len(request.messages) == 1 for request in model.requests()), 10, "the title's request")
+    assert harness.rows("SELECT attempts, owner, error FROM jobs") == [(0, None, "")]
     model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
     async with enter(title="small") as harness:
-        await harness.say("and this?", "k2")
         await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
 
 
 # ---------------------------------------------------------------- usage
 
 
-async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, model: FakeModel) -> None:
-    """The usage before a suspended attempt is kept; the model that answers last is named."""
+async def test_the_usage_of_every_attempt_is_recorded_with_its_model(
+    enter: Open, model: FakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The usage before a suspended attempt is kept, and the log has the sum."""
+    caplog.set_level("INFO")
     answers = iter([Answer(calls=call_of("effect", text="a")), Answer("never", delay=60), Answer("fine")])
     model.script = lambda body: next(answers)
     async with enter() as harness:
         await harness.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 2, 10, "the second model call")
-        assert harness.rows("SELECT calls, model FROM runs") == [(1, "main")], "with the commit that followed the call"
-        before = harness.rows("SELECT input, output FROM runs")
+        assert harness.rows("SELECT model FROM usage") == [("main",)], "with the commit that followed the call"
     async with Database(harness.store._path) as store:
         await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
     async with enter() as harness:
         await harness.threads.wait_until_idle()
-        assert harness.rows("SELECT calls, model, state FROM runs") == [(2, "small", "done")]
-        assert harness.rows("SELECT input, output FROM runs") > before
+        assert await harness.states() == ["done"]
+        assert harness.rows("SELECT model FROM usage ORDER BY id") == [("main",), ("small",)]
+        [(input_, output)] = harness.rows("SELECT sum(input), sum(output) FROM usage")
+    assert f"input={input_} output={output} calls=2" in caplog.text
 
 
 async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeModel) -> None:
@@ -276,7 +291,8 @@ async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeM
         [live] = harness.threads.running_turns
         live.stop("42")
         await harness.threads.wait_until_idle()
-        assert harness.rows("SELECT calls, state FROM runs") == [(1, "stopped")]
+        assert await harness.states() == ["stopped"]
+        assert harness.rows("SELECT agent, model, kind FROM usage") == [("lead", "main", "turn")]
 
 
 # ---------------------------------------------------------------- invalid characters
@@ -326,26 +342,34 @@ async def test_invalid_text_and_titles_of_a_model_do_not_break_a_turn(enter: Ope
 async def test_a_running_turn_keeps_the_configuration_it_began_with(enter: Open, model: FakeModel) -> None:
     """The next turn has the new one, and the old connections close after the last turn that uses them."""
     names: list[str] = []
+    gate = asyncio.Event()
+
+    @tool
+    async def held() -> str:
+        """Wait for the gate."""
+        await gate.wait()
+        return "open"
 
     def answer(body: dict[str, Any]) -> Answer:
         names.append(body["model"])
-        return Answer(calls=call_of("slow", seconds=0.5)) if len(names) == 1 else Answer("fine")
+        return Answer(calls=call_of("held")) if len(names) == 1 else Answer("fine")
 
     model.script = answer
     new = ModelSettings("new", model="new", base_url=f"{model.base_url}/v1")
-    async with enter() as harness:
+    async with enter(held) as harness:
         old = harness.current.agent
         clients = [entry.model.root_async_client for entry in old._models.values()]
         await harness.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 1, 10, "the first model call")
         await harness.configure([new], ServiceLimits(attempts=7))
         assert not any(client.is_closed() for client in clients)
+        gate.set()
         await until(lambda: all(client.is_closed() for client in clients), 10, "the end of the turn")
         assert await harness.states() == ["done"]
         assert not harness.current._uses, "no turn is running"
         await harness.say("and now?", "k2")
         assert names == ["main", "main", "new"]
-        assert harness.rows("SELECT model FROM runs ORDER BY id") == [("main",), ("new",)]
+        assert harness.rows("SELECT DISTINCT run, model FROM usage ORDER BY run") == [(1, "main"), (2, "new")]
         unused = [entry.model.root_async_client for entry in harness.current.agent._models.values()]
         await harness.configure([replace(new, name="newer", model="newer")], ServiceLimits())
         assert all(client.is_closed() for client in unused), "no turn used it"

@@ -5,6 +5,7 @@ A policy notifies the person by writing to the run's stream: a `Notice`, or `Tak
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -70,6 +71,13 @@ class PolicyMiddleware(AgentMiddleware[AgentState[Any], TurnContext, Any]):
         for policy in self._tool_policies:
             handler = partial(policy.wrap_tool_call, handler=handler)
         return await handler(request)
+
+
+def change_request(request: ModelCallRequest, **changes: Any) -> ModelCallRequest:
+    """Do what `request.override` does, for every call: that one issues a warning per field, which takes 50 µs."""
+    changed = copy.copy(request)
+    vars(changed).update(changes)
+    return changed
 
 
 def turn_context_of(request: ToolCallRequest) -> TurnContext:

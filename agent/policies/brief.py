@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_core.messages import SystemMessage
 
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
 
 
 class BriefPolicy:
@@ -12,4 +12,5 @@ class BriefPolicy:
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call with the brief."""
-        return await handler(request.override(system_message=SystemMessage(request.runtime.context.brief)))
+        brief = SystemMessage(request.runtime.context.brief)
+        return await handler(change_request(request, system_message=brief))

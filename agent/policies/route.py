@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from agent.blocks import Notice
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, change_request
 from agent.policies.retry import ContextOverflow
 from agent.policies.summarization import estimated_tokens
 from agent.tools.tool import AgentTool
@@ -42,9 +42,9 @@ class RoutePolicy:
 
 def _for_model(request: ModelCallRequest, entry: LoadedModel) -> ModelCallRequest:
     if not entry.wants_json_schemas:
-        return request.override(model=entry.model)
+        return change_request(request, model=entry.model)
     tools = [tool.json_schema if isinstance(tool, AgentTool) else tool for tool in request.tools]
-    return request.override(model=entry.model, tools=tools)
+    return change_request(request, model=entry.model, tools=tools)
 
 
 def _with_room(route: Sequence[LoadedModel], tokens: int) -> Sequence[LoadedModel]:

@@ -160,7 +160,7 @@ class World:
         self.events = set(manifest["settings"]["event_subscriptions"]["bot_events"])
         self.commands = {entry["command"] for entry in manifest["features"]["slash_commands"]}
         self.shortcuts = {entry["callback_id"] for entry in manifest["features"]["shortcuts"]}
-        self.agent = "agent_view" in manifest["features"]  # False: an app from before that
+        self.agent = self.agent_view = "agent_view" in manifest["features"]  # has sessions; has threads in direct chats
         self._clock = itertools.count(1)
         for team in self.workspaces:
             self.person(JANE, team=team)
@@ -203,7 +203,7 @@ class World:
     def is_agent_root(self, post: Post, team: str) -> bool:
         """Whether a person wrote it in the composer of Agent View: Slack makes it the root of a thread."""
         place = self.conversation(post.channel, team)
-        return self.agent and place.kind == "im" and not (post.thread_ts or self.author(post, team))
+        return self.agent_view and place.kind == "im" and not (post.thread_ts or self.author(post, team))
 
     def author(self, post: Post, team: str) -> bool:
         """Whether the bot wrote it."""

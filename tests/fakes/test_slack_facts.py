@@ -22,13 +22,14 @@ async def slack() -> AsyncIterator[FakeSlack]:
         yield server
 
 
-async def call(server: FakeSlack, method: str, token: str = BOT_TOKEN, **arguments: Any) -> dict[str, Any]:
+async def call(server: FakeSlack, method: str, /, token: str = BOT_TOKEN, **arguments: Any) -> dict[str, Any]:
     """Call a method with the real SDK; return the answer, of a refusal {"error": …}."""
     try:
         answer = await AsyncWebClient(token=token, base_url=server.api_url).api_call(method, json=arguments)
     except SlackApiError as error:
-        return dict(error.response.data)
-    return dict(answer.data)
+        answer = error.response
+    assert isinstance(answer.data, dict)
+    return answer.data
 
 
 async def begin(server: FakeSlack) -> dict[str, Any]:
@@ -62,8 +63,8 @@ async def test_a_streamed_message_holds_10600_weighted_bytes(slack: FakeSlack) -
     """
     stream = await begin(slack)
     assert (await call(slack, "chat.appendStream", **stream, chunks=[task("t" * 6000, details="d" * 6000)]))["ok"]
-    stop = {"chunks": [{"type": "markdown_text", "text": "The answer."}]}
-    assert (await call(slack, "chat.stopStream", **stream, **stop))["error"] == "msg_too_long"
+    chunks = [{"type": "markdown_text", "text": "The answer."}]
+    assert (await call(slack, "chat.stopStream", **stream, chunks=chunks))["error"] == "msg_too_long"
     assert slack.visible()[0].state == "streaming"
     other = await begin(slack)
     text = {"type": "markdown_text", "text": "值" * 3600}
@@ -103,7 +104,7 @@ async def test_a_message_in_agent_view_is_the_root_of_its_thread(slack: FakeSlac
     slack.send("and more", DIRECT, thread=first)
     events = [envelope.payload["event"] for envelope in slack.envelopes.values()]
     assert [event["thread_ts"] for event in events] == [first, first]
-    slack.agent = False
+    slack.agent_view = False  # an app from before
     slack.send("hello", DIRECT)
     assert "thread_ts" not in list(slack.envelopes.values())[-1].payload["event"]
 
@@ -165,7 +166,7 @@ async def test_a_private_channel_of_others_is_not_found(slack: FakeSlack) -> Non
 
 
 async def test_a_method_has_one_limit_in_a_workspace(slack: FakeSlack) -> None:
-    """docs.slack.dev/apis/web-api/rate-limits: limits per method and workspace, with some burst; 429 and Retry-After."""
+    """docs.slack.dev/apis/web-api/rate-limits: per method and workspace, with some burst; 429 and Retry-After."""
     slack.limits = True
     streams = [await begin(slack) for _ in range(2)]
     for number in range(40):

@@ -69,7 +69,12 @@ async def test_steps_and_plan_are_tasks_that_collapse_at_the_end(rig: SlackRig) 
     growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
     growing.show(Step("s1", "bash: make", "running", "cc -c x.c"))
     await until(lambda: "bash: make" in shown(rig).text)
-    assert shown(rig).tasks == ("look: complete", "think: in_progress", "write: pending", "bash: make: in_progress")
+    assert shown(rig).tasks == (
+        "look: complete",
+        "think: in_progress",
+        "write: pending",
+        "bash: make · cc -c x.c: in_progress",
+    )
     growing.show(Step("s1", "bash: make", "failed"))
     growing.show(Text("It broke."))
     await until(lambda: "bash: make: error" in shown(rig).tasks)

@@ -15,7 +15,7 @@ MAX_MARKDOWN_CHARS = 12_000  # of a message (docs.slack.dev/reference/block-kit/
 CHUNK_CHARS = 11_800  # …of which a part uses so many; the rest is for marks
 # A streamed message holds about 10,600 bytes of text, titles and twice the details of its tasks (measured in
 # github.com/openclaw/openclaw/pull/143882). These and the tasks below come to 9,000.
-STREAM_TEXT_BYTES = 5700
+STREAM_TEXT_BYTES = 6800
 MAX_FALLBACK_BYTES = 1000  # of the plain text that notifications show; chat.update takes 4,000
 MAX_CONTEXT_CHARS = 2000  # of a context block
 MAX_LABEL_CHARS = 75  # of a button or an option (…/block-elements/button-element)
@@ -24,8 +24,8 @@ MAX_BUTTONS, MAX_LIST_OPTIONS = 25, 100
 BUTTONS_PER_ROW = 5  # more options become a list
 MAX_SHOWN_STEPS = 8  # in a message: earlier ones share a line
 MAX_PLAN_ITEMS = 20
-MAX_STREAM_STEPS, MAX_STREAM_ITEMS = 16, 8  # in a stream, which cannot remove one: later ones share the last
-MAX_TITLE_BYTES = 130  # of a task
+MAX_STREAM_STEPS, MAX_STREAM_ITEMS = 12, 6  # in a stream, which cannot remove one: later ones share the last
+MAX_TITLE_BYTES = 110  # of a task
 
 Status = Literal["pending", "in_progress", "complete", "error"]
 _STEP: dict[str, Status] = {"running": "in_progress", "done": "complete", "failed": "error", "stopped": "error"}

@@ -34,6 +34,11 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
     if any(len(text) > 3000 for block in blocks if block["type"] != "markdown" for text, _ in texts([block])):
         raise ApiError("invalid_blocks", detail="text too long")
     for block in blocks:
+        if block["type"] == "plan":
+            tasks = block["tasks"]
+            whole = all(task["task_id"] and task["title"] and task["status"] in TASKS for task in tasks)
+            if not block["title"] or not whole or len({task["task_id"] for task in tasks}) < len(tasks):
+                raise ApiError("invalid_blocks", detail="a plan")
         if block["type"] == "actions":
             elements = block["elements"]
             if not 1 <= len(elements) <= 25 or any(len(e.get("options", [])) > 100 for e in elements):

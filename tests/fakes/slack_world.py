@@ -94,6 +94,7 @@ class Shown:
     edits: int = 0
     only_for: str = ""
     tasks: tuple[str, ...] = ()  # "title: status"
+    plan: str = ""  # their title
 
 
 @dataclass(slots=True)
@@ -225,7 +226,9 @@ class World:
     def shown(self, post: Post) -> Shown:
         """Return the visible message: tasks are listed during a stream and collapsed afterwards."""
         lines = []
-        tasks = tuple(f"{task['title']}: {task['status']}" for task in post.tasks.values())
+        plans = [block for block in post.blocks if block["type"] == "plan"]
+        cards = [*post.tasks.values(), *(card for block in plans for card in block["tasks"])]
+        tasks = tuple(f"{task['title']}: {task['status']}" for task in cards)
         if post.state == "streaming":
             lines = [*([post.plan] if post.plan else []), *tasks]
         if post.markdown:
@@ -246,6 +249,7 @@ class World:
             edits=post.edits,
             only_for=post.only_for,
             tasks=tasks,
+            plan=plans[0]["title"] if plans else post.plan,
         )
 
     def pinged(self, channel: str = OPS, thread: str | None = None, team: str = TEAM) -> list[str]:

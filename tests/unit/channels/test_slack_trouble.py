@@ -321,6 +321,16 @@ async def test_a_file_is_sent_to_its_thread_and_an_empty_one_is_refused(rig: Sla
         await rig.channel.send_file(message.thread, replace(file, size=0), Memory())
 
 
+async def test_a_file_whose_sharing_was_not_confirmed_is_sent_once(rig: SlackRig, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    path.write_bytes(b"a,b")
+    message = await rig.say("a table please", 7)
+    rig.server.fault("drop", "files.completeUploadExternal", after=True)
+    await rig.channel.send_file(message.thread, OutgoingFile(path, "a.csv", 3), Memory())
+    assert len(rig.server.calls_of("files.info")) > 1  # Slack shares some time after the call
+    assert [shown.file_name for shown in rig.server.visible(OPS, rig.root(7))] == ["a.csv"]
+
+
 # ---------------------------------------------------------------- connections
 
 

@@ -273,7 +273,7 @@ class SlackRenderer:
     async def find_earlier_post(self, index: int) -> str | None:
         """Find it by its metadata, or a stream as the one message without any since the question."""
         workspace = await self._workspace()
-        since = self._to if self._to.replace(".", "").isdecimal() else f"{time.time() - SEARCH_SECONDS:.6f}"
+        since = self._to if _is_timestamp(self._to) else f"{time.time() - SEARCH_SECONDS:.6f}"
         search: Json = {"channel": self._thread.chat, "oldest": since, "include_all_metadata": True}
         method = "conversations.history"
         if self._thread.topic:
@@ -325,7 +325,13 @@ class SlackRenderer:
     async def _end_session(self, part: SlackMessage) -> None:
         """End the signs of work after a final message."""
         if part.session not in ("", "processing"):
-            (await self._workspace()).end_working(self._thread, part.session)
+            asked = self._to if _is_timestamp(self._to) else ""
+            (await self._workspace()).end_working(self._thread, part.session, asked)
 
     def _metadata(self, index: int) -> Json:
         return {"event_type": METADATA_TYPE, "event_payload": {"key": self._key, "index": index}}
+
+
+def _is_timestamp(message_id: str) -> bool:
+    """Return whether it is a message's ts, and not the id of an interaction."""
+    return message_id.replace(".", "").isdecimal()

@@ -175,7 +175,7 @@ class SlackRenderer:
         return ts
 
     async def _post_or_stream(self, part: SlackMessage, index: int) -> str:
-        if self._native and part.live:
+        if self._native and part.live and await self._may_stream():
             try:
                 return await self._start_stream(part)
             except OutcomeUnknown:
@@ -214,6 +214,9 @@ class SlackRenderer:
                 pass
             del self._streams[message_id]
             self._native = False
+            if part.live:
+                self._own.add(message_id)
+                raise TryLater("the stream has ended: edit the message instead", 0.0)
         elif self._thread.topic and message_id not in self._own:  # it may be an open stream of an earlier process
             self._native = False
             with suppress(StreamEnded, MessageMissing):
@@ -309,8 +312,7 @@ class SlackRenderer:
     async def reserve(self, priority: Priority) -> None:
         """Wait until the next live call is allowed. Begins no stream if it would have to wait for long."""
         with suppress(ChannelError):  # the call itself reports it
-            limits, chat = (await self._workspace()).api.limits, self._thread.chat
-            if limits.seconds_until_free("chat.startStream", chat) > MAX_STREAM_WAIT_SECONDS and not self._indexes:
+            if not self._indexes and not await self._may_stream():
                 self._native = False
             if self._streams:
                 method = "chat.appendStream"
@@ -319,8 +321,14 @@ class SlackRenderer:
             else:
                 method = "chat.startStream" if self._native else "chat.postMessage"
             if self._reserved != method:
-                await limits.acquire(method, chat, priority)
+                await (await self._workspace()).api.limits.acquire(method, self._thread.chat, priority)
                 self._reserved = method
+
+    async def _may_stream(self) -> bool:
+        """Return whether a new stream would begin soon."""
+        limits = (await self._workspace()).api.limits
+        wait = limits.seconds_until_free("chat.startStream", self._thread.chat)
+        return wait <= MAX_STREAM_WAIT_SECONDS or self._reserved == "chat.startStream"
 
     async def _end_session(self, part: SlackMessage) -> None:
         """End the signs of work after a final message."""

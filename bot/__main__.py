@@ -185,12 +185,13 @@ def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
 
 async def _print_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
-    from bot.app import folders, model_labels, sandbox_settings
+    from bot.app import folders, sandbox_settings
+    from bot.current import Current
     from sandbox.select import select_provider
 
     provider, sandbox = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
-    return f"Fawn {VERSION} · model: {next(iter(model_labels(config).values()))} · {config.source}\n{sandbox}"
+    return f"Fawn {VERSION} · model: {next(iter(Current(config).models.values()))} · {config.source}\n{sandbox}"
 
 
 def _channel_connectors(config: Config, *, alone: bool) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from functools import partial
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import access, claims, questions
-from bot.access import AccessPolicy
 from bot.background import run_forever
+from bot.current import Current
 from bot.storage import conversations, inbox, outbox, people, runs
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
@@ -36,8 +36,7 @@ MAX_NAMED_THREADS = 10  # in an answer
 class CommandService:
     """Values and functions of the running service that commands use."""
 
-    models: Mapping[str, str]  # name → label of every model, the lead's first
-    notify_seconds: float  # a turn that takes longer pings the requester; 0: only on request
+    current: Current
     status: Callable[[], str]  # a few lines: version, model, sandbox, running turns
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
@@ -51,10 +50,13 @@ class CommandCall:
     message: Message
     conversation: str
     words: str  # what follows the command's name
-    access: AccessPolicy
     service: CommandService
     after: list[Callable[[], None]]  # to do after the commit
     now: float
+
+    @property
+    def current(self) -> Current:
+        return self.service.current
 
     @property
     def thread(self) -> Thread:
@@ -100,7 +102,7 @@ def _stop_command(call: CommandCall) -> str:
     """Stop every run at this address that this person may stop."""
     stoppable = runs.stoppable_runs(call.execute, call.thread)
     person = call.message.author
-    allowed = call.access.is_operator(call.thread.channel, person.id)
+    allowed = call.current.access.is_operator(call.thread.channel, person.id)
     withdrawn = inbox.withdraw_pending(call.execute, call.conversation, call.message)  # no turn has begun with them
     if withdrawn:
         conversations.refresh_pending(call.execute, call.conversation)
@@ -160,13 +162,13 @@ def _status_command(call: CommandCall) -> str:
     turns = runs.count_runs(call.execute, call.conversation)
     doing = f"working for {call.now - run.started:.0f} s" if run and run.state == RunState.RUNNING else "idle"
     title = f"“{call.here.title}”, " if call.here.title else ""
-    is_operator = call.access.is_operator(call.thread.channel, call.message.author.id)
+    is_operator = call.current.access.is_operator(call.thread.channel, call.message.author.id)
     jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
     return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
 
 
 def _model_command(call: CommandCall) -> str:
-    models = call.service.models
+    models = call.current.models
     chosen = _chosen_model(call)
     if not call.words:
         return f"This conversation is answered by `{chosen}` ({models.get(chosen, 'not configured any more')})."
@@ -180,7 +182,7 @@ def _model_command(call: CommandCall) -> str:
 def _models_command(call: CommandCall) -> str:
     chosen = _chosen_model(call)
     lines = [
-        f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.service.models.items()
+        f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.current.models.items()
     ]
     return "Models:\n" + "\n".join(lines) + "\n`/model NAME` chooses one for this conversation."
 
@@ -190,20 +192,22 @@ def _notify_command(call: CommandCall) -> str:
     word = call.words.lower()
     if word:
         try:
-            seconds = {"off": -1.0, "on": call.service.notify_seconds or 45.0}.get(word) or float(word)
+            seconds = {"off": -1.0, "on": call.current.limits.notify_seconds or 45.0}.get(word) or float(word)
         except ValueError:
             seconds = -2.0
         if not (seconds == -1.0 or 0 < seconds < 1e6):
             return "`/notify off`, `/notify on` or `/notify 120` (seconds) work."
         people.set_notify(call.execute, call.message, seconds)
-    after = access.notify_after(call.execute, call.thread.channel, call.message.author.id, call.service.notify_seconds)
+    after = access.notify_after(
+        call.execute, call.thread.channel, call.message.author.id, call.current.limits.notify_seconds
+    )
     if after is None:
         return "I do not ping you when something is done. `/notify on` or `/notify 120` changes that."
     return f"I ping you when something took longer than {after:g} s. `/notify off` or `/notify 120` changes that."
 
 
 def _chosen_model(call: CommandCall) -> str:
-    return call.here.model or next(iter(call.service.models))
+    return call.here.model or next(iter(call.current.models))
 
 
 COMMANDS = (
@@ -227,11 +231,8 @@ def listed_commands() -> list[CommandInfo]:
 class CommandRunner:
     """Answers the commands in the inbox."""
 
-    def __init__(
-        self, store: Database, access: AccessPolicy, service: CommandService, answered: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Database, service: CommandService, answered: Callable[[], None]) -> None:
         self._store = store
-        self._access = access
         self._service = service
         self._answered = answered
         self._wake = asyncio.Event()
@@ -278,9 +279,7 @@ class CommandRunner:
         log.info("command name=%s key=%s", name, message.key)
         if command := REGISTRY.get(name):
             answer = command.run(
-                CommandCall(
-                    execute, message, row.conversation, words.strip(), self._access, self._service, after, time.time()
-                )
+                CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             )
         else:
             answer = f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."

@@ -23,6 +23,7 @@ from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
+from bot.current import Current
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, file_payload
@@ -63,6 +64,8 @@ PING_TEXTS = {
 class TurnState:
     """What a turn has done so far, kept outside its task, so that a stop finds it."""
 
+    agent: Agent
+    limits: ServiceLimits
     account: Account
     uploads: Attachments
     steering: StoredSteering
@@ -91,23 +94,21 @@ class TurnRunner:
     def __init__(
         self,
         store: Database,
-        agent: Agent,
+        current: Current,
         provider: SandboxProvider,
         folders: ConversationFolders,
         outbox: Outbox,
         channel: Callable[[str], Channel | None],
         data_dir: Path,
-        limits: ServiceLimits,
         wake_jobs: Callable[[], None],
     ) -> None:
         self._store = store
-        self._agent = agent
+        self._current = current
         self._provider = provider
         self._folders = folders
         self._outbox = outbox
         self._channel = channel
         self._data_dir = data_dir
-        self._limits = limits
         self._wake_jobs = wake_jobs
 
     def folder(self, conversation: str) -> Path:
@@ -131,7 +132,10 @@ class TurnRunner:
         thread_var.set(str(live.job.thread))
         run_var.set(str(live.job.run))
         log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
-        work = self._begin(live)
+        async with self._current.use_agent() as agent:
+            await self._run_and_end(live, self._begin(live, agent))
+
+    async def _run_and_end(self, live: RunningTurn, work: TurnState) -> None:
         live.working = True
         try:
             await self._run_agent(live, work)
@@ -141,7 +145,7 @@ class TurnRunner:
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
-            limit = _format_duration(self._limits.turn_seconds)
+            limit = _format_duration(work.limits.turn_seconds)
             work.view.add(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
             log.exception("turn.fault")
@@ -149,19 +153,18 @@ class TurnRunner:
         live.working = False
         await asyncio.shield(self._end_turn(live, work))
 
-    def _begin(self, live: RunningTurn) -> TurnState:
-        job, account = live.job, Account(self._store, live.job)
-        uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
-        return TurnState(
-            account, uploads, StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._limits)
-        )
+    def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
+        job, account, limits = live.job, Account(self._store, live.job), self._current.limits
+        uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
+        steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
+        return TurnState(agent, limits, account, uploads, steering)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
         live.stopped_by = live.stopped_by or job.stop_by
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
-        if job.attempt > self._limits.attempts:
+        if job.attempt > work.limits.attempts:
             work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
             return
         if not job.messages:
@@ -170,39 +173,36 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.sandbox, ledger, work.steering, meter=work.account.meter)
+        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
         turn = Turn(
             conversation=job.conversation,
-            inputs=await self._make_inputs(job, channel, work.uploads),
+            inputs=await self._make_inputs(job, channel, work),
             model=job.model,
             answers=job.answers,
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,
         )
         if not job.title:
-            work.title = self._agent.title_at_once(job.messages[0].text)
+            work.title = work.agent.title_at_once(job.messages[0].text)
             work.title_text = "" if work.title else job.messages[0].text
         work.begun = True
-        async with asyncio.timeout(self._limits.turn_seconds):
-            async for block in self._agent.run(turn, context):
+        async with asyncio.timeout(work.limits.turn_seconds):
+            async for block in work.agent.run(turn, context):
                 if isinstance(block, Ask | Approve):
-                    hours = self._limits.question_hours if isinstance(block, Ask) else self._limits.approval_hours
+                    hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
                     block = replace(block, hours=hours)
                 work.view.add(block)
                 if not isinstance(block, Done):  # the outbox delivers the end, after the commit
                     live.reply.show(block)
         work.clean = True
 
-    async def _make_inputs(
-        self, job: ClaimedRun, channel: Channel | None, uploads: Attachments
-    ) -> tuple[UserInput, ...]:
+    async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
         """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
-        earlier = (
-            self._limits.earlier_messages if job.first and conversations.is_first_conversation(job.conversation) else 0
-        )
+        first = job.first and conversations.is_first_conversation(job.conversation)
+        earlier = work.limits.earlier_messages if first else 0
         return tuple(
             [
-                await uploads.make_input(channel, item, 0 if index else earlier)
+                await work.uploads.make_input(channel, item, 0 if index else earlier)
                 for index, item in enumerate(job.messages)
             ]
         )
@@ -235,7 +235,7 @@ class TurnRunner:
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return
         try:
-            await self._agent.repair(live.job.conversation, work.view.text, await work.steering.taken())
+            await work.agent.repair(live.job.conversation, work.view.text, await work.steering.taken())
         except Exception:  # the next turn repairs it (state "dirty"); this one must still end
             log.exception("turn.repair")
         else:
@@ -325,7 +325,7 @@ class TurnRunner:
     ) -> Final | None:
         """After a long run, make a short new message for the requester: an edit does not notify them."""
         channel, seconds = self._channel(job.thread.channel), now - job.started
-        after = access.notify_after(execute, job.thread.channel, job.requester, self._limits.notify_seconds)
+        after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
         files = f" ({', '.join(file.name for file in collected.files)})" if collected.files else ""

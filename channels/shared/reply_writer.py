@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
 from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, TryLater, Unconfirmed, first_sent_message
-from channels.shared.rate_limit import Priority, RateLimitScope
+from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ReplyWriter(Generic[P]):
     MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
     def __init__(
-        self, renderer: MessageRenderer[P], posts: SentMessages, rate_limit: RateLimitScope, *, drafts: bool = False
+        self, renderer: MessageRenderer[P], posts: SentMessages, rate_limit: ReplyRateLimit, *, drafts: bool = False
     ) -> None:
         self._renderer = renderer
         self._drafts: DraftRenderer[P] | None = renderer if drafts and isinstance(renderer, DraftRenderer) else None

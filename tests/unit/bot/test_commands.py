@@ -13,7 +13,6 @@ import pytest
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims
-from bot.access import AccessPolicy
 from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
@@ -22,12 +21,14 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
+from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
 
 
-IDLE_SERVICE = CommandService({"demo": "Demo"}, 0.0, lambda: "well", lambda run, by: None, lambda: None)
+CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True, operators=("boss",)))
+IDLE_SERVICE = CommandService(CURRENT, lambda: "well", lambda run, by: None, lambda: None)
 
 
 @pytest.fixture
@@ -40,10 +41,9 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def answering(store: Database, count: int) -> AsyncIterator[None]:
     """Serve commands from the end of the block on, until `count` were answered."""
-    doors = AccessPolicy({"telegram": AccessConfig(open=True, operators=("boss",))})
     done = asyncio.Semaphore(0)
     yield
-    serving = asyncio.create_task(CommandRunner(store, doors, IDLE_SERVICE, done.release).serve())
+    serving = asyncio.create_task(CommandRunner(store, IDLE_SERVICE, done.release).serve())
     async with asyncio.timeout(5):
         for _ in range(count):
             await done.acquire()
@@ -52,9 +52,7 @@ async def answering(store: Database, count: int) -> AsyncIterator[None]:
 
 
 async def receive(store: Database, *messages: Message) -> None:
-    await Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener()).receive(
-        messages
-    )
+    await Inbox(store, CURRENT, IdleListener()).receive(messages)
 
 
 async def said(store: Database) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 from langchain_core.runnables import RunnableConfig
@@ -16,7 +16,7 @@ from agent.event_mapper import EventMapper
 from agent.models.errors import ModelFailure
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
 from agent.repair import repair_state
-from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn
+from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
 from agent.title import TitleMaker
 from agent.user_message import MessageFormatter
 
@@ -112,6 +112,11 @@ class Agent:
         """Repair the state after a stop; keep `partial_text` and the `steering` messages that joined the turn."""
         messages = [self._formatter.format_message(item) for item in steering]
         await repair_state(self._graphs[self.lead], _graph_config(conversation), partial_text, messages)
+
+    async def recall(self, conversation: str, keys: Collection[str]) -> list[Block]:
+        """Return the texts and steps in the checkpoint of the latest turn, which the messages `keys` began."""
+        state = await self._graphs[self.lead].aget_state(_graph_config(conversation))
+        return list(recall_blocks(state.values.get("messages", []), keys))
 
     async def forget(self, conversation: str) -> None:
         """Delete the checkpoint of a conversation."""

@@ -94,6 +94,8 @@ class App:
                 self._status.describe,
                 self._scheduler.stop_run,
                 self._scheduler.wake,
+                channels.get,
+                config.time_zone,
             )
             self._commands = CommandRunner(store, access, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)

@@ -22,16 +22,18 @@ from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
+from bot.feed import Feed
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, file_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
-from bot.storage import conversations, outbox, outputs
+from bot.storage import conversations, outbox, outputs, transcripts
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.titles import Titles
+from bot.transcript import TranscriptRecorder
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -65,7 +67,8 @@ class TurnState:
     account: Account
     uploads: Attachments
     steering: StoredSteering
-    view: View = field(default_factory=View)
+    view: View
+    transcript: TranscriptRecorder
     sandbox: LazySandbox | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
@@ -80,6 +83,7 @@ class RunResult:
     final: Final
     collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
     before: Mapping[str, str] = field(default_factory=dict)
+    transcript: TranscriptRecorder | None = None
 
 
 class TurnRunner:
@@ -96,6 +100,7 @@ class TurnRunner:
         data_dir: Path,
         limits: ServiceLimits,
     ) -> None:
+        self.feed = Feed()
         self.titles = Titles(store, agent)
         self._store = store
         self._agent = agent
@@ -138,19 +143,20 @@ class TurnRunner:
                 task.uncancel()
         except TimeoutError:
             limit = _format_duration(self._limits.turn_seconds)
-            work.view.add(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
+            live.feed.record(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
             log.exception("turn.fault")
-            work.view.add(FAULT)
+            live.feed.record(FAULT)
         live.working = False
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn) -> TurnState:
         job, account = live.job, Account(self._store, live.job.run)
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
-        return TurnState(
-            account, uploads, StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._limits)
-        )
+        transcript = TranscriptRecorder(job)
+        live.feed.add_reader(transcript.add)
+        steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._limits)
+        return TurnState(account, uploads, steering, live.feed.view, transcript)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -158,10 +164,10 @@ class TurnRunner:
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
         if job.attempt > self._limits.attempts:
-            work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
+            live.feed.record(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
             return
         if not job.messages:
-            work.view.add(UNREADABLE)
+            live.feed.record(UNREADABLE)
             return
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
@@ -179,9 +185,10 @@ class TurnRunner:
         work.begun = True
         async with asyncio.timeout(self._limits.turn_seconds):
             async for block in self._agent.run(turn, context):
-                work.view.add(block)
-                if not isinstance(block, Done):  # the outbox delivers the end, after the commit
-                    live.reply.show(block)
+                if isinstance(block, Done):  # the outbox delivers the end, after the commit
+                    live.feed.record(block)
+                else:
+                    live.feed.publish(block)
         work.clean = True
 
     async def _make_inputs(
@@ -209,6 +216,7 @@ class TurnRunner:
                 await self._repair_state(live, work)
                 await self._record_end(live, work)
         finally:
+            self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
             if work.sandbox:
                 await work.sandbox.aclose()
 
@@ -222,7 +230,7 @@ class TurnRunner:
     async def _repair_state(self, live: RunningTurn, work: TurnState) -> None:
         """After a stop or a fault, keep the text so far and leave the checkpoint valid."""
         if live.stopped_by:
-            work.view.add(Done("stopped", work.account.meter.total))
+            live.feed.record(Done("stopped", work.account.meter.total))
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return
         try:
@@ -243,6 +251,7 @@ class TurnRunner:
 
     async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
         collected, before = await self._collect_artifacts(job, work)
+        await self._recall_attempts(job, work)
         view, final = work.view, _final_reply(work.view, collected)
         ending = RunEnding(
             state=_run_state(view),
@@ -250,7 +259,15 @@ class TurnRunner:
             title=work.title,
             clean=work.clean or not work.begun,
         )
-        return RunResult(ending, final, collected, before)
+        return RunResult(ending, final, collected, before, work.transcript)
+
+    async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
+        """Add to the transcript what earlier attempts of the run did."""
+        try:
+            if job.attempt > 1:
+                work.transcript.recall(await self._agent.recall(job.conversation, {each.key for each in job.messages}))
+        except Exception:  # then the transcript has this attempt only
+            log.exception("turn.not_recalled")
 
     async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
@@ -266,6 +283,10 @@ class TurnRunner:
 
         def record(execute: Execute) -> list[OutboxItem]:
             live.more = claims.finish_run(execute, job, ending, now)
+            if end.transcript:
+                steered = claims.steered_messages(execute, job)
+                entries = end.transcript.finish(work.view, steered, collected, now)
+                transcripts.add_entries(execute, job.conversation, job.run, entries)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
             rows += [
@@ -289,6 +310,7 @@ class TurnRunner:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         self._outbox.offer(items)
+        self.feed.end_run(job.run, ending.state)
         usage = work.account.meter.total
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",

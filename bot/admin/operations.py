@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +24,7 @@ from agent.blocks import Final
 from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot.admin.backup import back_up
-from bot.storage import dead_letters, outbox, people
+from bot.storage import conversations, dead_letters, outbox, people, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
 from bot.storage.states import OutboxKind
@@ -32,6 +33,8 @@ from sandbox.disk.folders import ConversationFolders
 log = logging.getLogger(__name__)
 
 SOCKET_NAME = "control.sock"
+EXPORT_PAGE_ENTRIES = 1000
+NAMED_THREADS = 5
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
 
@@ -66,6 +69,7 @@ class Operations:
             "pair.accept": self.pair_accept,
             "pair.revoke": self.pair_revoke,
             "backup": self.backup,
+            "export": self.export,
         }
 
     async def dead_list(self) -> Answer:
@@ -120,6 +124,26 @@ class Operations:
         """Write consistent copies of the databases, and the folders of conversations, into a .tar.gz."""
         async with self._backing_up:
             return await back_up(self._data_dir, self._folders, Path(file))
+
+    async def export(self, thread: str, after: int = 0) -> Answer:
+        """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""
+
+        def work(execute: Execute) -> Answer:
+            address = _resolve_thread(conversations.list_threads(execute), thread)
+            entries = transcripts.read_thread(execute, address, after, EXPORT_PAGE_ENTRIES)
+            return {"thread": address, "entries": [asdict(entry) for entry in entries]}
+
+        return await self._store.run(work)
+
+
+def _resolve_thread(threads: Sequence[str], wanted: str) -> str:
+    """Return the only thread that begins with `wanted`. Raises NotFound, which names others."""
+    found = [thread for thread in threads if thread.startswith(wanted)]
+    if wanted in found or len(found) == 1:
+        return wanted if wanted in found else found[0]
+    named = sorted(found)[:NAMED_THREADS] or difflib.get_close_matches(wanted, threads, NAMED_THREADS, 0.0)
+    problem = "several threads begin" if found else "no thread begins"
+    raise NotFound(f"{problem} with {wanted}: " + (", ".join(named) or "there are no threads yet"))
 
 
 def _describe_dead(row: DeadLetter) -> Answer:
@@ -178,7 +202,7 @@ async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, str]) -> Answer:
+async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, Any]) -> Answer:
     """Ask the running service. Raises NotRunning."""
     with _Reachable(data_dir) as path:
         try:

@@ -46,6 +46,11 @@ def has_conversation(execute: Execute, thread: Thread) -> bool:
     return bool(execute("SELECT 1 FROM addresses WHERE thread=:thread", {"thread": str(thread)}))
 
 
+def list_threads(execute: Execute) -> list[str]:
+    """Return every address that has a conversation."""
+    return [str(row["thread"]) for row in execute("SELECT DISTINCT thread FROM conversations", {})]
+
+
 def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     """Begin a new conversation at this address. The old one keeps its history and files."""
     address = str(thread)

@@ -15,10 +15,17 @@ from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask
 
 # A row a person and a row a thread, all of which only retention reads, once an hour: an index would cost every message.
-SMALL = {"people", "heard", "alembic_version"}
+SMALL = {"people", "heard", "alembic_version", "sqlite_master"}
 WRITES = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/outputs/a.txt", "content": "a"}}]}
 SETTINGS = {"limits": {"live_turns": 1}, "sandbox": {"provider": "none"}}
-AGES = {"inbox": "received", "outbox": "created", "posts": "created", "runs": "finished", "conversations": "used"}
+AGES = {
+    "inbox": "received",
+    "outbox": "created",
+    "posts": "created",
+    "runs": "finished",
+    "transcript": "at",
+    "conversations": "used",
+}
 ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?", "options": ["a", "b"]}}]}
 
 
@@ -71,7 +78,13 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
         await telegram.wait(JANE, answer, seconds=30)
 
     await say(ask(steps=[WRITES], text="written"), "written")
-    for command, answer in (("/help", "Write to me"), ("/status", "idle"), ("/notify on", "I ping"), ("/new", "New")):
+    for command, answer in (
+        ("/help", "Write to me"),
+        ("/status", "idle"),
+        ("/notify on", "I ping"),
+        ("/search written", "Found"),
+        ("/new", "New"),
+    ):
         await say(command, answer)
     telegram.send_document("a.csv", b"1", caption=ask(text="got a.csv"))
     await telegram.wait(JANE, "got a.csv", seconds=30)
@@ -88,6 +101,7 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
     assert (await service.fawn("status"))[0] == 0
     assert (await service.fawn("dead", "list"))[0] == 0
     assert (await service.fawn("pair", "list"))[0] == 0
+    assert (await service.fawn("export", "telegram/"))[0] == 0
 
 
 def age(database: Path) -> None:

@@ -24,7 +24,9 @@ from tests.support.idle_listener import IdleListener
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
 
 
-IDLE_SERVICE = CommandService({"demo": "Demo"}, 0.0, lambda: "well", lambda run, by: None, lambda: None)
+IDLE_SERVICE = CommandService(
+    {"demo": "Demo"}, 0.0, lambda: "well", lambda run, by: None, lambda: None, lambda name: None
+)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from channels.base import Channel, CommandInfo
 log = logging.getLogger(__name__)
 
 BATCH = 20  # commands read at once
-MAX_SEARCH_WORDS, MAX_FOUND, SNIPPET_CHARS = 10, 10, 160
+MAX_FOUND, SNIPPET_CHARS = 10, 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _notify_command(call: CommandCall) -> str:
 
 def _search_command(call: CommandCall) -> str:
     """Search this chat only: everybody who reads the answer may read what it quotes."""
-    words = call.words.split()[:MAX_SEARCH_WORDS]
+    words = call.words.split()[: transcripts.MAX_WORDS]
     if not words:
         return "`/search WORDS` finds what was said in this chat, such as `/search budget 2026`."
     channel = call.service.channel(call.thread.channel)

@@ -12,7 +12,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -129,21 +129,22 @@ class Operations:
         """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""
 
         def work(execute: Execute) -> Answer:
-            address = _resolve_thread(conversations.list_threads(execute), thread)
+            address = _resolve_thread(execute, thread)
             entries = transcripts.read_thread(execute, address, after, EXPORT_PAGE_ENTRIES)
             return {"thread": address, "entries": [asdict(entry) for entry in entries]}
 
         return await self._store.run(work)
 
 
-def _resolve_thread(threads: Sequence[str], wanted: str) -> str:
+def _resolve_thread(execute: Execute, wanted: str) -> str:
     """Return the only thread that begins with `wanted`. Raises NotFound, which names others."""
-    found = [thread for thread in threads if thread.startswith(wanted)]
+    found = conversations.list_threads(execute, wanted)
     if wanted in found or len(found) == 1:
         return wanted if wanted in found else found[0]
-    named = sorted(found)[:NAMED_THREADS] or difflib.get_close_matches(wanted, threads, NAMED_THREADS, 0.0)
-    problem = "several threads begin" if found else "no thread begins"
-    raise NotFound(f"{problem} with {wanted}: " + (", ".join(named) or "there are no threads yet"))
+    if found:
+        raise NotFound(f"{len(found)} threads begin with {wanted}: {', '.join(found[:NAMED_THREADS])}")
+    near = difflib.get_close_matches(wanted, conversations.list_threads(execute), NAMED_THREADS, 0.0)
+    raise NotFound(f"no thread begins with {wanted}" + (f"; the nearest: {', '.join(near)}" if near else ""))
 
 
 def _describe_dead(row: DeadLetter) -> Answer:

@@ -46,9 +46,10 @@ def has_conversation(execute: Execute, thread: Thread) -> bool:
     return bool(execute("SELECT 1 FROM addresses WHERE thread=:thread", {"thread": str(thread)}))
 
 
-def list_threads(execute: Execute) -> list[str]:
-    """Return every address that has a conversation."""
-    return [str(row["thread"]) for row in execute("SELECT DISTINCT thread FROM conversations", {})]
+def list_threads(execute: Execute, beginning: str = "") -> list[str]:
+    """Return the addresses that have conversations and begin like this."""
+    sql = "SELECT DISTINCT thread FROM conversations WHERE thread>=:beginning AND thread<=:beginning || '~'"
+    return [str(row["thread"]) for row in execute(sql, {"beginning": beginning})]
 
 
 def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:

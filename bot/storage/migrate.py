@@ -13,10 +13,8 @@ import os
 import shutil
 import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 
-from bot.storage.dialect import prepare_search
 from sandbox.disk.removal import remove_tree
 
 CHECKPOINTS_VERSION = 1  # of the tables in agent/checkpointer.py and of their serialized values
@@ -44,8 +42,6 @@ def prepare_databases(data_dir: Path) -> Path | None:
     """Upgrade both databases of a data_dir. Returns the backup, if it made one. Raises DatabaseFault."""
     try:
         backup = migrate_database(data_dir / "fawn.db")
-        with closing(sqlite3.connect(data_dir / "fawn.db")) as connection:
-            prepare_search(connection)
         _stamp_checkpoints(data_dir / "checkpoints.db")
     except (sqlite3.Error, OSError) as error:
         raise DatabaseFault.from_error(error) from error

@@ -171,6 +171,9 @@ CREATE TABLE gaps (
 );
 CREATE INDEX gaps_place ON gaps (channel, workspace);
 
+-- What people and the agent said and did, written by the transaction that ends the run. kind: message and answer (of a
+-- person: `author`, `name`), text, question, step (with `state` and `seconds`), file, notice. `item` names an entry within
+-- its conversation, so that a run that resumes an earlier one does not repeat it.
 CREATE TABLE transcript (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     conversation TEXT NOT NULL,

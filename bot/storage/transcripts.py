@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import Any
 
 from agent.messages import Thread
 from bot.storage.database import Execute
-from bot.storage.dialect import HAS_TRIGRAMS, match_words
+from bot.storage.dialect import LIKE
 from bot.storage.rows import insert_row, read_rows
 from bot.storage.states import EntryKind
 
-_FOUND_KINDS = ", ".join(f"'{kind}'" for kind in EntryKind if kind not in (EntryKind.STEP, EntryKind.NOTICE))
+MAX_WORDS = 5
+_WILDCARD, _ESCAPED = re.compile(r"([\\%_])"), r"\\\1"
+_KINDS = ", ".join(f"'{kind}'" for kind in EntryKind if kind not in (EntryKind.STEP, EntryKind.NOTICE))
+_WORD = "(" + " OR ".join(rf"t.text {LIKE} :word{{0}}{case} ESCAPE '\'" for case in "abc") + ")"
+_WORDS = " AND ".join(_WORD.format(number) for number in range(MAX_WORDS))
+_SEARCH = (
+    "SELECT t.*, c.title FROM conversations c JOIN transcript t ON t.conversation=c.key"
+    f" WHERE c.thread>=:first AND c.thread<=:last AND t.kind IN ({_KINDS}) AND {_WORDS} ORDER BY t.id DESC LIMIT :limit"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +61,21 @@ def add_entries(execute: Execute, conversation: str, run: int, entries: Iterable
 
 
 def search_chat(
-    execute: Execute, thread: Thread, words: Sequence[str], limit: int, *, topics: bool, indexed: bool = HAS_TRIGRAMS
+    execute: Execute, thread: Thread, words: Sequence[str], limit: int, *, topics: bool
 ) -> list[StoredEntry]:
-    """Return the entries of a thread that contain all words, newest first; with `topics`, of its whole chat."""
-    tables, condition, order, values = match_words(words, indexed=indexed)
+    """Return the entries of a thread that contain all words, newest first; with `topics`, of its whole chat.
+
+    Words beyond MAX_WORDS are ignored. Parts of words count, so that scripts without spaces can be searched.
+    """
     first = f"{str(thread).rpartition('/')[0]}/" if topics else str(thread)
-    return read_rows(
-        execute,
-        StoredEntry,
-        f"SELECT t.*, c.title FROM {tables} JOIN conversations c ON c.key=t.conversation"
-        f" WHERE {condition} AND c.thread>=:first AND c.thread<=:last AND t.kind IN ({_FOUND_KINDS})"
-        f" ORDER BY {order} DESC LIMIT :limit",
-        first=first,
-        last=f"{first}~" if topics else first,  # an address is ASCII, and its parts are quoted
-        limit=limit,
-        **values,
-    )
+    last = f"{first}~" if topics else first  # an address is ASCII, and its parts are quoted
+    values: dict[str, Any] = {"first": first, "last": last, "limit": limit}
+    for number in range(MAX_WORDS):
+        word = words[number] if number < len(words) else ""
+        cases = [word] if word.isascii() else [word.lower(), word.upper(), word.capitalize()]
+        patterns = [f"%{re.sub(_WILDCARD, _ESCAPED, case)}%" for case in cases]
+        values |= {f"word{number}{name}": pattern for name, pattern in zip_longest("abc", patterns)}
+    return read_rows(execute, StoredEntry, _SEARCH, **values)
 
 
 def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[StoredEntry]:

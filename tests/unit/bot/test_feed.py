@@ -27,7 +27,7 @@ async def test_a_watcher_gets_the_blocks_before_and_after_it_came_and_the_end() 
     run.record(Done())
     feed.end_run(1, "done")
     feed.end_run(1, "suspended")
-    contents = [first, second, third, Done(), Ended("done")]
+    contents: list[Block | Ended] = [first, second, third, Done(), Ended("done")]
     numbered = [NumberedBlock(number, content) for number, content in enumerate(contents, 1)]
     assert await watched == numbered[1:]
     assert await late == numbered[2:]

@@ -1,10 +1,8 @@
-"""Stored transcripts: who finds what, in every script, with an index and without one."""
+"""Stored transcripts: who finds what, in every script, and for how long."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -13,8 +11,7 @@ import pytest
 from agent.messages import Thread
 from bot.storage import conversations, retention, transcripts
 from bot.storage.database import Database, Execute
-from bot.storage.dialect import prepare_search
-from bot.storage.migrate import prepare_databases
+from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
 
@@ -34,7 +31,7 @@ PLACES = {
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    prepare_databases(tmp_path)
+    migrate_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as opened:
         yield opened
 
@@ -49,37 +46,33 @@ async def add(store: Database, thread: Thread, *texts: str, kind: EntryKind = En
     await store.run(work)
 
 
-async def find(
-    store: Database, thread: Thread, words: str, *, topics: bool = True, indexed: bool = True, limit: int = 10
-) -> list[str]:
+async def find(store: Database, thread: Thread, words: str, *, topics: bool = True, limit: int = 10) -> list[str]:
     def work(execute: Execute) -> list[str]:
-        found = transcripts.search_chat(execute, thread, words.split(), limit, topics=topics, indexed=indexed)
+        found = transcripts.search_chat(execute, thread, words.split(), limit, topics=topics)
         return [entry.text for entry in found]
 
     return await store.run(work)
 
 
-@pytest.mark.parametrize("indexed", [True, False])
-async def test_a_search_finds_its_own_chat_and_nothing_else(store: Database, indexed: bool) -> None:
+async def test_a_search_finds_its_own_chat_and_nothing_else(store: Database) -> None:
     for name, thread in PLACES.items():
         await add(store, thread, f"secret of {name}")
     for (here, asked), (there, thread) in product(PLACES.items(), repeat=2):
         same_chat = (asked.channel, asked.workspace, asked.chat) == (thread.channel, thread.workspace, thread.chat)
-        for words in ("secret", "of"):  # by the index, and row by row
-            found = await find(store, asked, words, indexed=indexed)
-            assert (f"secret of {there}" in found) == same_chat, (here, there)
-            alone = await find(store, asked, words, topics=False, indexed=indexed)
-            assert (f"secret of {there}" in alone) == (asked == thread), (here, there)
+        found = await find(store, asked, "secret")
+        assert (f"secret of {there}" in found) == same_chat, (here, there)
+        alone = await find(store, asked, "secret", topics=False)
+        assert (f"secret of {there}" in alone) == (asked == thread), (here, there)
 
 
-@pytest.mark.parametrize("indexed", [True, False])
-async def test_words_of_every_script_and_length_are_found(store: Database, indexed: bool) -> None:
+async def test_words_of_every_script_and_length_are_found(store: Database) -> None:
     texts = [
         "明日の会議は三時から始まります",
         "预算会议改到星期五",
         "회의록을 보내 주세요",
         'The 50% Budget (a_b) "x"',
         "aXb",
+        "Москва, Überblick",
     ]
     await add(store, PLACES["this thread"], *texts)
     cases = {
@@ -95,10 +88,12 @@ async def test_words_of_every_script_and_length_are_found(store: Database, index
         "a_b": [texts[3]],
         "_b": [texts[3]],
         '"x"': [texts[3]],
+        "москва ÜBERBLICK": [texts[5]],
+        "a x b y u n": [],
         "OR NOT": [],
         "budget nothing": [],
     }
-    assert {words: await find(store, PLACES["this thread"], words, indexed=indexed) for words in cases} == cases
+    assert {words: await find(store, PLACES["this thread"], words) for words in cases} == cases
 
 
 async def test_steps_and_notices_are_not_found_and_the_newest_come_first(store: Database) -> None:
@@ -119,13 +114,12 @@ async def test_a_conversation_is_found_after_new_and_after_its_chat_moved(store:
     assert await find(store, new, "before") == ["before"]
 
 
-async def test_retention_deletes_entries_and_what_the_index_holds(store: Database) -> None:
+async def test_retention_deletes_entries_by_their_age(store: Database) -> None:
     here = PLACES["this thread"]
     await add(store, here, "an old word", at=1.0)
     await add(store, here, "a new word", at=5.0)
     assert await store.run(lambda execute: retention.delete_finished(execute, "transcript", 3.0, 10)) == 1
     assert await find(store, here, "word") == ["a new word"]
-    await store.run(lambda execute: execute("INSERT INTO transcript_words(transcript_words) VALUES('integrity-check')"))
 
 
 async def test_an_entry_of_an_earlier_run_gets_its_new_state_only(store: Database) -> None:
@@ -136,16 +130,3 @@ async def test_an_entry_of_an_earlier_run_gets_its_new_state_only(store: Databas
         await store.run(lambda execute, run=run, step=step: transcripts.add_entries(execute, key, run, [step]))  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
     [entry] = await store.run(lambda execute: transcripts.read_thread(execute, str(here), 0, 10))
     assert (entry.run, entry.state) == (1, "done")
-
-
-async def test_the_index_survives_a_library_without_it(store: Database, tmp_path: Path) -> None:
-    """A data_dir that moves to such a machine keeps working; back on the first one, the index is complete again."""
-    here = PLACES["this thread"]
-    await add(store, here, "first word")
-    with closing(sqlite3.connect(tmp_path / "fawn.db")) as connection:
-        prepare_search(connection, indexed=False)
-    await add(store, here, "second word")
-    assert await find(store, here, "second", indexed=False) == ["second word"]
-    with closing(sqlite3.connect(tmp_path / "fawn.db")) as connection:
-        prepare_search(connection)
-    assert await find(store, here, "word") == ["second word", "first word"]

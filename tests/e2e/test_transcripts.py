@@ -116,3 +116,42 @@ async def test_a_stopped_turn_keeps_what_steered_it_and_its_text(
     assert entries[:4] == STEERED
     assert entries[4][1].startswith("long0 long1")
     assert entries[5:] == [("file", "report.txt", ""), ("notice", "Stopped.", "")]
+
+
+async def test_a_run_that_resumes_an_answered_question_repeats_nothing(telegram: FakeTelegram, start: Start) -> None:
+    service = await start(**SETTINGS)
+    telegram.send(
+        ask(steps=[{"calls": [REPORT], "text": "First I write it."}, {"calls": [QUESTION]}], tokens=60, tok_ms=50)
+    )
+    await telegram.wait(JANE, "Which quarter?")
+    await service.quiet()
+    telegram.send("second")
+    await telegram.wait(JANE, "w1")
+    await service.restart()
+    await telegram.wait(JANE, "w59")
+    await service.quiet()
+    entries = await export(service, "telegram/")
+    first = [entry for entry in entries if entry["run"] == entries[0]["run"]]
+    assert [entry["kind"] for entry in first] == ["message", "text", "step", "question", "file"]
+    assert outline(entries[len(first) :]) == [("answer", "second", ""), ("text", words(60), "")]
+
+
+async def test_a_search_in_a_topic_finds_the_other_topics_of_its_chat_only(
+    telegram: FakeTelegram, start: Start
+) -> None:
+    service = await start(**SETTINGS)
+    forum, group = -1005, -100
+    telegram.forum(forum, 11, 12)
+    telegram.send("@fawn_bot " + ask(text="the plan of eleven"), chat=forum, topic=11)
+    await telegram.wait(forum, "plan of eleven", topic=11, seconds=15)
+    telegram.send(ask(text="the plan of Jane alone"))
+    await telegram.wait(JANE, "Jane alone")
+    await service.quiet()
+    telegram.send("/search@fawn_bot plan", chat=forum, topic=12)
+    found = await telegram.wait(forum, "Found in this chat", topic=12)
+    assert "the plan of eleven" in found.text
+    assert "alone" not in found.text
+    telegram.send("/search@fawn_bot plan", chat=group)
+    await telegram.wait(group, "I found nothing in this chat")
+    telegram.send("/search plan")
+    assert "eleven" not in (await telegram.wait(JANE, "Found in this chat")).text

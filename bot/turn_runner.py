@@ -264,7 +264,7 @@ class TurnRunner:
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
         """Add to the transcript what earlier attempts of the run did."""
         try:
-            if job.attempt > 1:
+            if job.resumed:
                 work.transcript.recall(await self._agent.recall(job.conversation, {each.key for each in job.messages}))
         except Exception:  # then the transcript has this attempt only
             log.exception("turn.not_recalled")
@@ -342,7 +342,7 @@ class TurnRunner:
 
     async def _collect_artifacts(self, job: ClaimedRun, work: TurnState) -> tuple[Artifacts, dict[str, str]]:
         """Return what is new in outputs/, and the stamps stored before."""
-        if not (work.view.files or job.attempt > 1 or (work.sandbox and work.sandbox.used)):
+        if not (work.view.files or job.resumed or (work.sandbox and work.sandbox.used)):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
         channel = self._channel(job.thread.channel)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.model_script import words
@@ -92,10 +94,14 @@ async def steer(telegram: FakeTelegram, model: FakeModel, **second: Any) -> None
     await telegram.wait(JANE, f"{second['word']}1")
 
 
-async def test_the_transcript_of_a_resumed_run_is_whole(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    service = await start(**SETTINGS)
+@pytest.mark.parametrize("end", ["kill", "stop"])
+async def test_the_transcript_of_a_resumed_run_is_whole(
+    telegram: FakeTelegram, model: FakeModel, start: Start, end: str
+) -> None:
+    service = await start(**SETTINGS, limits={"grace_seconds": 0})
     await steer(telegram, model, tokens=60, tok_ms=50, word="w")
-    await service.restart()
+    await (service.kill() if end == "kill" else service.stop())
+    await service.start()
     await telegram.wait(JANE, "w59")
     await service.quiet()
     entries = await export(service, "telegram/")

@@ -25,6 +25,7 @@ from bot.storage import conversations, inbox, outbox, people, runs, transcripts
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
+from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
 from channels.base import Channel, CommandInfo
 
@@ -142,7 +143,9 @@ def _status_command(call: CommandCall) -> str:
     turns = runs.count_runs(call.execute, call.conversation)
     doing = f"working for {call.now - run.started:.0f} s" if run and run.state == RunState.RUNNING else "idle"
     title = f"“{call.here.title}”, " if call.here.title else ""
-    return f"{call.service.status()}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
+    is_operator = call.access.is_operator(call.thread.channel, call.message.author.id)
+    jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
+    return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
 
 
 def _model_command(call: CommandCall) -> str:

@@ -25,6 +25,7 @@ AGES = {
     "runs": "finished",
     "transcript": "at",
     "conversations": "used",
+    "usage": "at",
 }
 ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?", "options": ["a", "b"]}}]}
 
@@ -127,7 +128,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
         seen |= await service.statements()
     finally:
         await service.kill()
-    assert {"inbox", "outbox", "runs", "conversations", "ledger", "posts", "checkpoints"} <= {
+    assert {"inbox", "outbox", "runs", "jobs", "usage", "conversations", "ledger", "posts", "checkpoints"} <= {
         word for statement in seen for word in re.findall(r"\w+", statement)
     }
     assert len(seen) > 50

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.blocks import Block, View
+from agent.blocks import Block, Done, View
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class RunFeed:
     def publish(self, block: Block) -> None:
         """Number a block and show it to every reader. A reader that fails gets no further blocks."""
         self.record(block)
-        for reader in tuple(self._readers):
+        for reader in () if isinstance(block, Done) else tuple(self._readers):
             try:
                 reader(block)
             except Exception:  # the boundary of one reader

@@ -8,9 +8,12 @@ from dataclasses import replace
 
 from agent.blocks import Approve, Ask, Block, Notice, Step, Text, View
 from agent.messages import Message
+from bot import claims
 from bot.artifacts import Artifacts
 from bot.claims import ClaimedRun
 from bot.running_turn import NOTED_STEP
+from bot.storage import transcripts
+from bot.storage.database import Execute
 from bot.storage.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
 
@@ -63,8 +66,15 @@ class TranscriptRecorder:
     def _make_notice(self, text: str, at: float, number: int) -> TranscriptEntry:
         return TranscriptEntry(f"notice:{self._job.run}:{number}", EntryKind.NOTICE, text, at)
 
-    def finish(self, view: View, steered: Sequence[Message], collected: Artifacts, now: float) -> list[TranscriptEntry]:
-        """Return the whole transcript of the run in the order of time. `steered` are the messages that joined it."""
+    def store(self, execute: Execute, view: View, collected: Artifacts, now: float) -> None:
+        """Store the whole transcript of the run."""
+        entries = self._all_entries(view, claims.steered_messages(execute, self._job), collected, now)
+        transcripts.add_entries(execute, self._job.conversation, self._job.run, entries)
+
+    def _all_entries(
+        self, view: View, steered: Sequence[Message], collected: Artifacts, now: float
+    ) -> list[TranscriptEntry]:
+        """Return the entries in the order of time. `steered` are the messages that joined the run."""
         said = [entry for message in self._job.messages for entry in self._message_entries(message)]
         done = [
             replace(entry, at=self._arrived.get(f"{NOTED_STEP}{message.key}", entry.at))  # platforms round their times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
-from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState
+from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, QuestionState
 
 FINISHED = {
     "inbox": f"state<>{InboxState.NEW} AND received<:before",
@@ -12,6 +12,7 @@ FINISHED = {
     "posts": "created<:before",
     "runs": "finished IS NOT NULL AND finished<:before",
     "transcript": "at<:before",
+    "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
     "people": "allowed=0 AND until<:before AND notify IS NULL",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
@@ -59,5 +60,6 @@ def delete_conversation(execute: Execute, key: str) -> None:
     ):
         return
     execute("DELETE FROM outputs WHERE conversation=:key", {"key": key})
+    execute("DELETE FROM questions WHERE conversation=:key", {"key": key})
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": key})
     execute("UPDATE addresses SET conversation='' WHERE conversation=:key", {"key": key})

@@ -132,7 +132,8 @@ class Scheduler:
 
     def _start_turn(self, job: ClaimedRun) -> None:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
-        live = RunningTurn(job, queued or self._turns.make_reply(job), has_unread=job.resumed)
+        reply = queued or self._turns.make_reply(job)
+        live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
         self._live[job.conversation] = live
         live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))

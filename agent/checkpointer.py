@@ -130,11 +130,11 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         """Replace the checkpoint of this namespace and its writes; delete the namespaces of ended tasks."""
         key = _checkpoint_key(config)
-        kind, state = self.serde.dumps_typed(checkpoint)
-        meta_kind, meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
-        row = {**key, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
 
-        def work(execute: Execute) -> None:
+        def work(execute: Execute) -> None:  # serializes only what is written: the next checkpoint replaces early ones
+            kind, state = self.serde.dumps_typed(checkpoint)
+            meta_kind, meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
+            row = {**key, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
             execute(UPSERT_CHECKPOINT_SQL, row)
             execute(DELETE_WRITES_SQL, {**key, "id": checkpoint["id"]})
             if not key["ns"]:
@@ -142,7 +142,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
                     execute(statement, {"thread": key["thread"]})
 
         if key["ns"] or not self._defer(key["thread"], checkpoint["id"], work, str(metadata.get("source"))):
-            await self._database.run(work)
+            await self._save(work)
         return _checkpoint_config(key, checkpoint["id"])
 
     def _defer(self, thread: str, id: str, work: DatabaseWork, source: str) -> bool:
@@ -168,23 +168,20 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         """
         key = _checkpoint_key(config)
         id = config["configurable"]["checkpoint_id"]
-        rows: list[tuple[str, dict[str, Any]]] = []
-        for number, (channel, value) in enumerate(writes):
-            index = WRITES_IDX_MAP.get(channel, number)
-            kind, data = self.serde.dumps_typed(value)
-            row = {"id": id, "task": task_id, "path": task_path, "idx": index, "channel": channel}
-            statement = INSERT_WRITE_SQL + (ON_CONFLICT_KEEP if index >= 0 else ON_CONFLICT_REPLACE)
-            rows.append((statement, {**key, **row, "kind": kind, "value": data}))
 
         def work(execute: Execute) -> None:
-            for statement, row in rows:
-                execute(statement, row)
+            for number, (channel, value) in enumerate(writes):
+                index = WRITES_IDX_MAP.get(channel, number)
+                kind, data = self.serde.dumps_typed(value)
+                row = {"id": id, "task": task_id, "path": task_path, "idx": index, "channel": channel}
+                statement = INSERT_WRITE_SQL + (ON_CONFLICT_KEEP if index >= 0 else ON_CONFLICT_REPLACE)
+                execute(statement, {**key, **row, "kind": kind, "value": data})
 
         special = any(channel in WRITES_IDX_MAP for channel, _ in writes)
         if special and not key["ns"]:
             await self.flush(key["thread"])
         if special or key["ns"]:
-            await self._database.run(work)
+            await self._save(work)
             return
         # The next checkpoint contains ordinary writes, and the ledger records effects: they need no commit of their
         # own. They are written before an interrupt, an error or a read.
@@ -194,9 +191,16 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
     async def flush(self, thread_id: str) -> None:
         """Write the unsaved state of a thread. What another task adds meanwhile stays unsaved."""
         if unsaved := self._unsaved.get(thread_id):
-            await self._database.run(unsaved.save)
+            await self._save(unsaved.save)
             if self._unsaved.get(thread_id) is unsaved:  # not before the commit, so that a failure loses nothing
                 del self._unsaved[thread_id]
+
+    async def _save(self, work: DatabaseWork) -> None:
+        """Commit without waiting for the disk: the inbox or the ledger still has what a power failure undoes.
+
+        The record of the turn's end and of every effect is durable, and with it what was committed before.
+        """
+        await self._database.run(work, durable=False)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints and writes of a thread."""

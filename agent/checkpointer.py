@@ -142,7 +142,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
                     execute(statement, {"thread": key["thread"]})
 
         if key["ns"] or not self._defer(key["thread"], checkpoint["id"], work, str(metadata.get("source"))):
-            await self._save(work)
+            await self._database.run(work)
         return _checkpoint_config(key, checkpoint["id"])
 
     def _defer(self, thread: str, id: str, work: DatabaseWork, source: str) -> bool:
@@ -181,7 +181,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         if special and not key["ns"]:
             await self.flush(key["thread"])
         if special or key["ns"]:
-            await self._save(work)
+            await self._database.run(work)
             return
         # The next checkpoint contains ordinary writes, and the ledger records effects: they need no commit of their
         # own. They are written before an interrupt, an error or a read.
@@ -191,16 +191,9 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
     async def flush(self, thread_id: str) -> None:
         """Write the unsaved state of a thread. What another task adds meanwhile stays unsaved."""
         if unsaved := self._unsaved.get(thread_id):
-            await self._save(unsaved.save)
+            await self._database.run(unsaved.save)
             if self._unsaved.get(thread_id) is unsaved:  # not before the commit, so that a failure loses nothing
                 del self._unsaved[thread_id]
-
-    async def _save(self, work: DatabaseWork) -> None:
-        """Commit without waiting for the disk: the inbox or the ledger still has what a power failure undoes.
-
-        The record of the turn's end and of every effect is durable, and with it what was committed before.
-        """
-        await self._database.run(work, durable=False)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints and writes of a thread."""

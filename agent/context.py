@@ -27,11 +27,8 @@ MakePreviewLink = Callable[[object, int], Awaitable[str]]
 class TransactionRunner(Protocol):
     """The database of the checkpoints."""
 
-    async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
-        """Run `work` in a transaction and commit. If it raises, roll back and raise the same error.
-
-        Until the next durable commit, a power failure can undo work that is not `durable`.
-        """
+    async def run(self, work: Callable[[Execute], T]) -> T:
+        """Run `work` in a transaction and commit. If it raises, roll back and raise the same error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class BatchConnection(sqlite3.Connection):
         batch = self._next_batch()
         try:
             if batch.durable is not self._durable:  # every commit with FULL syncs the commits before it, too
-                self.execute(f"PRAGMA synchronous={'FULL' if batch.durable else 'NORMAL'}")
+                self.execute("PRAGMA synchronous=FULL" if batch.durable else "PRAGMA synchronous=NORMAL")
                 self._durable = batch.durable
             self.execute("BEGIN IMMEDIATE")
             outcomes = [self._run_unit(work, alone=len(batch.works) == 1) for work in batch.works]

@@ -76,8 +76,7 @@ async def test_a_transaction_is_synced_if_one_of_its_units_is_durable(store: Dat
     assert not await store.run(is_synced, durable=False)
     assert await store.run(is_synced)
     assert not await store.run(is_synced, durable=False)
-    shared = await asyncio.gather(store.run(is_synced, durable=False), store.run(is_synced))
-    assert shared == [True, True]
+    assert all(await asyncio.gather(store.run(is_synced, durable=False), store.run(is_synced)))
 
 
 async def test_a_file_that_is_no_database_leaves_no_thread(tmp_path: Path) -> None:

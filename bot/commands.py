@@ -15,13 +15,14 @@ from functools import partial
 
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
-from bot import access, claims
+from bot import access, claims, questions
 from bot.access import AccessPolicy
 from bot.background import run_forever
 from bot.storage import conversations, inbox, outbox, people, runs
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
+from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
 from channels.base import CommandInfo
 
@@ -85,20 +86,24 @@ def _help_command(call: CommandCall) -> str:
 
 
 def _new_command(call: CommandCall) -> str:
+    closed = questions.close_open_questions(call.execute, call.conversation, call.now)
     conversations.begin_conversation(call.execute, call.thread, call.now)
-    return "New conversation. The old one keeps its files and history."
+    return "New conversation. The old one keeps its files and history." + " Its open question is closed." * closed
 
 
 def _stop_command(call: CommandCall) -> str:
     """Stop every run at this address that this person may stop."""
     stoppable = runs.stoppable_runs(call.execute, call.thread)
     person = call.message.author
+    allowed = call.access.is_operator(call.thread.channel, person.id)
     withdrawn = inbox.withdraw_pending(call.execute, call.conversation, call.message)  # no turn has begun with them
     if withdrawn:
         conversations.refresh_pending(call.execute, call.conversation)
     if not stoppable:  # a ❌ on an old reply needs no answer
+        latest = runs.latest_run(call.execute, call.conversation)
+        if latest and (allowed or latest.requester == person.id):
+            withdrawn |= questions.close_open_questions(call.execute, call.conversation, call.now)
         return "Stopped." if withdrawn else "Nothing is running here." if call.message.addressed else ""
-    allowed = call.access.is_operator(call.thread.channel, person.id)
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
         return "Only the person who asked, or an operator, can stop this."
@@ -136,7 +141,9 @@ def _status_command(call: CommandCall) -> str:
     turns = runs.count_runs(call.execute, call.conversation)
     doing = f"working for {call.now - run.started:.0f} s" if run and run.state == RunState.RUNNING else "idle"
     title = f"“{call.here.title}”, " if call.here.title else ""
-    return f"{call.service.status()}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
+    is_operator = call.access.is_operator(call.thread.channel, call.message.author.id)
+    jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
+    return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
 
 
 def _model_command(call: CommandCall) -> str:

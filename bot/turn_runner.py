@@ -12,12 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Done, Failed, Final, View
+from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View
 from agent.context import Turn, TurnContext, UserInput
-from bot import access, artifacts, claims
+from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
@@ -26,12 +27,12 @@ from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, file_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
-from bot.storage import conversations, outbox, outputs
+from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
-from bot.titles import Titles
+from bot.titles import enqueue_title
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -68,6 +69,7 @@ class TurnState:
     view: View = field(default_factory=View)
     sandbox: LazySandbox | None = None
     title: str = ""  # for a conversation without one, where no model makes it
+    title_text: str = ""  # from which a model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
     clean: bool = False  # the agent ended by itself
 
@@ -80,6 +82,7 @@ class RunResult:
     final: Final
     collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
     before: Mapping[str, str] = field(default_factory=dict)
+    title_text: str = ""
 
 
 class TurnRunner:
@@ -95,8 +98,8 @@ class TurnRunner:
         channel: Callable[[str], Channel | None],
         data_dir: Path,
         limits: ServiceLimits,
+        wake_jobs: Callable[[], None],
     ) -> None:
-        self.titles = Titles(store, agent)
         self._store = store
         self._agent = agent
         self._provider = provider
@@ -105,6 +108,7 @@ class TurnRunner:
         self._channel = channel
         self._data_dir = data_dir
         self._limits = limits
+        self._wake_jobs = wake_jobs
 
     def folder(self, conversation: str) -> Path:
         """Return the folder of a conversation's workspace, uploads and outputs."""
@@ -146,7 +150,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn) -> TurnState:
-        job, account = live.job, Account(self._store, live.job.run)
+        job, account = live.job, Account(self._store, live.job)
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
         return TurnState(
             account, uploads, StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._limits)
@@ -175,10 +179,15 @@ class TurnRunner:
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,
         )
-        work.title = self.titles.begin(job)
+        if not job.title:
+            work.title = self._agent.title_at_once(job.messages[0].text)
+            work.title_text = "" if work.title else job.messages[0].text
         work.begun = True
         async with asyncio.timeout(self._limits.turn_seconds):
             async for block in self._agent.run(turn, context):
+                if isinstance(block, Ask | Approve):
+                    hours = self._limits.question_hours if isinstance(block, Ask) else self._limits.approval_hours
+                    block = replace(block, hours=hours)
                 work.view.add(block)
                 if not isinstance(block, Done):  # the outbox delivers the end, after the commit
                     live.reply.show(block)
@@ -243,14 +252,21 @@ class TurnRunner:
 
     async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
         collected, before = await self._collect_artifacts(job, work)
-        view, final = work.view, _final_reply(work.view, collected)
+        state = _run_state(work.view)
+        asks = work.view.asks if state is RunState.WAITING else []  # a turn that stopped or failed waits for nothing
+        answered: set[str] = set()
+        if asks:  # what was answered meanwhile is not shown as open; the next turn resumes with it
+            answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
+            answered = {answer.id for answer in {*answers} - {*job.answers}}
+        view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
+        final = _final_reply(view, collected)
         ending = RunEnding(
-            state=_run_state(view),
-            asks=final.asks,
+            state=state,
+            asks=tuple(asks),
             title=work.title,
             clean=work.clean or not work.begun,
         )
-        return RunResult(ending, final, collected, before)
+        return RunResult(ending, final, collected, before, work.title_text)
 
     async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
@@ -264,7 +280,7 @@ class TurnRunner:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
 
-        def record(execute: Execute) -> list[OutboxItem]:
+        def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
@@ -274,12 +290,15 @@ class TurnRunner:
             ]
             if ping := self._make_ping(execute, job, ending.state, collected, now):
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
-            return [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
+            if end.title_text:
+                enqueue_title(execute, job.run, job.conversation, end.title_text)
+            items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
+            return items, usage.usage_of_run(execute, job.run)
 
         self._outbox.adopt_reply(job.run, live.reply)
         while True:
             try:
-                items = await work.account.commit(record)
+                items, used = await work.account.commit(record)
                 break
             except ClaimLost:
                 log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
@@ -289,14 +308,15 @@ class TurnRunner:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         self._outbox.offer(items)
-        usage = work.account.meter.total
+        if end.title_text:
+            self._wake_jobs()
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
             ending.state,
             time.monotonic() - live.started,
-            usage.input,
-            usage.output,
-            usage.calls,
+            used.input,
+            used.output,
+            used.calls,
             len(collected.files),
         )
 

@@ -18,6 +18,7 @@ from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage.database import Database
+from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
 from tests.support.idle_listener import IdleListener
 
@@ -37,7 +38,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def answering(store: Database, count: int) -> AsyncIterator[None]:
     """Serve commands from the end of the block on, until `count` were answered."""
-    doors = AccessPolicy({"telegram": AccessConfig(open=True)})
+    doors = AccessPolicy({"telegram": AccessConfig(open=True, operators=("boss",))})
     done = asyncio.Semaphore(0)
     yield
     serving = asyncio.create_task(CommandRunner(store, doors, IDLE_SERVICE, done.release).serve())
@@ -76,3 +77,13 @@ async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: 
     failed, *answered = await said(store)
     assert failed.startswith("`/model` failed on my side")
     assert all("/stop" in words for words in answered)
+
+
+async def test_operators_see_the_background_jobs_in_the_status(store: Database) -> None:
+    status = replace(HELP, text="status")
+    async with answering(store, 2):
+        await receive(store, status, replace(status, key="k2", author=Author("boss", "Ann")))
+        await store.run(lambda execute: enqueue_job(execute, key="k", kind="title", payload={}))
+    mine, bosses = await said(store)
+    assert "jobs" not in mine
+    assert "Background jobs: 1 waiting, 0 running, 0 given up." in bosses

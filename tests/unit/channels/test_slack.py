@@ -45,6 +45,7 @@ async def test_text_is_shown_literally_and_notifies_nobody(rig: SlackRig) -> Non
 
 
 # Case 70 of docs/cases.md
+@pytest.mark.slow
 async def test_a_long_answer_is_complete_in_few_messages(rig: SlackRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(400))
     code = "\n".join(f"say({number})  # <@U1> @everyone <!here>" for number in range(400))
@@ -200,7 +201,7 @@ async def test_a_person_who_may_not_click_gets_a_private_notice(rig: SlackRig) -
     rig.press("blue", 7)  # by a person whose app had not shown the change yet
     await until(lambda: rig.box.receipts[-1] is Receipt.DUPLICATE)
     await until(lambda: len(rig.server.calls_of("chat.postEphemeral")) == 2)
-    assert rig.server.visible(OPS, rig.root(7))[-1].text == "Someone has already answered this."
+    assert rig.server.visible(OPS, rig.root(7))[-1].text == "This is already answered or closed."
 
 
 # ---------------------------------------------------------------- the slash command, the shortcut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 from langchain_core.runnables import RunnableConfig
@@ -17,7 +17,7 @@ from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
 from agent.repair import repair_state
-from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn
+from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
 from agent.title import TitleMaker
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter
@@ -122,6 +122,12 @@ class Agent:
         """Repair the state after a stop; keep `partial_text` and the `steering` messages that joined the turn."""
         messages = [self._formatter.format_message(item) for item in steering]
         await repair_state(self.graph, _graph_config(conversation), partial_text, messages)
+
+    async def recall(self, conversation: str, keys: Collection[str]) -> list[Block]:
+        """Return the texts and steps in the checkpoint of the latest turn, which the messages `keys` began."""
+        state = await self.graph.aget_state(_graph_config(conversation))
+        asking = {name for name, traits in self._tools.items() if traits.asks}
+        return list(recall_blocks(state.values.get("messages", []), keys, asking))
 
     async def forget(self, conversation: str) -> None:
         """Delete the checkpoint of a conversation."""

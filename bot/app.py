@@ -90,7 +90,11 @@ class App:
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._supervisor.names, self._current)
             service = CommandService(
-                self._current, self._status.describe, self._scheduler.stop_run, self._scheduler.wake
+                self._current,
+                self._status.describe,
+                self._scheduler.stop_run,
+                self._scheduler.wake,
+                channels.get,
             )
             self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)

@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
+from zoneinfo import ZoneInfo
 
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import access, claims, questions
 from bot.background import run_forever
 from bot.current import Current
-from bot.storage import conversations, inbox, outbox, people, runs
+from bot.storage import conversations, inbox, outbox, people, runs, transcripts
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
-from channels.base import CommandInfo
+from channels.base import Channel, CommandInfo
 
 log = logging.getLogger(__name__)
 
 BATCH = 20  # commands read at once
 MAX_NAMED_THREADS = 10  # in an answer
+MAX_FOUND, SNIPPET_CHARS = 10, 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class CommandService:
     status: Callable[[], str]  # a few lines: version, model, sandbox, running turns
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
+    channel: Callable[[str], Channel | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +211,37 @@ def _notify_command(call: CommandCall) -> str:
     return f"I ping you when something took longer than {after:g} s. `/notify off` or `/notify 120` changes that."
 
 
+def _search_command(call: CommandCall) -> str:
+    """Search this chat only: everybody who reads the answer may read what it quotes."""
+    words = call.words.split()[: transcripts.MAX_WORDS]
+    if not words:
+        return "`/search WORDS` finds what was said in this chat, such as `/search budget 2026`."
+    channel = call.service.channel(call.thread.channel)
+    topics = channel is not None and not channel.limits.private_topics
+    found = transcripts.search_chat(call.execute, call.thread, words, MAX_FOUND + 1, topics=topics)
+    place = "chat" if topics else "thread"
+    if not found:
+        return f"I found nothing in this {place} with " + ", ".join(f"“{word}”" for word in words) + "."
+    name = call.current.config.time_zone
+    zone = ZoneInfo(name) if name else None
+    lines = [
+        f"- {datetime.fromtimestamp(entry.at, zone):%Y-%m-%d %H:%M} · {entry.name or 'I'}:"
+        f" {_snippet(entry.text, words[0])}"
+        for entry in found[:MAX_FOUND]
+    ]
+    if len(found) > MAX_FOUND:
+        lines.append(f"\nThese are the newest {MAX_FOUND}; add words to find less.")
+    return f"Found in this {place}, newest first:\n" + "\n".join(lines)
+
+
+def _snippet(text: str, word: str) -> str:
+    """Return the text around a word on one line, without characters that would format it."""
+    line = " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
+    begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
+    cut = line[begin : begin + SNIPPET_CHARS]
+    return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
+
+
 def _chosen_model(call: CommandCall) -> str:
     return call.here.model or next(iter(call.current.models))
 
@@ -218,6 +254,7 @@ COMMANDS = (
     Command("status", "how I am, and what this conversation does", _status_command),
     Command("model", "show or choose the model of this conversation", _model_command, "NAME"),
     Command("models", "list the models", _models_command),
+    Command("search", "find what was said in this chat", _search_command, "WORDS"),
     Command("notify", "whether and when I ping you at the end of long work", _notify_command, "on | off | SECONDS"),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}

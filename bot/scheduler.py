@@ -109,7 +109,8 @@ class Scheduler:
         self._wake.clear()
         now = time.time()
         free = 0 if self._closing else max(0, self._live_limit - len(self._live))
-        jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free))
+        # A claim that a power failure undoes is made again. Whatever the turn records later also makes it durable.
+        jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free), durable=False)
         for job in jobs:
             self._start_turn(job)
         if len(self._live) >= self._live_limit:
@@ -132,7 +133,8 @@ class Scheduler:
 
     def _start_turn(self, job: ClaimedRun) -> None:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
-        live = RunningTurn(job, queued or self._turns.make_reply(job), has_unread=job.resumed)
+        reply = queued or self._turns.make_reply(job)
+        live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
         self._live[job.conversation] = live
         live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))

@@ -24,6 +24,7 @@ from bot.attachments import Attachments
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
+from bot.feed import Feed
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, file_payload
@@ -34,6 +35,7 @@ from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.titles import enqueue_title
+from bot.transcript import TranscriptRecorder
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -69,7 +71,8 @@ class TurnState:
     account: Account
     uploads: Attachments
     steering: StoredSteering
-    view: View = field(default_factory=View)
+    view: View
+    transcript: TranscriptRecorder
     sandbox: LazySandbox | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
@@ -86,6 +89,7 @@ class RunResult:
     collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
     before: Mapping[str, str] = field(default_factory=dict)
     title_text: str = ""
+    transcript: TranscriptRecorder | None = None
 
 
 class TurnRunner:
@@ -102,6 +106,7 @@ class TurnRunner:
         data_dir: Path,
         wake_jobs: Callable[[], None],
     ) -> None:
+        self.feed = Feed()
         self._store = store
         self._current = current
         self._provider = provider
@@ -146,18 +151,20 @@ class TurnRunner:
                 task.uncancel()
         except TimeoutError:
             limit = _format_duration(work.limits.turn_seconds)
-            work.view.add(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
+            live.feed.record(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
             log.exception("turn.fault")
-            work.view.add(FAULT)
+            live.feed.record(FAULT)
         live.working = False
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
         job, account, limits = live.job, Account(self._store, live.job), self._current.limits
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
+        transcript = TranscriptRecorder(job)
+        live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
-        return TurnState(agent, limits, account, uploads, steering)
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -165,10 +172,10 @@ class TurnRunner:
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
         if job.attempt > work.limits.attempts:
-            work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
+            live.feed.record(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
             return
         if not job.messages:
-            work.view.add(UNREADABLE)
+            live.feed.record(UNREADABLE)
             return
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
@@ -191,21 +198,16 @@ class TurnRunner:
                 if isinstance(block, Ask | Approve):
                     hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
                     block = replace(block, hours=hours)
-                work.view.add(block)
-                if not isinstance(block, Done):  # the outbox delivers the end, after the commit
-                    live.reply.show(block)
+                live.feed.publish(block)
         work.clean = True
 
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
         """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
         first = job.first and conversations.is_first_conversation(job.conversation)
         earlier = work.limits.earlier_messages if first else 0
-        return tuple(
-            [
-                await work.uploads.make_input(channel, item, 0 if index else earlier)
-                for index, item in enumerate(job.messages)
-            ]
-        )
+        counts = [earlier, *[0] * (len(job.messages) - 1)]
+        pairs = zip(job.messages, counts, strict=True)
+        return tuple([await work.uploads.make_input(channel, item, count) for item, count in pairs])
 
     # ------------------------------------------------------------ the end of a turn
 
@@ -218,6 +220,7 @@ class TurnRunner:
                 await self._repair_state(live, work)
                 await self._record_end(live, work)
         finally:
+            self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
             if work.sandbox:
                 await work.sandbox.aclose()
 
@@ -231,7 +234,7 @@ class TurnRunner:
     async def _repair_state(self, live: RunningTurn, work: TurnState) -> None:
         """After a stop or a fault, keep the text so far and leave the checkpoint valid."""
         if live.stopped_by:
-            work.view.add(Done("stopped", work.account.meter.total))
+            live.feed.record(Done("stopped", work.account.meter.total))
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return
         try:
@@ -252,6 +255,7 @@ class TurnRunner:
 
     async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
         collected, before = await self._collect_artifacts(job, work)
+        await self._recall_attempts(job, work)
         state = _run_state(work.view)
         asks = work.view.asks if state is RunState.WAITING else []  # a turn that stopped or failed waits for nothing
         answered: set[str] = set()
@@ -266,7 +270,16 @@ class TurnRunner:
             title=work.title,
             clean=work.clean or not work.begun,
         )
-        return RunResult(ending, final, collected, before, work.title_text)
+        return RunResult(ending, final, collected, before, work.title_text, work.transcript)
+
+    async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
+        """Add to the transcript what earlier attempts of the run did."""
+        try:
+            if job.resumed:
+                keys = {each.key for each in job.messages}
+                work.transcript.recall(await work.agent.recall(job.conversation, keys))
+        except Exception:  # then the transcript has this attempt only
+            log.exception("turn.not_recalled")
 
     async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
@@ -282,6 +295,8 @@ class TurnRunner:
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
+            if end.transcript:
+                end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
             rows += [
@@ -308,6 +323,7 @@ class TurnRunner:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         self._outbox.offer(items)
+        self.feed.end_run(job.run, ending.state)
         if end.title_text:
             self._wake_jobs()
         log.info(
@@ -340,7 +356,7 @@ class TurnRunner:
 
     async def _collect_artifacts(self, job: ClaimedRun, work: TurnState) -> tuple[Artifacts, dict[str, str]]:
         """Return what is new in outputs/, and the stamps stored before."""
-        if not (work.view.files or job.attempt > 1 or (work.sandbox and work.sandbox.used)):
+        if not (work.view.files or job.resumed or (work.sandbox and work.sandbox.used)):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
         channel = self._channel(job.thread.channel)

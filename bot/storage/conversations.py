@@ -45,6 +45,12 @@ def has_conversation(execute: Execute, thread: Thread) -> bool:
     return bool(execute("SELECT 1 FROM addresses WHERE thread=:thread", {"thread": str(thread)}))
 
 
+def list_threads(execute: Execute, beginning: str = "") -> list[str]:
+    """Return the addresses that have conversations and begin like this."""
+    sql = "SELECT DISTINCT thread FROM conversations WHERE thread>=:beginning AND thread<=:beginning || '~'"
+    return [str(row["thread"]) for row in execute(sql, {"beginning": beginning})]
+
+
 def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     """Begin a new conversation at this address. The old one keeps its history and files."""
     address = str(thread)
@@ -182,8 +188,13 @@ def release_claim(execute: Execute, key: str, fence: int) -> None:
 
 
 def release_stale_claims(execute: Execute) -> None:
-    """Release what a dead process held. The lock on data_dir guarantees that no other process works."""
-    execute(f"{_INTERRUPT} WHERE owner IS NOT NULL", {})
+    """Release what a dead process held. The lock on data_dir guarantees that no other process works.
+
+    A power failure can undo a claim, but not the checkpoint of its turn: so a conversation that still has messages may
+    hold unfinished work, too.
+    """
+    for held in ("owner IS NOT NULL", "pending>0"):
+        execute(f"{_INTERRUPT} WHERE {held}", {})
 
 
 def mark_dirty(execute: Execute, key: str) -> None:

@@ -13,10 +13,11 @@ from agent.blocks import Final, View
 from agent.messages import Thread
 from channels.base import ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater
 from channels.feishu import card_renderer
-from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
+from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
 from channels.feishu.card_renderer import FeishuMessage, card_json, rich_message
 from channels.shared.reply_writer import MessageMissing
+from channels.shared.texts import with_options
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +69,8 @@ class FeishuRenderer:
         self._topic = thread.topic
         self._sender = MessageSender(api, thread, posts.key, to)
         self._unknown = {post.index for post in posts.known if post.id is None}
-        self._index = {post.id: post.index for post in posts.known if post.id}
         self._shown: dict[str, FeishuMessage] = {}  # message id → what its card shows
         self._plain: set[str] = set()  # ids of messages without a card
-        self._gone: dict[int, str] = {}  # index → id of a message that was recalled
 
     def render(self, view: View) -> list[FeishuMessage]:
         return card_renderer.render_live(view)
@@ -88,27 +87,25 @@ class FeishuRenderer:
     async def typing(self) -> None:
         """Do nothing: a reaction on the question shows that the bot is working."""
 
+    def plain(self, part: FeishuMessage) -> FeishuMessage:
+        text = with_options(part.text, part.options)
+        return replace(part, text=text, ask_id="", options=(), plain=True)
+
     # ------------------------------------------------------------ calls
 
-    async def post(self, part: FeishuMessage, index: int) -> str:
+    async def post(self, part: FeishuMessage, index: int, replaced: str) -> str:
+        name = f"{index} {replaced}"  # an earlier uuid would return the replaced message
         try:
-            message_id = await self._post_message(part, index)
+            message_id = await (
+                self._post_rich(part, index, name) if part.plain else self._post_card(part, index, name)
+            )
         except OutcomeUnknown:
             self._unknown.add(index)
             raise
-        self._index[message_id] = index
         self._shown[message_id] = part
         return message_id
 
-    async def _post_message(self, part: FeishuMessage, index: int) -> str:
-        """Post a card, or a rich message where Feishu refuses cards."""
-        name = f"{index} {self._gone.get(index, '')}"  # an earlier uuid would return the recalled message
-        try:
-            return await self._post_card(part, index, name)
-        except ChatGone:
-            raise
-        except Refused as error:
-            log.warning("feishu.card_refused reason=%s", error)
+    async def _post_rich(self, part: FeishuMessage, index: int, name: str) -> str:
         message_id = await self._sender.send_message("post", rich_message(part), f"{name} plain")
         self._plain.add(message_id)
         if index in self._unknown:  # an earlier post with this uuid may show another text
@@ -141,15 +138,12 @@ class FeishuRenderer:
         except Refused as error:
             if not part.final:  # a card stops streaming after ten minutes: the next edit replaces the whole card
                 raise TryLater(str(error), 0.5) from None
-            log.warning("feishu.card_lost message=%s reason=%s", message_id, error)
-            with suppress(Refused):
-                await self._recall_message(message_id)
-            raise self._missing(message_id, error) from None
+            raise
         self._shown[message_id] = part
 
     async def _change_card(self, message_id: str, shown: FeishuMessage | None, part: FeishuMessage) -> None:
         """Show `part` with the smallest change."""
-        has_text = shown and shown.text_with_mention and part.text_with_mention
+        has_text = shown and shown.text_with_mention and part.text_with_mention and not part.plain
         if shown and has_text and not part.final and replace(shown, text=part.text) == part:
             await self._cards.stream_text(message_id, "text", part.text_with_mention)
         elif shown and part.final and replace(shown, final=True) == part:
@@ -161,20 +155,9 @@ class FeishuRenderer:
         if not part.final:
             return  # Feishu allows only twenty edits
         body = {"msg_type": "post", "content": dump_json(rich_message(part))}
-        try:
-            await self._api("PUT", f"im/v1/messages/{message_id}", body)
-        except (ScopeMissing, ChatGone):
-            raise
-        except ApiRefusal as error:
-            raise self._missing(message_id, error) from None
-
-    def _missing(self, message_id: str, error: Refused) -> MessageMissing:
-        """Return the error that lets the writer post this message again, under another uuid."""
-        self._gone[self._index.get(message_id, 0)] = message_id
-        return MessageMissing(str(error))
+        await self._api("PUT", f"im/v1/messages/{message_id}", body)
 
     async def delete(self, message_id: str) -> None:
-        self._gone[self._index.get(message_id, 0)] = message_id
         try:
             await self._recall_message(message_id)
         except MessageMissing:

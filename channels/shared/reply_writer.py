@@ -8,7 +8,16 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
-from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, TryLater, Unconfirmed, first_sent_message
+from channels.base import (
+    ChannelError,
+    ChatGone,
+    OutcomeUnknown,
+    Refused,
+    SentMessages,
+    TryLater,
+    Unconfirmed,
+    first_sent_message,
+)
 from channels.shared.rate_limit import Priority, RateLimitScope
 
 log = logging.getLogger(__name__)
@@ -40,8 +49,11 @@ class MessageRenderer(Protocol[P]):
     def repeat(self, part: P) -> P:
         """Return the part with a visible mark that it may be a repeat."""
 
-    async def post(self, part: P, index: int) -> str:
-        """Post a message and return its id."""
+    def plain(self, part: P) -> P:
+        """Return the part in the form that the platform refuses least: bare text, and options as lines of it."""
+
+    async def post(self, part: P, index: int, replaced: str) -> str:
+        """Post a message and return its id. `replaced` is the id of the one it replaces: it needs another nonce."""
 
     async def edit(self, message_id: str, part: P) -> None:
         """Replace the content of a message."""
@@ -92,6 +104,7 @@ class ReplyWriter(Generic[P]):
         self._ids: dict[int, str] = {post.index: post.id for post in posts.known if post.id}
         self._shown: dict[int, P] = {}
         self._marked: set[int] = set()
+        self._replaced: dict[int, str] = {}  # ids of messages that were deleted or cannot be edited
         self._has_content = False  # content of the reply was shown
         self._calling = False
         self._ending = False
@@ -111,7 +124,15 @@ class ReplyWriter(Generic[P]):
         for index, part in enumerate(parts):
             if index not in self._ids or self._shown.get(index) != part:
                 await self._rate_limit.acquire(Priority.FINAL)
-                await self._checked_call(self._show_part(index, part))
+                try:
+                    await self._checked_call(self._show_part(index, part))
+                except (ChatGone, Unconfirmed):
+                    raise
+                except Refused as error:
+                    if index not in self._ids:
+                        raise
+                    log.warning("writer.replaced reply=%s reason=%s", self._posts.key, error)
+                    await self._checked_call(self._replace_part(index, self._renderer.plain(part)))
         for index in [index for index in sorted(self._ids) if index >= len(parts)]:
             await self._rate_limit.acquire(Priority.FINAL)
             await self._checked_call(self._delete_part(index))
@@ -231,19 +252,41 @@ class ReplyWriter(Generic[P]):
             except Refused:
                 self._drafts = None
                 raise TryLater("drafts are not supported here", 0.0) from None
-        elif index in self._ids:
+        else:
+            try:
+                await self._edit_or_post(index, part, content)
+            except (ChatGone, Unconfirmed):
+                raise
+            except Refused as error:
+                plain = self._renderer.plain(part)
+                if plain == part:
+                    raise
+                log.warning("writer.plain reply=%s reason=%s", self._posts.key, error)
+                await self._edit_or_post(index, plain, content)
+        self._shown[index] = part
+        self._has_content = self._has_content or content
+
+    async def _edit_or_post(self, index: int, part: P, content: bool) -> None:
+        if index in self._ids:
             await self._edit_part(index, part)
         else:
             await self._post_part(index, part, content)
-        self._shown[index] = part
-        self._has_content = self._has_content or content
+
+    async def _replace_part(self, index: int, part: P) -> None:
+        """Post a message in place of one that cannot be edited, which is then deleted."""
+        torn = self._replaced[index] = self._ids.pop(index)
+        await self._post_part(index, part, True)
+        try:
+            await self._renderer.delete(torn)
+        except ChannelError as error:  # it stays visible beside the whole answer
+            log.warning("writer.not_deleted reply=%s reason=%s", self._posts.key, error)
 
     async def _edit_part(self, index: int, part: P) -> None:
         self._shown.pop(index, None)
         try:
             await self._renderer.edit(self._ids[index], self._renderer.repeat(part) if index in self._marked else part)
         except MessageMissing:
-            del self._ids[index]
+            self._replaced[index] = self._ids.pop(index)
             await self._post_part(index, part, True)
         except OutcomeUnknown as error:  # an edit can be repeated
             raise TryLater(str(error)) from error
@@ -279,9 +322,8 @@ class ReplyWriter(Generic[P]):
         if recorded:
             await self._posts.sending(index)
         try:
-            message_id = await self._renderer.post(
-                self._renderer.repeat(part) if index in self._marked else part, index
-            )
+            marked = self._renderer.repeat(part) if index in self._marked else part
+            message_id = await self._renderer.post(marked, index, self._replaced.get(index, ""))
         except (TryLater, Refused):
             if recorded:
                 await self._posts.unsent(index)
@@ -296,7 +338,7 @@ class ReplyWriter(Generic[P]):
             pass
         except OutcomeUnknown as error:
             raise TryLater(str(error)) from error
-        del self._ids[index]
+        self._replaced[index] = self._ids.pop(index)
         self._shown.pop(index, None)
 
 

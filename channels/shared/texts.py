@@ -35,12 +35,23 @@ def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:
     """Return the text below a question: the options that its buttons do not show in full, and how to answer."""
     lines = []
     if not has_buttons or any(len(option) > max_label_chars for option in ask.options):
-        lines += [f"{number}. {' '.join(option.split())}" for number, option in enumerate(ask.options, 1)]
+        lines += numbered_options(ask.options)
     if ask.options and ask.free_text:
         lines += ["", "_Choose, or answer in your own words._" if has_buttons else "_Answer in your own words._"]
     elif ask.options and not has_buttons:
         lines += ["", "_Answer with one of these._"]
     return "\n".join(lines).strip()
+
+
+def numbered_options(options: Sequence[str]) -> list[str]:
+    """Return a line for each option, to be answered by its number."""
+    return [f"{number}. {' '.join(option.split())}" for number, option in enumerate(options, 1)]
+
+
+def with_options(text: str, options: Sequence[str]) -> str:
+    """Return the text of a question that cannot show buttons, with its options unless it lists them already."""
+    lines = numbered_options(options)
+    return text if all(line in text for line in lines) else "\n".join([text, "", *lines])
 
 
 def _plan_lines(plan: Plan | None) -> list[str]:

@@ -58,6 +58,7 @@ class SlackMessage:
     mention: str = ""
     session: str = ""  # status of its thread's session after it; "" leaves it unchanged
     live: bool = field(default=False, compare=False)
+    plain: bool = False  # text without blocks
 
     @property
     def markdown(self) -> str:
@@ -109,6 +110,8 @@ def progress_tasks(plan: Plan | None, steps: list[Step], *, max_steps: int) -> t
 
 def message_arguments(part: SlackMessage) -> dict[str, Any]:
     """Return the arguments of a call that posts or edits a message."""
+    if part.plain:
+        return {"blocks": [], "text": notification_text(part.text)}
     head = "\n".join(task.line for task in part.tasks)
     blocks = [
         context_block(part.mark),

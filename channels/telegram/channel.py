@@ -29,7 +29,7 @@ from channels.base import (
     first_sent_message,
 )
 from channels.shared import file_limits
-from channels.shared.markdown_split import utf16_length
+from channels.shared.markdown_split import cut_units
 from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
@@ -109,8 +109,7 @@ class TelegramChannel:
             return
         file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
         caption = (f"{REPEAT_MARK} " if known else "") + file.caption
-        while utf16_length(caption) > MAX_CAPTION_UNITS:
-            caption = caption[: MAX_CAPTION_UNITS - 1 - max(0, utf16_length(caption) - len(caption))].rstrip() + "…"
+        caption = cut_units(caption, MAX_CAPTION_UNITS)
         scope = self._rate_limit_scope(thread)
         await scope.acquire(Priority.FINAL)
         try:

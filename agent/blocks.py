@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -114,6 +116,19 @@ class Done:
 
     state: Literal["done", "waiting", "stopped", "failed"] = "done"
     usage: Usage = field(default_factory=Usage)
+
+
+_COMMAND_HINT = re.compile("\ufdd0([^\ufdd0]+)\ufdd0")  # a noncharacter, which no text of a person or model contains
+
+
+def command_hint(command: str) -> str:
+    """Return a placeholder for a command such as "notify off" in a text to people: each channel spells it its way."""
+    return f"\ufdd0{command}\ufdd0"
+
+
+def spell_commands(text: str, spell: Callable[[str], str]) -> str:
+    """Replace each placeholder of `command_hint` by what `spell` returns for its command."""
+    return _COMMAND_HINT.sub(lambda found: spell(found[1]), text)
 
 
 Block = Text | Step | Plan | Ask | Approve | File | Notice | Failed | Done

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import access, claims
@@ -77,7 +78,7 @@ class Command:
 
 
 def _help_command(call: CommandCall) -> str:
-    lines = [f"`/{command.name}` {command.help}" for command in COMMANDS]
+    lines = [f"`{command_hint(command.name)}` {command.help}" for command in COMMANDS]
     return (
         "Write to me and I work on it in this conversation's own sandbox; files you send arrive there, files I leave"
         " in outputs/ come back. What you write while I work is taken into account.\n\n" + "\n".join(lines)
@@ -114,7 +115,7 @@ def _retry_command(call: CommandCall) -> str:
     if run and run.state in (RunState.QUEUED, RunState.RUNNING):
         return "I am still working on it."
     if run and run.state == RunState.WAITING:  # the next message is the answer
-        return "I wait for your answer to my question; `/new` begins afresh."
+        return f"I wait for your answer to my question; `{command_hint('new')}` begins afresh."
     rows = [
         row
         for row in (inbox.rows_of_run(call.execute, run.id) if run else ())
@@ -156,7 +157,7 @@ def _models_command(call: CommandCall) -> str:
     lines = [
         f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.service.models.items()
     ]
-    return "Models:\n" + "\n".join(lines) + "\n`/model NAME` chooses one for this conversation."
+    return "Models:\n" + "\n".join(lines) + f"\n`{command_hint('model NAME')}` chooses one for this conversation."
 
 
 def _notify_command(call: CommandCall) -> str:
@@ -168,12 +169,17 @@ def _notify_command(call: CommandCall) -> str:
         except ValueError:
             seconds = -2.0
         if not (seconds == -1.0 or 0 < seconds < 1e6):
-            return "`/notify off`, `/notify on` or `/notify 120` (seconds) work."
+            return f"{_notify_hints('off', 'on', '120')} (seconds) work."
         people.set_notify(call.execute, call.message, seconds)
     after = access.notify_after(call.execute, call.thread.channel, call.message.author.id, call.service.notify_seconds)
     if after is None:
-        return "I do not ping you when something is done. `/notify on` or `/notify 120` changes that."
-    return f"I ping you when something took longer than {after:g} s. `/notify off` or `/notify 120` changes that."
+        return f"I do not ping you when something is done. {_notify_hints('on', '120')} changes that."
+    return f"I ping you when something took longer than {after:g} s. {_notify_hints('off', '120')} changes that."
+
+
+def _notify_hints(*words: str) -> str:
+    hints = [f"`{command_hint(f'notify {word}')}`" for word in words]
+    return ", ".join(hints[:-1]) + f" or {hints[-1]}"
 
 
 def _chosen_model(call: CommandCall) -> str:
@@ -239,7 +245,7 @@ class CommandRunner:
         except Exception:  # the boundary of one command
             name = message.text.partition(" ")[0]
             log.exception("command.fault name=%s", name)
-            words = f"`/{name}` failed on my side; the operator can see why in the log."
+            words = f"`{command_hint(name)}` failed on my side; the operator can see why in the log."
             await self._store.run(lambda execute: _finish_command(execute, row, message, words))
         for effect in after:
             effect()
@@ -257,7 +263,8 @@ class CommandRunner:
                 )
             )
         else:
-            answer = f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."
+            known = ", ".join(f"`{command_hint(command.name)}`" for command in COMMANDS)
+            answer = f"I don't know `{command_hint(name)}`. {known} work."
         _finish_command(execute, row, message, answer)
         return after
 

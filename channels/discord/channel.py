@@ -127,6 +127,9 @@ class DiscordChannel:
 
     # ------------------------------------------------------------ native commands
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        return f"/{command}"
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         self._inbound.set_commands(frozenset(command.name for command in commands))
         usable = [command for command in commands if re.fullmatch(r"[a-z0-9_-]{1,32}", command.name)][:100]

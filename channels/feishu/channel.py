@@ -262,6 +262,9 @@ class FeishuChannel:
     async def enrich(self, message: Message, earlier: int) -> Message:
         return await self._history.enrich(message, earlier, self._me) if self._me else message
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        return f"/{command}"
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""
         self._command_names = frozenset(command.name for command in commands)

@@ -92,6 +92,12 @@ class TelegramChannel:
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        """In a group, a command without the bot's name may be for another bot, and is not always delivered."""
+        name, space, words = command.partition(" ")
+        at = f"@{self._poller.username}" if _is_group(thread) and self._poller.username else ""
+        return f"/{name}{at}{space}{words}"
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         accepted = [command for command in commands if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)]
         await self._poller.set_commands(

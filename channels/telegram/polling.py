@@ -58,6 +58,11 @@ class Poller:
         self._commands = commands
         await self._api("setMyCommands", commands=commands)
 
+    @property
+    def username(self) -> str:
+        """The bot's name, "" while it is unknown."""
+        return self._account.username if self._account else ""
+
     def readiness(self) -> Readiness:
         return self._health.now
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Final
+from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims
 from bot.access import AccessPolicy
@@ -56,7 +56,7 @@ async def receive(store: Database, *messages: Message) -> None:
 
 async def said(store: Database) -> list[str]:
     rows = await store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
-    return [Final.load(row["payload"]).text for row in rows]
+    return [spell_commands(Final.load(row["payload"]).text, "/{}".format) for row in rows]
 
 
 async def test_a_damaged_command_does_not_block_others(store: Database) -> None:

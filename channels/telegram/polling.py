@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
@@ -17,6 +17,7 @@ from channels.shared.http_client import RateLimited
 from channels.shared.texts import NOT_STORED, click_answer
 from channels.telegram.api import PollConflict, TelegramApi, TypingActions
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
+from channels.telegram.reply import choice_arguments
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +131,8 @@ class Poller:
 
     async def _store_updates(self, updates: list[dict[str, Any]], account: TelegramAccount, receive: Receive) -> None:
         """Store a batch, then confirm it with the offset of the next poll."""
-        events = [event for raw in updates if (event := parse_update(raw, account))]
-        if events:
+        parsed = [(raw, event) for raw in updates if (event := parse_update(raw, account))]
+        if events := [event for _, event in parsed]:
             try:
                 receipts = await receive(events)
             except NotStored as error:
@@ -142,18 +143,19 @@ class Poller:
                 return
             self._apologized.clear()
             self._failed_batches = 0
-            for event, receipt in zip(events, receipts, strict=True):
-                self._acknowledge(event, receipt)
+            for (raw, event), receipt in zip(parsed, receipts, strict=True):
+                self._acknowledge(raw, event, receipt)
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
     # ------------------------------------------------------------ acknowledgements
 
-    def _acknowledge(self, event: Message | Unreadable, receipt: Receipt) -> None:
+    def _acknowledge(self, raw: Mapping[str, Any], event: Message | Unreadable, receipt: Receipt) -> None:
         """Show the author that the event was received."""
         if isinstance(event, Unreadable):
             log.error("telegram.unreadable key=%s reason=%s", event.key, event.error)
         elif event.kind is Kind.CLICK:
-            self._background.start_best_effort(self._show_choice(event, receipt), f"telegram click {event.key}")
+            showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
+            self._background.start_best_effort(showing, f"telegram click {event.key}")
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
             self._background.start_best_effort(self._typing.show(event.thread), f"telegram typing {event.thread}")
 
@@ -166,14 +168,17 @@ class Poller:
                 call = self._api.call_in_thread(thread, "sendMessage", text=NOT_STORED)
                 self._background.start_best_effort(call, f"telegram not stored {thread}")
 
-    async def _show_choice(self, click: Message, receipt: Receipt) -> None:
-        """Answer a click, and remove the buttons unless the person may not use them."""
+    async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
+        """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""
         query = click.key.rpartition(":")[2]
         toast = click_answer(receipt) or f"✓ {click.text}"[:MAX_TOAST_CHARS]
         try:
             await self._api("answerCallbackQuery", callback_query_id=query, text=toast)
         finally:
-            if receipt is not Receipt.IGNORED:
+            chosen = choice_arguments(question, f"{click.text} ({click.author.name})")
+            if receipt is Receipt.ACCEPTED and chosen:
+                await self._api.call_in_thread(click.thread, "editMessageText", message_id=int(click.id), **chosen)
+            elif receipt is not Receipt.IGNORED:
                 await self._api.call_in_thread(click.thread, "editMessageReplyMarkup", message_id=int(click.id))
 
     # ------------------------------------------------------------ failures

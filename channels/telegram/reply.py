@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ MAX_BUTTON_ROWS = 8
 MAX_BUTTONS_PER_ROW = 8
 MAX_LABEL_CHARS = 100  # of a button
 MAX_SHOWN_STEPS = 8
+NO_PREVIEW = {"is_disabled": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +131,10 @@ class TelegramRenderer:
         if part.mention:
             text, entities = _add_mention(part.mention, await self._member_name(part.mention), text, entities)
         if method != "sendMessageDraft":
-            arguments["link_preview_options"] = {"is_disabled": True}
+            arguments["link_preview_options"] = NO_PREVIEW
         if part.buttons:
             arguments["reply_markup"] = {"inline_keyboard": _button_rows(part.buttons)}
-        if entities:
+        if entities and not part.plain:
             arguments["entities"] = entities
         return await self._api.call_in_thread(self._thread, method, text=text, **arguments)
 
@@ -149,6 +151,15 @@ class TelegramRenderer:
     def _message_units(self, text: str) -> int:
         """Count UTF-16 units; in a group `without_mentions` adds one to each name."""
         return utf16_length(text) + (text.count("@") if self._group else 0)
+
+
+def choice_arguments(message: Mapping[str, Any], choice: str) -> dict[str, Any]:
+    """Return the arguments that show a choice below the text of a question, or {} if it does not fit."""
+    text, entities = str(message.get("text") or ""), list(message.get("entities") or ())
+    line, _ = without_mentions(f"✓ {choice}", [])
+    whole = f"{text}\n\n{line}"
+    shown = {"text": whole, "entities": entities, "link_preview_options": NO_PREVIEW}
+    return shown if text and utf16_length(whole) <= MAX_MESSAGE_UNITS else {}
 
 
 def _add_mention(user_id: str, name: str, text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:

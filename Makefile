@@ -5,10 +5,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 CODE := bot channels agent sandbox
 
-.PHONY: run setup dev check quick test bench docs schema lock clean
+.PHONY: help install run setup dev check quick test bench docs schema lock clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
+
+help: ## list what make can do
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 10
+
+install: setup ## put `fawn` on your PATH: a link in ~/.local/bin
+	@mkdir -p $(HOME)/.local/bin && ln -sf "$(CURDIR)/$(BIN)/fawn" $(HOME)/.local/bin/fawn
+	@case ":$(PATH):" in *:$(HOME)/.local/bin:*) echo "fawn is on your PATH.";; \
+		*) echo "Add $(HOME)/.local/bin to your PATH: export PATH=\"\$$HOME/.local/bin:\$$PATH\"";; esac
 
 setup: .venv/.runtime .venv/.bubblewrap ## install what the service needs
 
@@ -25,14 +33,15 @@ dev: setup .venv/.dev .venv/.clients ## and install what the tests need
 
 .venv/.runtime: .venv/.python requirements.lock pyproject.toml
 	@echo "Installing Fawn into .venv (once; about a minute) …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements.lock
+	@packaging/install requirements.lock
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m compileall -q -j 0 .venv/lib $(CODE) >/dev/null || true # some packages ship templates
+	@$(BIN)/python -m compileall -q -j 0 $(CODE) >/dev/null
+	@echo "Done. The program is .venv/bin/fawn; make install puts it on your PATH."
 	@touch $@
 
 .venv/.dev: .venv/.runtime requirements-dev.lock
 	@echo "Installing what the tests need …"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@packaging/install requirements-dev.lock
 	@touch $@
 
 .venv/.clients: tests/fakes/clients/package-lock.json | .venv/.python # second clients that check the fake platforms
@@ -52,8 +61,8 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
 
-quick: dev ## the unit tests that start neither a service nor a sandbox
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/unit/agent tests/unit/bot tests/unit/channels
+quick: dev ## the unit tests that take no seconds and start neither a service nor a sandbox
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: check ## check, then every test, three at a time (most of them wait)
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal

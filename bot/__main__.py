@@ -6,6 +6,10 @@ import argparse
 import asyncio
 import gc
 import importlib
+import json
+import os
+import sqlite3
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -26,18 +30,26 @@ MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit code, one of the constants above."""
+    os.umask(0o077)  # databases, logs and backups hold people's messages
     gc.set_threshold(100_000, 50, 50)  # what a start imports stays; App sets the thresholds of the running service
     arguments = command_line_parser().parse_args(argv)
-    if arguments.do is None:  # before there is a configuration
-        return _print_slack_manifest()
+    if arguments.do is None:  # needs no configuration
+        return _print_text(arguments.print)
     try:
-        config = load_config(Path(arguments.config) if arguments.config else None)
+        config = load_config(Path(arguments.config) if arguments.config else None, accounts=arguments.accounts)
         code: int = arguments.do(arguments, config)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return CONFIG
     except KeyboardInterrupt:
         return FAULT
+    except BrokenPipeError:  # the reader of our output has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAULT
+    except (OSError, sqlite3.Error) as error:
+        from bot.admin.local_checks import describe_system_error
+
+        return _fail(describe_system_error(error), FAULT)
     return code
 
 
@@ -52,13 +64,25 @@ def command_line_parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--config", metavar="FILE", help="configuration file; default: ./config.yaml, if it exists"
         )
-        command.set_defaults(do=do, **more)
+        command.set_defaults(do=do, **{"accounts": False, **more})
         return command
 
-    add("run", "run the service: all configured channels, and the console on a terminal", _run_service, alone=False)
-    add("chat", "run the console alone", _run_service, alone=True)
-    add("check", "test the configuration, tokens, models and sandbox; explain how to fix each fault", _run_check)
-    add("status", "show the state of the running service", _print_status)
+    add(
+        "run",
+        "run the service: all configured channels, and the console on a terminal",
+        _run_service,
+        alone=False,
+        accounts=True,
+    )
+    add("chat", "run the console alone", _run_service, alone=True, accounts=True)
+    add(
+        "check",
+        "test the configuration, tokens, models and sandbox; explain how to fix each fault",
+        _run_check,
+        accounts=True,
+    )
+    status = add("status", "show the state of the running service", _print_status)
+    status.add_argument("--json", action="store_true", help="print it as one JSON object")
     dead = add("dead", "manage dead letters: undeliverable replies and unreadable events", _run_operation, group="dead")
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
@@ -73,10 +97,12 @@ def command_line_parser() -> argparse.ArgumentParser:
         "--base", metavar="IMAGE", default="", help="base image, a Debian with Python; default: python:3.12-slim"
     )
     box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
+    for name, text in {"help": "show this text", "version": "print the version"}.items():
+        commands.add_parser(name, help=text).set_defaults(do=None, print=name)
     text = "print the app manifest, to paste at api.slack.com/apps"
     slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
     slack.add_argument("action", choices=("manifest",))
-    slack.set_defaults(do=None)
+    slack.set_defaults(do=None, print="manifest")
     return top
 
 
@@ -90,10 +116,13 @@ def _fail(error: object, code: int) -> int:
 
 def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     from bot import log
+    from bot.admin.local_checks import check_machine
     from bot.data_dir import close_to_others
     from bot.storage.database import DataDirLocked, DataLock
     from bot.storage.migrate import DatabaseFault
 
+    if not arguments.alone and not config.channels and _stdin_is_empty():
+        return _fail(_nothing_to_serve(config), CONFIG)
     connects = _channel_connectors(config, alone=arguments.alone)
     console = "console" in connects
     with ExitStack() as stack:
@@ -107,12 +136,28 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
         log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if console else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()
+        if faults := [finding for finding in check_machine(config) if not finding.ok]:
+            return _fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
             return _run_app(config, connects, banner=console)
         except (AgentConfigError, SandboxUnavailable) as error:
             return _fail(error, CONFIG)
         except DatabaseFault as error:
             return _fail(error, FAULT)
+
+
+def _stdin_is_empty() -> bool:
+    """Whether nobody can write to a console: stdin is closed or /dev/null, as under systemd and in containers."""
+    try:
+        status = os.fstat(0)
+    except OSError:
+        return True
+    return stat.S_ISCHR(status.st_mode) and not os.isatty(0)
+
+
+def _nothing_to_serve(config: Config) -> str:
+    hints = "".join(f"\n  {hint}" for hint in config.hints)
+    return f"nothing to serve: no channel is configured and there is no terminal → see docs/configuration.md{hints}"
 
 
 def _raise_descriptor_limit() -> None:
@@ -167,10 +212,9 @@ def _channel_connectors(config: Config, *, alone: bool) -> dict[str, Any]:
 
 
 def _run_check(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin.doctor import render_findings, run_checks
+    from bot.admin.doctor import render_finding, run_checks
 
-    findings = asyncio.run(run_checks(config))
-    print(render_findings(findings))
+    findings = asyncio.run(run_checks(config, lambda finding: print(render_finding(finding), flush=True)))
     return OK if all(finding.ok for finding in findings) else CONFIG
 
 
@@ -181,6 +225,9 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return _fail(error, NOT_RUNNING)
+    if arguments.json:
+        print(json.dumps(report))
+        return OK if report["healthy"] else FAULT
     state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
     print(f"model: {report['model']}\n{report['sandbox']}")
@@ -191,10 +238,15 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     return OK if report["healthy"] else FAULT
 
 
-def _print_slack_manifest() -> int:
-    from channels.slack import app_manifest
+def _print_text(name: str) -> int:
+    if name == "manifest":
+        from channels.slack import app_manifest
 
-    print(app_manifest())
+        print(app_manifest())
+    elif name == "version":
+        print(f"fawn {VERSION}")
+    else:
+        command_line_parser().print_help()
     return OK
 
 

@@ -48,6 +48,7 @@ _SECRET_PATTERNS = (
 )
 _OWN = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "thread_address"}  # of every record
 _MIN_SECRET_CHARS = 6  # a shorter "secret" would redact ordinary words
+_NAMED = re.compile(r"(?:\b(\w+)=)?%[-+ 0-9.]*[a-zA-Z]")  # an argument of a log message, and its name
 _TEXT_BREAKS = {ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
@@ -88,6 +89,7 @@ class LogFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "from": record.name,
             "event": self.redact(record.getMessage()),
+            **(self._named_arguments(record) if self.json else {}),
             "thread": self.redact(getattr(record, "thread_address", "") or thread_var.get()),
             "run": getattr(record, "run", "") or run_var.get(),
         }
@@ -101,6 +103,15 @@ class LogFormatter(logging.Formatter):
         head = f"{fields.pop('time')} {fields.pop('level'):7} {fields.pop('from')}: {fields.pop('event')}"
         tail = (f"{name}={_format_field(str(value))}" for name, value in fields.items() if value != "")
         return " ".join([head, *tail]).translate(_TEXT_BREAKS)
+
+    def _named_arguments(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Return the arguments of "event name=%s" as fields, with the bare event; {} if not all of them are named."""
+        names = _NAMED.findall(str(record.msg))
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        if not arguments or len(names) != len(arguments) or not all(names):
+            return {}
+        values = [value if type(value) in (int, float, bool) else self.redact(str(value)) for value in arguments]
+        return {"event": str(record.msg).split(" ", 1)[0], **dict(zip(names, values, strict=True))}
 
 
 def _format_field(value: str) -> str:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import importlib
 import platform
-import shutil
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
-from typing import Literal
+from functools import partial
 from zoneinfo import ZoneInfo
 
 from agent.models.settings import AgentConfigError, ModelSettings
+from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded
 from bot.app import folders, sandbox_settings
 from bot.config.loader import secret_texts
 from bot.config.schema import ChannelConfig, Config
-from bot.data_dir import open_to_others
 from bot.log import Redactor
 from bot.model_discovery import name_models
 from channels.base import ChannelError, Refused
@@ -29,47 +26,37 @@ from sandbox.select import select_provider
 
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
-MIN_FREE_BYTES = 200_000_000
 _MARKS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. The service works with a note, but not with a fault."""
-
-    state: Literal["ok", "note", "fault"]
-    subject: str
-    text: str
-    fix: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return self.state != "fault"
-
-
-async def run_checks(config: Config) -> list[Finding]:
-    """Run every check, whatever the others find. The findings do not contain secrets."""
+async def run_checks(config: Config, report: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
+    """Run every check, whatever the others find, and `report` each at once. Findings do not contain secrets."""
     redact = Redactor(secret_texts(config))
-    findings = [finding async for finding in _check_everything(config)]
-    return [replace(finding, text=redact(finding.text), fix=redact(finding.fix)) for finding in findings]
+    findings = []
+    async for found in _check_everything(config):
+        findings.append(replace(found, text=redact(found.text), fix=redact(found.fix)))
+        report(findings[-1])
+    return findings
 
 
-def render_findings(findings: Sequence[Finding]) -> str:
-    """Return the findings as text: one line each, the fix below it."""
-    lines = []
-    for finding in findings:
-        lines.append(f"{_MARKS[finding.state]} {finding.subject}: {finding.text}")
-        if finding.fix:
-            lines.append(f"      → {finding.fix}")
-    return "\n".join(lines)
+def render_finding(finding: Finding) -> str:
+    """Return a finding as a line, with its fix on the next one."""
+    fix = f"\n      → {finding.fix}" if finding.fix else ""
+    return f"{_MARKS[finding.state]} {finding.subject}: {finding.text}{fix}"
 
 
 async def _check_everything(config: Config) -> AsyncIterator[Finding]:
     yield Finding("ok", "configuration", config.source)
     yield Finding("ok", "python", f"{platform.python_version()} on {platform.system()}")
     yield _check_clock(config)
-    yield await asyncio.to_thread(_check_data_dir, config.data_dir)
-    yield await _check_sandbox(config)
+    data_dir = await asyncio.to_thread(guarded, "data_dir", partial(check_data_dir, config.data_dir))
+    yield data_dir
+    for finding in await asyncio.to_thread(lambda: list(check_machine(config))):
+        yield finding
+    if data_dir.ok:
+        yield await _check_sandbox(config)
+    else:
+        yield Finding("note", "sandbox", "not tested, because data_dir cannot be used")
     if not config.models:
         yield Finding(
             "note", "model", "not configured: the built-in demo model answers", "set OPENAI_API_KEY or `models:`"
@@ -79,6 +66,8 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
     if not config.channels:
         fix = "set the token of a platform (see docs/configuration.md) or `channels:`"
         yield Finding("note", "channels", "not configured: only the console is available", fix)
+    for hint in config.hints:
+        yield Finding("note", "environment", hint, "set the variable, or remove the other one")
     for entry in config.channels:
         yield await _check_channel(entry)
 
@@ -88,29 +77,10 @@ def _check_clock(config: Config) -> Finding:
     return Finding("ok", "time zone", f"{config.time_zone or now.tzname()}, local time {now:%Y-%m-%d %H:%M}")
 
 
-def _check_data_dir(data_dir: Path) -> Finding:
-    """Write a file, which also finds quotas and read-only mounts."""
-    try:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=data_dir, prefix=".check-") as file:
-            file.write(b"x" * 4096)
-            file.flush()
-        free = shutil.disk_usage(data_dir).free
-    except OSError as error:
-        fix = "make it writable for the user that runs Fawn, or set `data_dir`"
-        return Finding("fault", "data_dir", f"cannot write to {data_dir}: {error.strerror}", fix)
-    if free < MIN_FREE_BYTES:
-        return Finding("fault", "data_dir", f"{data_dir} has {free / 1e6:.0f} MB left", "free space, or set `data_dir`")
-    if open_to_others(data_dir):
-        fix = f"chmod 700 {data_dir} (the service does this at start if it owns the folder)"
-        return Finding("note", "data_dir", f"other users of this machine can read {data_dir}", fix)
-    return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left")
-
-
 async def _check_sandbox(config: Config) -> Finding:
     try:
         provider, sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
-    except SandboxUnavailable as error:
+    except (SandboxUnavailable, OSError) as error:
         return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to run without commands")
     await provider.close()
     sentence = sentence.removeprefix("Sandbox: ")

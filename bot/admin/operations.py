@@ -184,7 +184,7 @@ async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, s
         try:
             reader, writer = await asyncio.open_unix_connection(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise NotRunning(NotRunning.__doc__) from None
+            raise NotRunning(f"no Fawn is running on {data_dir}: check `data_dir` or --config") from None
     writer.write(orjson.dumps({"operation": operation, "arguments": dict(arguments)}) + b"\n")
     await writer.drain()
     answer: Answer = orjson.loads(await reader.read())
@@ -201,8 +201,8 @@ class _Reachable:
     def __enter__(self) -> str:
         try:
             self._fd = os.open(self._data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise NotRunning(NotRunning.__doc__) from None
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotRunning(f"no Fawn is running on {self._data_dir}: check `data_dir` or --config") from None
         return f"/proc/self/fd/{self._fd}/{SOCKET_NAME}"
 
     def __exit__(self, *_: object) -> None:

@@ -36,6 +36,13 @@ _EXPECTED = {  # by pydantic's type of error: what to write, and how
     "dict_type": ("a section (name: value)", ""),
     "dataclass_type": ("a section (name: value)", ""),
 }
+_UNITS: dict[str, dict[str, float]] = {  # by the end of a setting's name: how much of its unit each suffix is
+    "mb": {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2},
+    "seconds": {"s": 1, "m": 60, "h": 3600, "d": 86400},
+    "minutes": {"s": 1 / 60, "m": 1, "h": 60, "d": 1440},
+    "hours": {"m": 1 / 60, "h": 1, "d": 24},
+    "days": {"d": 1, "w": 7},
+}
 _FOUND = {
     str: "text",
     int: "a whole number",
@@ -82,6 +89,8 @@ def _reread(document: Document, data: Any, at: Location, error: Mapping[str, Any
             with suppress(yaml.YAMLError):  # then it stays a text, which is the fault
                 section[name] = yaml.safe_load(document.variables[where])
             del document.variables[where]
+        case "int_type" | "float_type", str() if (number := _in_unit(str(name), section[name])) is not None:
+            section[name] = number
         case "string_type", int() if isinstance(name, int):  # an id, as it was written
             section[name] = document.written(where)
         case "literal_error", bool():  # YAML takes the words on and off for true and false
@@ -93,6 +102,16 @@ def _reread(document: Document, data: Any, at: Location, error: Mapping[str, Any
         case _:
             return False
     return True
+
+
+def _in_unit(name: str, text: str) -> float | None:
+    """Return `2h` or `1G` in the unit that ends the setting's name; None if it is not written so."""
+    units = _UNITS.get(name.rpartition("_")[2], {})
+    written = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z])(?:i?[Bb])?", text)
+    if not written or not (factor := units.get(written[2]) or units.get(written[2].upper())):
+        return None
+    number = float(written[1]) * factor
+    return int(number) if number.is_integer() else number
 
 
 def _explain(error: Mapping[str, Any], hidden: bool, names: Sequence[str]) -> tuple[str, str]:
@@ -116,6 +135,8 @@ def _explain(error: Mapping[str, Any], hidden: bool, names: Sequence[str]) -> tu
             return "nested too deeply, or a character that is not valid text", ""
         case why if why in _EXPECTED:
             expected, fix = _EXPECTED[why]
+            if units := _UNITS.get(name.rpartition("_")[2]) if why in ("int_type", "float_type") else None:
+                fix = f"such as 90, or with a unit: {', '.join(f'2{unit}' for unit in units)}"
             return f"expected {expected}, found {describe(value)}", fix
     return error["msg"], ""
 

@@ -18,6 +18,7 @@ import yaml
 Location = tuple[str | int, ...]
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
+URL_FIX = "write it with its scheme, such as https://host:port/path"
 _URL_SCHEMES = ("http", "https", "ws", "wss", "socks5")
 
 
@@ -130,8 +131,8 @@ class Document:
     def _checked(self, text: str | None, at: Location) -> str | None:
         """Check what the name of a setting promises."""
         name = str(at[-1]) if at and "options" not in at else ""  # the model's class defines the names of its options
-        if text and (name.endswith("_url") or name == "proxy") and not _is_url(text):
-            self.fault(at, "not a URL", "write it with its scheme, such as https://host:port/path")
+        if text and (name.endswith("_url") or name == "proxy") and not is_url(text):
+            self.fault(at, "not a URL", URL_FIX)
         if text and name.endswith("_file") and not (self.folder / Path(text).expanduser()).is_file():
             self.fault(at, "the file does not exist", "check the path; it starts at the folder of the config file")
         return text
@@ -147,7 +148,8 @@ def _key_text(node: yaml.Node) -> str:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else "?"
 
 
-def _is_url(text: str) -> bool:
+def is_url(text: str) -> bool:
+    """Return whether `text` is a URL with a scheme and a host."""
     try:
         parts = urlsplit(text)
         return parts.scheme in _URL_SCHEMES and bool(parts.hostname) and (parts.port is None or parts.port > 0)

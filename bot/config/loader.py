@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import io
 import os
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,12 +21,13 @@ from dotenv import dotenv_values
 import channels
 from agent.setting import Secret
 from bot.config.decoder import describe, suggest, validate
-from bot.config.document import ConfigFault, Document, Location
+from bot.config.document import URL_FIX, ConfigFault, Document, Location, is_url
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
 DEFAULT_MODEL = "gpt-5-mini"
+NOT_A_KEY = ("contains characters that no key has", "replace the placeholder by your key")
 
 
 class ConfigError(Exception):
@@ -39,31 +41,52 @@ class ConfigError(Exception):
 # ---------------------------------------------------------------- loading
 
 
-def load_config(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+def load_config(path: Path | None = None, environ: Mapping[str, str] | None = None, *, accounts: bool = True) -> Config:
     """Return the configuration of `path` (None: ./config.yaml if it exists, else the defaults) and the environment.
 
     `environ` None is the process's own. A .env beside the file and one in the working directory are read too; the real
-    environment wins. Relative paths start at the file's folder. Raises ConfigError with every fault.
+    environment wins. Relative paths start at the file's folder. Without `accounts`, models and channels are left out,
+    so that no secret is needed. Raises ConfigError with every fault.
     """
     here = Path.cwd()
     if path is None and (here / "config.yaml").is_file():
         path = Path("config.yaml")
     folder = (here / path).parent if path else here
-    document = Document(str(path or ""), folder, _read_environment(environ, here, folder))
-    config = _read_config(document, _read_document(document, path) if path else {})
+    document = Document(str(path or ""), folder, {})
+    document.environ = _read_environment(document, environ, here, folder)
+    sections = _read_document(document, path) if path else {}
+    if not accounts:
+        sections = _without_accounts(document, sections)
+    config = _read_config(document, sections)
     if config is None or document.faults:
         raise ConfigError(sorted(document.faults, key=lambda fault: fault.line))
     return config
 
 
-def _read_environment(environ: Mapping[str, str] | None, *folders: Path) -> dict[str, str]:
+def _read_environment(document: Document, environ: Mapping[str, str] | None, *folders: Path) -> dict[str, str]:
     known: dict[str, str] = {}
-    for folder in folders:
+    for folder in dict.fromkeys(folders):
         file = folder / ".env"
-        if file.is_file():
-            text = file.read_text("utf-8", "replace")
-            known |= {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
+        try:
+            text = file.read_text("utf-8", "replace") if file.is_file() else ""
+        except OSError as error:
+            fix = "run as the user that owns it, or make it readable for this user"
+            document.faults.append(ConfigFault(str(file), 0, "", f"cannot be read: {error.strerror}", fix))
+            continue
+        known |= {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
     return known | dict(os.environ if environ is None else environ)
+
+
+def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Drop the sections that hold secrets, with their faults and those of the environment."""
+    named = ("models", "roles", "channels")
+    document.faults[:] = [
+        fault
+        for fault in document.faults
+        if fault.file == document.file and re.split(r"[.\[]", fault.place)[0] not in named
+    ]
+    document.environ = {}
+    return {name: value for name, value in sections.items() if name not in named} if sections is not None else None
 
 
 def _read_document(document: Document, path: Path) -> dict[str, Any] | None:
@@ -106,7 +129,13 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         return None
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     source = document.file or "built-in defaults"
-    return Config(**values, channels=entries, source=source, variables=frozenset(document.variables.values()))
+    return Config(
+        **values,
+        channels=entries,
+        source=source,
+        variables=frozenset(document.variables.values()),
+        hints=tuple(environment_hints(document.environ, {entry.name for entry in entries})),
+    )
 
 
 def _check_time_zone(document: Document, name: object) -> None:
@@ -125,7 +154,7 @@ def _check_time_zone(document: Document, name: object) -> None:
 def _complete_models(document: Document, models: Any) -> Any:
     """Check the models' names and classes, and add the key of OpenAI, or the model of the environment."""
     if models is None or models == []:
-        return _model_of_environment(document.environ)
+        return _model_of_environment(document)
     names: set[str] = set()
     for i, model in enumerate(models if isinstance(models, list) else ()):
         if not isinstance(model, dict):
@@ -138,11 +167,16 @@ def _complete_models(document: Document, models: Any) -> Any:
     return models
 
 
-def _model_of_environment(environ: Mapping[str, str]) -> list[dict[str, str]]:
+def _model_of_environment(document: Document) -> list[dict[str, str]]:
     """Return the model of OPENAI_API_KEY or OPENAI_BASE_URL. A local server names its model itself, at start."""
+    environ = document.environ
     key, url = environ.get("OPENAI_API_KEY", ""), environ.get("OPENAI_BASE_URL", "")
     if not key and not url:
         return []
+    if url and not is_url(url):
+        document.faults.append(ConfigFault("environment", 0, "OPENAI_BASE_URL", "not a URL", URL_FIX))
+    if not key.isascii():
+        document.faults.append(ConfigFault("environment", 0, "OPENAI_API_KEY", *NOT_A_KEY))
     model = environ.get("OPENAI_MODEL", "") or ("" if url else DEFAULT_MODEL)
     return [{"name": "main", "model": model, "base_url": url, "api_key": key or "none"}]
 
@@ -157,6 +191,8 @@ def _complete_model(document: Document, model: dict[str, Any], at: Location) -> 
     elif importlib.util.find_spec(package[1]) is None:
         pip = package[1].replace("_", "-")
         document.fault((*at, "use"), f"package {package[1]} is not installed", f".venv/bin/pip install {pip}")
+    if isinstance(key := model.get("api_key"), str) and not key.isascii():
+        document.fault((*at, "api_key"), *NOT_A_KEY)
     if use == OPENAI and model.get("api_key") is None and (*at, "api_key") not in document.faulty:
         model["api_key"] = "none" if model.get("base_url") else document.environ.get("OPENAI_API_KEY")
         if not model["api_key"]:
@@ -189,6 +225,21 @@ def environment_names(module: ModuleType) -> dict[str, str]:
     return {f.name: f.metadata["environment"] for f in fields(module.Settings) if "environment" in f.metadata}
 
 
+def environment_hints(environ: Mapping[str, str], configured: Collection[str]) -> list[str]:
+    """Return what looks wrong in the variables of channels that are not configured: a misspelt or a missing one."""
+    hints = []
+    modules = {name: module for name, module in channel_modules().items() if name not in configured}
+    groups = [list(environment_names(module).values()) for module in modules.values()]
+    known = [name for group in groups for name in group]
+    for name in sorted(environ.keys() - {*known}):
+        if environ[name] and (close := difflib.get_close_matches(name, known, 1, 0.8)) and not environ.get(close[0]):
+            hints.append(f"{name} is set: did you mean {close[0]}?")
+    for group in groups:
+        given = [name for name in group if environ.get(name)]
+        hints += [f"{given[0]} is set, but {name} is not" for name in group if given and name not in given]
+    return hints
+
+
 def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...]:
     """Return the channels of the file, and of the environment where the file does not name them. `name: false` turns
     one off."""
@@ -212,6 +263,13 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
     access = section.pop("access", None) if isinstance(section, dict) else None
     if access is None:  # a person at this terminal could read everything anyway
         access = {"open": True} if getattr(module, "LOCAL", False) else {}
+    for field in fields(module.Settings) if isinstance(section, dict) else ():
+        text, shape = section.get(field.name), field.metadata.get("shape", "")
+        if isinstance(text, str) and shape and not re.fullmatch(shape, text.strip()):
+            where = (*at, field.name)
+            inner = " (a $NAME is replaced only where it is the whole value)" if "$" in text else ""
+            wrong = f"does not look like one{inner}"
+            document.fault(where, wrong, f"copy it again: {field.metadata['looks']}")
     settings = validate(document, module.Settings, section, at, ("access",))
     rights = validate(document, AccessConfig, access, (*at, "access"))
     return ChannelConfig(name, settings, rights) if settings and rights else None

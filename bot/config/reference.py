@@ -20,6 +20,7 @@ at once, with its line and its fix, and exits with code 2. An unknown name is a 
 
 - A value `$NAME` or `${{NAME}}` comes from the environment, or from a `.env` file beside the config file or in the
   working directory (the real environment wins). Put secrets there. `$$` at the start of a value is a plain dollar sign.
+- A size or a time may have a unit: `1G` for `memory_mb`, `2h` for `turn_seconds`.
 - Relative paths start at the folder of the config file, or at the working directory when there is no file.
 - Without `models:`, `OPENAI_API_KEY` (with `OPENAI_BASE_URL` and `OPENAI_MODEL`, if set) configures a model called
   `main`. `OPENAI_BASE_URL` alone configures a local server without a key.

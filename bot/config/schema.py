@@ -163,8 +163,12 @@ class FileConfig:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Config(FileConfig):
-    """The whole configuration. `source` is the file; `variables` are the texts that came from the environment."""
+    """The whole configuration.
+
+    `source` is the file, `variables` are the texts that came from the environment, `hints` what looks wrong there.
+    """
 
     channels: tuple[ChannelConfig, ...] = ()
     source: str = ""
     variables: frozenset[str] = frozenset()
+    hints: tuple[str, ...] = ()

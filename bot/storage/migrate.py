@@ -48,8 +48,20 @@ def prepare_databases(data_dir: Path) -> Path | None:
     return backup
 
 
-def _stamp_checkpoints(path: Path) -> None:
-    """Write the version of its tables into the checkpoint database, or compare it. Raises NewerSchema."""
+def check_revisions(data_dir: Path) -> None:
+    """Check, without a change, that this version can use the databases of a data_dir. Raises DatabaseFault."""
+    try:
+        path = data_dir / "fawn.db"
+        current = schema_revision(path)
+        _check_revision(current, VERSIONS_DIR)
+        if (data_dir / "checkpoints.db").exists():
+            _stamp_checkpoints(data_dir / "checkpoints.db", write=False)
+    except (sqlite3.Error, OSError) as error:
+        raise DatabaseFault.from_error(error) from error
+
+
+def _stamp_checkpoints(path: Path, *, write: bool = True) -> None:
+    """Compare the version of the checkpoint database's tables, and `write` it if it is new. Raises NewerSchema."""
     connection = sqlite3.connect(path)
     try:
         [(version,)] = connection.execute("PRAGMA user_version")
@@ -57,7 +69,7 @@ def _stamp_checkpoints(path: Path) -> None:
             raise NewerSchema(
                 f"{NewerSchema.__doc__} ({path.name} {version}, this version knows {CHECKPOINTS_VERSION})"
             )
-        if version < CHECKPOINTS_VERSION:
+        if write and version < CHECKPOINTS_VERSION:
             connection.execute(f"PRAGMA user_version={CHECKPOINTS_VERSION}")
     finally:
         connection.close()
@@ -88,6 +100,12 @@ def _revisions(versions: Path) -> set[str]:
     return {file.name[:4] for file in versions.glob("[0-9]*.py")}
 
 
+def _check_revision(current: str, versions: Path) -> None:
+    if current and current not in _revisions(versions):
+        known = head_revision(versions)
+        raise NewerSchema(f"{NewerSchema.__doc__} (revision {current}, this version knows {known})")
+
+
 def migrate_database(path: Path, versions: Path = VERSIONS_DIR) -> Path | None:
     """Upgrade the database at `path` to the last revision in `versions`.
 
@@ -100,8 +118,7 @@ def migrate_database(path: Path, versions: Path = VERSIONS_DIR) -> Path | None:
     if not current:
         _create_schema(path)
         return None
-    if current not in _revisions(versions):
-        raise NewerSchema(f"{NewerSchema.__doc__} (revision {current}, this version knows {head})")
+    _check_revision(current, versions)
     draft = path.with_name("migrating")  # a folder: SQLite leaves files beside a database
     remove_tree(draft)
     draft.mkdir()

@@ -36,12 +36,19 @@ class SlackSettings:
     """`channels.slack` in config.yaml."""
 
     bot_token: Secret = field(
-        metadata={"help": "the bot's token (xoxb-…), page OAuth & Permissions", "environment": "SLACK_BOT_TOKEN"}
+        metadata={
+            "help": "the bot's token (xoxb-…), page OAuth & Permissions",
+            "environment": "SLACK_BOT_TOKEN",
+            "shape": "xoxb-.+",
+            "looks": "xoxb-…",
+        }
     )
     app_token: Secret = field(
         metadata={
             "help": "the app-level token (xapp-…) with the scope connections:write",
             "environment": "SLACK_APP_TOKEN",
+            "shape": "xapp-.+",
+            "looks": "xapp-…",
         }
     )
     workspaces: tuple[WorkspaceTokens, ...] = setting((), "more workspaces: a list of {bot_token, app_token}")

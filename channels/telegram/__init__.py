@@ -25,7 +25,12 @@ class TelegramSettings:
     """`channels.telegram` in config.yaml."""
 
     token: Secret = field(
-        metadata={"help": "the bot's token from @BotFather", "environment": "TELEGRAM_BOT_TOKEN"},
+        metadata={
+            "help": "the bot's token from @BotFather",
+            "environment": "TELEGRAM_BOT_TOKEN",
+            "shape": r"\d+:[\w-]+",
+            "looks": "digits, a colon, and letters: 123456789:AAH…",
+        },
     )
     base_url: str = setting("https://api.telegram.org", "URL of the Bot API server, without /bot")
     proxy: str = setting("", "HTTP proxy for all calls, with user:password@ if it needs them", repr=False)

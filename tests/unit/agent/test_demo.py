@@ -40,6 +40,7 @@ def states(blocks: list[Block]) -> list[str]:
     return [block.state for block in blocks if isinstance(block, Step) and not block.detail]
 
 
+@pytest.mark.slow
 async def test_the_demo_model_introduces_itself(database: SqliteDatabase, context: TurnContext) -> None:
     agent = await build_agent((), AgentSettings(), database, commands=True)
     blocks = await play(agent, context, say("hi there"))

@@ -77,6 +77,7 @@ async def test_a_file_over_the_limit_is_refused_with_one_note(desk: Desk) -> Non
     assert desk.stored() == []
 
 
+@pytest.mark.slow
 async def test_a_stalled_download_is_retried_and_then_refused(desk: Desk) -> None:
     desk.rig.wire.stall(MB)
     upload = await desk.take("slow.bin", bytes(2 * MB), piece=0.1)

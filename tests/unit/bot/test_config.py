@@ -30,6 +30,7 @@ channels:
   telegram: {token: $TELEGRAM_BOT_TOKEN, base_url: "http://127.0.0.1:9102", access: {open: true}}   # never a default
 """.replace("$KEY", "$OPENAI_API_KEY")
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
+SHAPES = {"TELEGRAM_BOT_TOKEN": "1:", "SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}  # how these begin
 KEYS = {"OPENAI_API_KEY": "sk-very-secret-key-1", "TELEGRAM_BOT_TOKEN": TOKEN}
 
 
@@ -128,6 +129,17 @@ channels: {console: {access: {allow: [12, "u7"], operators: [34], pairing: $NO}}
     assert config.channels[0].access == AccessConfig(allow=("12", "u7"), operators=("34",), pairing=False)
 
 
+def test_sizes_and_times_take_units() -> None:
+    file = write(
+        "config_version: 1\nkeep_days: 2w\nsandbox: {memory_mb: 1G, idle_minutes: 30s, command_seconds: 1.5 m}\n"
+        "limits: {turn_seconds: 2h, upload_mb: 50M, reply_hours: 1d}\n"
+    )
+    config = load_config(file, {})
+    assert (config.keep_days, config.sandbox.memory_mb, config.sandbox.idle_minutes) == (14, 1024, 0.5)
+    assert config.sandbox.command_seconds == 90
+    assert (config.limits.turn_seconds, config.limits.upload_mb, config.limits.reply_hours) == (7200, 50, 24)
+
+
 def test_a_section_without_a_value_has_its_defaults_and_words_stay_words() -> None:
     config = read("limits:\nmodels:\nsandbox: {network: {mode: on, hosts: }, preview: }\nchannels: {console: }")
     assert config.limits == ServiceLimits()
@@ -159,6 +171,15 @@ def test_a_local_server_needs_only_its_url() -> None:
     assert model.api_key  # a placeholder: SDKs insist on one
 
 
+def test_a_key_or_url_of_the_environment_that_cannot_be_one_is_an_error() -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(None, {"OPENAI_API_KEY": "sk-…", "OPENAI_BASE_URL": "127.0.0.1:11434"})
+    assert [str(fault) for fault in error.value.faults] == [
+        "environment: OPENAI_BASE_URL: not a URL → write it with its scheme, such as https://host:port/path",
+        "environment: OPENAI_API_KEY: contains characters that no key has → replace the placeholder by your key",
+    ]
+
+
 def test_models_of_the_file_override_the_environment() -> None:
     config = read("models: [{name: mine, base_url: 'http://h/v1'}]", KEYS)
     assert [m.name for m in config.models] == ["mine"]
@@ -183,7 +204,7 @@ def test_a_token_in_the_environment_configures_telegram_without_access() -> None
 def test_each_channel_is_configured_by_the_variables_that_its_settings_declare(
     name: str, variables: dict[str, str]
 ) -> None:
-    values = {variable: f"value-of-{variable}" for variable in variables.values()}
+    values = {variable: f"{SHAPES.get(variable, '')}value-of-{variable}" for variable in variables.values()}
     (channel,) = load_config(None, values).channels
     assert (channel.name, channel.access) == (name, AccessConfig())
     assert load_config(None, dict([*values.items()][1:])).channels == ()
@@ -213,7 +234,8 @@ import sys
 from bot.config.loader import load_config
 tokens = ("TELEGRAM_BOT_TOKEN", "SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "DISCORD_BOT_TOKEN", "FEISHU_APP_ID",
     "FEISHU_APP_SECRET", "OPENAI_API_KEY")
-print(len(load_config(None, dict.fromkeys(tokens, "1:2")).channels))
+slack = {"SLACK_BOT_TOKEN": "xoxb-2", "SLACK_APP_TOKEN": "xapp-2"}
+print(len(load_config(None, dict.fromkeys(tokens, "1:2") | slack).channels))
 sdks = ("telegram", "slack_sdk", "slack_bolt", "discord", "lark_oapi", "docker", "prompt_toolkit", "langchain_core",
     "openai", "aiohttp")
 print([name for name in sdks if name in sys.modules])
@@ -291,6 +313,21 @@ log: {level: loud}
             "config_version: 2\nnew_thing: 3",
             "config.yaml:1: config_version: this Fawn understands version 1 only → upgrade",
         ),
+        (
+            "config_version: 1\nchannels: {telegram: {token: my token}}",
+            "config.yaml:2: channels.telegram.token: does not look like one → copy it again: digits",
+        ),
+        (
+            "config_version: 1\nchannels: {telegram: {token: Bot$TELEGRAM_TOKEN}}",
+            "does not look like one (a $NAME is replaced only where it is the whole value)",
+        ),
+        (
+            "config_version: 1\nchannels: {slack: {bot_token: xapp-1, app_token: xoxb-1}}",
+            "channels.slack.app_token: does not look like one → copy it again: xapp-…",
+        ),
+        ("config_version: 1\nmodels: [{name: a, api_key: sk-…}]", "models[0].api_key: contains characters that no key"),
+        ("config_version: 1\nkeep_days: ninety", "a whole number, found text → such as 90, or with a unit: 2d, 2w"),
+        ("config_version: 1\nsandbox: {memory_mb: 1X}", "sandbox.memory_mb: expected a whole number, found text"),
         ("config_version: one", "config.yaml:1: config_version: expected a whole number, found text"),
         ("", "config.yaml: config_version: is missing"),
         ("- a list", "config.yaml:1: expected a section (name: value), found a list"),
@@ -407,6 +444,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_names, _values, max_size=6))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_yaml_gives_a_config_or_a_list_of_errors(document: dict[str, object]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +14,13 @@ import pytest
 
 from agent.models.settings import ModelSettings
 from agent.setting import Secret
-from bot.admin.doctor import Finding, render_findings, run_checks
-from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
+from bot.admin.doctor import render_finding, run_checks
+from bot.admin.local_checks import Finding, check_machine
+from bot.config.schema import AccessConfig, ChannelConfig, Config, PromptConfig, SandboxConfig
 from bot.model_discovery import name_models
+from bot.storage.migrate import prepare_databases
 from channels import telegram
+from sandbox.network.preview import PreviewSettings
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support.engines import bubblewrap_problem
@@ -29,6 +35,15 @@ def model(base_url: str, key: str = KEY, name: str = "scripted") -> ModelSetting
 
 def bot(base_url: str, token: str = TOKEN, access: AccessConfig = AccessConfig()) -> ChannelConfig:  # noqa: B008  # frozen
     return ChannelConfig("telegram", telegram.TelegramSettings(Secret(token), base_url), access)
+
+
+HOLD_LOCK = """
+import sys, pathlib
+from bot.storage.database import DataLock
+with DataLock(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 async def finding(config: Config, subject: str) -> Finding:
@@ -83,8 +98,9 @@ async def test_a_wrong_token_and_no_server_fail_only_their_channel(tmp_path: Pat
     gone = await run_checks(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY))
     for found, token, fix in ((refused, other, "@BotFather"), (gone, TOKEN, "check `base_url`")):
         assert [f.subject for f in found if not f.ok] == ["channel telegram"]
-        assert token not in render_findings(found)
-        assert fix in render_findings(found)
+        text = "\n".join(map(render_finding, found))
+        assert token not in text
+        assert fix in text
 
 
 async def test_access_rules_are_reported(tmp_path: Path) -> None:
@@ -103,6 +119,56 @@ async def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     found = await finding(Config(tmp_path / "file" / "data", sandbox=FILES_ONLY), "data_dir")
     assert (found.state, "Not a directory" in found.text) == ("fault", True)
+
+
+async def test_an_unusable_folder_does_not_hide_the_other_findings(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    found = await run_checks(Config(tmp_path / "file", sandbox=SandboxConfig(provider="local")))
+    states = {each.subject: each.state for each in found}
+    assert (states["data_dir"], states["sandbox"], states["model"]) == ("fault", "note", "note")
+
+
+@pytest.mark.parametrize("name", ["fawn.db", "checkpoints.db"])
+async def test_a_damaged_database_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"not a database " * 100)
+    found = await finding(Config(tmp_path, sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "restore a backup" in found.text) == ("fault", True)
+
+
+async def test_a_newer_database_is_an_error(tmp_path: Path) -> None:
+    prepare_databases(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "fawn.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num='9999'")
+    found = await finding(Config(tmp_path, sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "A newer version of Fawn" in found.text) == ("fault", True)
+
+
+async def test_a_running_service_is_noticed(tmp_path: Path) -> None:
+    held = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+    )
+    try:
+        assert held.stdout
+        held.stdout.readline()
+        assert "A service is running" in (await finding(Config(tmp_path, sandbox=FILES_ONLY), "data_dir")).text
+    finally:
+        held.kill()
+        held.communicate()
+    assert "A service" not in (await finding(Config(tmp_path, sandbox=FILES_ONLY), "data_dir")).text
+
+
+def test_a_missing_prompt_a_taken_port_and_huge_limits_are_found_before_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        sandbox = SandboxConfig(cpus=4000, preview=PreviewSettings(enabled=True, listen=address))
+        config = Config(tmp_path, prompt=PromptConfig(str(tmp_path / "nope.md")), sandbox=sandbox)
+        states = {each.subject: each.state for each in check_machine(config)}
+    assert states == {"prompt": "fault", "sandbox limits": "note", "preview": "fault"}
+    (tmp_path / "nope.md").write_text("Be brief.")
+    assert all(each.state != "fault" for each in check_machine(config))
 
 
 async def test_a_folder_that_others_can_read_is_noted(tmp_path: Path) -> None:
@@ -144,3 +210,46 @@ def test_the_command_prints_findings_and_sets_the_exit_code(tmp_path: Path, text
         assert done.stderr == "config.yaml:2: keep_days: must be at least 1\n"
     else:
         assert "ok    configuration: config.yaml" in done.stdout
+
+
+def fawn(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command without a terminal in `folder`."""
+    return subprocess.run(
+        [sys.executable, "-m", "bot", *words],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3]), **environ},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_without_a_channel_and_a_terminal_there_is_nothing_to_serve(tmp_path: Path) -> None:
+    done = fawn(tmp_path, "run", TELEGRAM_TOKEN="1:a", SLACK_BOT_TOKEN="xoxb-1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("fawn: nothing to serve: no channel is configured and there is no terminal")
+    assert "TELEGRAM_TOKEN is set: did you mean TELEGRAM_BOT_TOKEN?" in done.stderr
+    assert "SLACK_BOT_TOKEN is set, but SLACK_APP_TOKEN is not" in done.stderr
+    assert "xoxb-1" not in done.stderr
+
+
+def test_operators_commands_need_no_secrets(tmp_path: Path) -> None:
+    prepare_databases(tmp_path)
+    text = "config_version: 1\ndata_dir: .\nchannels: {telegram: {token: $T}}\nmodels: [{name: a, api_key: $K}]\n"
+    (tmp_path / "config.yaml").write_text(text)
+    assert fawn(tmp_path, "pair", "list").stdout == "No paired users.\n"
+    assert fawn(tmp_path, "dead", "list").stdout == "No dead letters.\n"
+    assert fawn(tmp_path, "backup", "b.tar.gz").returncode == 0
+    assert fawn(tmp_path, "status").returncode == 4
+    assert fawn(tmp_path, "check").stderr.count("is not set") == 2
+
+
+@pytest.mark.parametrize("words", [("run",), ("chat",), ("pair", "list"), ("backup", "/nonexistent/b.tar.gz")])
+def test_what_the_system_refuses_is_one_line(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "config.yaml").write_text("config_version: 1\ndata_dir: file\nchannels: {console: {}}\n")
+    done = fawn(tmp_path, *words)
+    assert done.returncode in {1, 2}
+    assert done.stderr.startswith("fawn: ")
+    assert done.stderr.count("\n") == 1

@@ -166,3 +166,13 @@ def test_log_lines_go_to_a_file_if_configured(
     logger.info("written")
     assert "written" in (tmp_path / "logs" / "fawn.log").read_text()
     assert capsys.readouterr().err == ""
+
+
+def test_the_arguments_of_an_event_are_json_fields(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(LogConfig(format="json"), ["a-secret-text"])
+    logger.warning("turn.done seconds=%.2f calls=%d reason=%s", 0.126, 2, "holds a-secret-text")
+    logger.warning("app.stopped")
+    logger.warning("%s is not named", "this")
+    done, stopped, unnamed = [orjson.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert (done["event"], done["seconds"], done["calls"], done["reason"]) == ("turn.done", 0.126, 2, "holds ***")
+    assert (stopped["event"], unnamed["event"]) == ("app.stopped", "this is not named")

@@ -70,6 +70,7 @@ def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
 
 
 # Case 89 of docs/cases.md
+@pytest.mark.slow
 def test_a_migration_killed_at_any_step_is_completed_by_the_next_start(tmp_path: Path) -> None:
     """Killed before every statement and every file operation, in a real process."""
     program = [sys.executable, "-m", "tests.support.killed_migration", str(tmp_path)]

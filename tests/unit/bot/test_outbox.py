@@ -262,6 +262,7 @@ async def test_a_spool_copy_that_cannot_be_removed_does_not_stop_the_outbox(stor
     assert await states(store) == [2, 2]
 
 
+@pytest.mark.slow
 async def test_a_failing_row_is_overtaken_and_still_retried(store: Database) -> None:
     wall = RecordingChannel()
     wall.always["never"] = TryLater("the server answered 502", 0.1)
@@ -277,6 +278,7 @@ async def test_a_failing_row_is_overtaken_and_still_retried(store: Database) -> 
     assert [text for _, text in wall.shown] == ["one", "two", "three", "never"]
 
 
+@pytest.mark.slow
 async def test_after_an_outage_replies_are_delivered_in_order(store: Database) -> None:
     wall = RecordingChannel()
     texts = ("first", "second", "third")
@@ -335,6 +337,7 @@ async def enqueued(store: Database, thread: Thread, kind: str, payload: bytes) -
     await store.run(lambda execute: execute("UPDATE outbox SET run=7", {}))
 
 
+@pytest.mark.slow
 async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Database, rig: TelegramRig) -> None:
     await enqueued(store, rig.thread(), "reply", Final("The answer.").dump())
     rig.wire.fault("error", "post", code=504, after=True, times=2)

@@ -138,6 +138,7 @@ async def test_a_turn_stopped_before_its_first_step_is_recorded(harness: TurnHar
     assert await harness.states() == ["stopped"]
 
 
+@pytest.mark.slow
 async def test_a_stop_does_not_interrupt_the_commit_of_the_end(harness: TurnHarness, tmp_path: Path) -> None:
     """The disk is busy while the turn ends. Until the end is recorded, the turn is registered; then new messages
     start the next one."""
@@ -158,6 +159,7 @@ async def test_a_stop_does_not_interrupt_the_commit_of_the_end(harness: TurnHarn
     assert await harness.states() == ["done"]
 
 
+@pytest.mark.slow
 async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(harness: TurnHarness) -> None:
     """It can be stopped and steered, counts towards the limit, and is not started again."""
     harness.provider.lingering = True
@@ -179,6 +181,7 @@ async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(h
     assert not harness.threads.running_turns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
 async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarness, name: bytes) -> None:
     harness = idle_harness
@@ -216,6 +219,7 @@ async def test_an_end_that_cannot_be_recorded_ends_without_files(harness: TurnHa
     assert [row["kind"] for row in rows] == ["reply"]
 
 
+@pytest.mark.slow
 async def test_the_last_fallback_records_one_plain_sentence(harness: TurnHarness) -> None:
     await harness.refuse("runs", "new.input>0 OR new.calls>0 OR new.state='done'", "UPDATE")
     await harness.refuse("outbox", "instr(new.payload, 'stored this answer')")
@@ -225,6 +229,7 @@ async def test_the_last_fallback_records_one_plain_sentence(harness: TurnHarness
     assert await harness.replies() == [f"⚠️ {FAULT}"]
 
 
+@pytest.mark.slow
 async def test_an_end_that_cannot_be_recorded_at_all_does_not_affect_other_turns(harness: TurnHarness) -> None:
     await harness.refuse("outbox", "new.run=1")
     elsewhere = replace(HELLO, key="k2", thread=Thread("wall", "1", "43"))
@@ -236,6 +241,7 @@ async def test_an_end_that_cannot_be_recorded_at_all_does_not_affect_other_turns
 
 
 # Case 85 of docs/cases.md
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [ServiceLimits(live_turns=1)])
 async def test_a_queued_paste_is_one_run(harness: TurnHarness) -> None:
     harness.provider.lingering = True

@@ -206,6 +206,7 @@ def test_control_characters_never_reach_the_terminal(log: Path) -> None:
 
 
 # Case 77 of docs/cases.md
+@pytest.mark.slow
 def test_a_message_that_could_not_be_stored_is_redelivered_with_one_notice(log: Path) -> None:
     out = piped(log, "full\n", logged="console.not_stored reason=disk full\n")
     assert out == f"{NOT_STORED}\nheard chat 'full', **really**\n"

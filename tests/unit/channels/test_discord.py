@@ -233,6 +233,7 @@ async def test_ten_thousand_characters_are_complete_despite_random_faults(tmp_pa
         assert all(each.text.count("```") % 2 == 0 for each in shown)
 
 
+@pytest.mark.slow
 async def test_edits_keep_the_rate_limit_and_the_final_reply_does_not_wait(tmp_path: Path) -> None:
     async with DiscordRig.start(tmp_path, per_channel=0.7) as rig:
         rig.server.rates = Rates()
@@ -293,6 +294,7 @@ async def test_only_the_click_that_counts_is_shown(rig: DiscordRig) -> None:
     assert [part["label"] for part in row["components"]] == ["✓ a"]
 
 
+@pytest.mark.slow
 async def test_a_click_is_deferred_while_the_store_is_slow(rig: DiscordRig) -> None:
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("a", "b")),)))
     await rig.leave()

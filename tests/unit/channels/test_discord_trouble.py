@@ -68,6 +68,7 @@ async def test_a_missing_intent_is_reported_until_it_is_enabled(rig: DiscordRig)
         await until(lambda: channel.readiness().health is Health.READY, seconds=20)
 
 
+@pytest.mark.slow
 async def test_a_gateway_that_is_down_at_start_is_retried(rig: DiscordRig) -> None:
     await rig.leave()
     rig.server.gateway_down = True
@@ -78,6 +79,7 @@ async def test_a_gateway_that_is_down_at_start_is_retried(rig: DiscordRig) -> No
         await until(lambda: channel.readiness().health is Health.READY, seconds=20)
 
 
+@pytest.mark.slow
 async def test_an_ended_session_is_restarted_and_missed_messages_are_read(rig: DiscordRig) -> None:
     await rig.say("before")
     identifies = rig.server.identifies

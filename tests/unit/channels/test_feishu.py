@@ -63,6 +63,7 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
     assert {call.status for call in rig.server.calls} == {200}
 
 
+@pytest.mark.slow
 async def test_a_crash_while_posting_the_placeholder_loses_no_answer(rig: FeishuRig) -> None:
     """The platform accepted the post, but the process did not learn it. The same uuid returns that message, which
     shows another card."""
@@ -164,6 +165,7 @@ async def test_a_card_whose_streaming_expired_is_still_updated(rig: FeishuRig) -
     assert not card(rig).streaming
 
 
+@pytest.mark.slow
 async def test_card_updates_keep_the_rate_limit(rig: FeishuRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
     for number in range(400):
@@ -264,6 +266,7 @@ async def test_the_wait_requested_by_the_platform_is_kept(rig: FeishuRig) -> Non
 
 
 # Case 63 of docs/cases.md
+@pytest.mark.slow
 @pytest.mark.parametrize("cards", [True, False])
 async def test_a_post_of_unknown_outcome_shows_the_latest_text_once(rig: FeishuRig, cards: bool) -> None:
     rig.server.denied |= set() if cards else {"card.create", "card.find"}
@@ -284,6 +287,7 @@ async def test_a_post_of_unknown_outcome_shows_the_latest_text_once(rig: FeishuR
 
 
 # Case 70 of docs/cases.md
+@pytest.mark.slow
 async def test_complex_markdown_is_complete_despite_random_faults(rig: FeishuRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(120))
     code = "\n".join(f"say({number})  # <@U1> @everyone" for number in range(120))

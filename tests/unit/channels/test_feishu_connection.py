@@ -141,6 +141,7 @@ async def test_concurrent_events_are_committed_together_in_order() -> None:
 
 
 # Case 59 of docs/cases.md
+@pytest.mark.slow
 async def test_a_slow_store_keeps_the_event_once() -> None:
     box = Held()
     async with FakeFeishu() as server, connected(server, box):
@@ -185,6 +186,7 @@ async def test_the_sdk_is_loaded_in_another_process_only(rig: FeishuRig) -> None
     assert SECRET.encode() not in arguments + environment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> None:
     code = (
@@ -199,6 +201,7 @@ def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> No
 
 
 # Case 64 of docs/cases.md
+@pytest.mark.slow
 async def test_a_hanging_process_is_detected(rig: FeishuRig) -> None:
     [pid] = processes()
     os.kill(pid, signal.SIGSTOP)
@@ -208,6 +211,7 @@ async def test_a_hanging_process_is_detected(rig: FeishuRig) -> None:
     assert (await rig.say("again")).text == "again"
 
 
+@pytest.mark.slow
 async def test_an_endpoint_that_refuses_while_reconnecting_does_not_end_it(rig: FeishuRig) -> None:
     rig.server.endpoint_error = 1000040350  # the SDK alone would never try again
     rig.server.abort()
@@ -273,6 +277,7 @@ async def test_an_expired_token_is_replaced(rig: FeishuRig) -> None:
     assert rig.server.token_calls == tokens + 1
 
 
+@pytest.mark.slow
 async def test_secret_and_token_are_not_in_logs_or_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with FeishuRig.start(tmp_path, proxy="") as rig:

@@ -218,6 +218,7 @@ JSON = st.recursive(
 FIELDS = ["message_id", "message_type", "content", "chat_id", "chat_type", "create_time", "mentions", "root_id"]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(

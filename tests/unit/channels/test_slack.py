@@ -45,6 +45,7 @@ async def test_text_is_shown_literally_and_notifies_nobody(rig: SlackRig) -> Non
 
 
 # Case 70 of docs/cases.md
+@pytest.mark.slow
 async def test_a_long_answer_is_complete_in_few_messages(rig: SlackRig) -> None:
     rows = "\n".join(f"| {number} | 值 {number} |" for number in range(400))
     code = "\n".join(f"say({number})  # <@U1> @everyone <!here>" for number in range(400))

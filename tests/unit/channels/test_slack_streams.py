@@ -42,6 +42,7 @@ async def test_a_stream_is_native_and_ends_with_one_call(rig: SlackRig) -> None:
     assert start.args["thread_ts"] == rig.root(7)
 
 
+@pytest.mark.slow
 async def test_stream_updates_contain_only_new_text(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("tell me", 7))
     for piece in ("谢", "谢", " **bo", "ld** <", "@U1> a &l", "t; b"):

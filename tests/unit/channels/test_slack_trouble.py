@@ -119,6 +119,7 @@ async def test_tokens_are_not_in_logs_errors_or_reprs(tmp_path: Path, caplog: py
 
 
 # Case 13 of docs/cases.md
+@pytest.mark.slow
 async def test_after_a_flood_wait_the_message_is_shown_once(rig: SlackRig) -> None:
     rig.server.fault("flood", "chat.postMessage", seconds=2)
     assert await deliver(rig, Final("Here."), Memory()) == 2
@@ -180,6 +181,7 @@ async def test_slack_limits_are_kept_without_flood_waits(rig: SlackRig) -> None:
 # ---------------------------------------------------------------- storage
 
 
+@pytest.mark.slow
 async def test_an_event_that_is_not_stored_is_not_acknowledged(rig: SlackRig) -> None:
     rig.box.broken = True
     rig.mutter("keep me", 7, mention=True)
@@ -250,6 +252,7 @@ async def test_people_are_classified_as_members_guests_or_bots(rig: SlackRig) ->
     assert [author.bot for author in authors] == [False] * 5 + [True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hang", "error", "flood"])
 async def test_an_event_waits_while_slack_does_not_answer_the_user_lookup(rig: SlackRig, kind: str) -> None:
     """Access depends on whether the user is a guest, so the event is neither accepted nor lost."""
@@ -332,6 +335,7 @@ async def test_a_file_is_sent_to_its_thread_and_an_empty_one_is_refused(rig: Sla
 # ---------------------------------------------------------------- connections
 
 
+@pytest.mark.slow
 async def test_a_stale_ticket_is_discarded(tmp_path: Path) -> None:
     async with SlackRig.start(tmp_path, ping_seconds=30.0) as rig:
         await ready(rig)
@@ -358,6 +362,7 @@ async def test_a_requested_reconnect_loses_no_event(rig: SlackRig) -> None:
 
 
 # Case 60 of docs/cases.md
+@pytest.mark.slow
 async def test_after_an_hour_of_downtime_each_is_answered_once_and_two_days_old_ones_are_not(rig: SlackRig) -> None:
     now = time.time()
     root = rig.server.send(f"<@{BOT}> old thread", at=now - 3 * DAY)

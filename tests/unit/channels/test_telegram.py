@@ -50,6 +50,7 @@ async def test_typing_is_shown_from_the_start_until_text_is_visible(rig: Telegra
 
 
 # Case 16 of docs/cases.md
+@pytest.mark.slow
 async def test_edits_in_a_group_are_three_seconds_apart(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path, per_chat=1.0, per_group=20.0) as rig:
         rig.server.enforce_rates()

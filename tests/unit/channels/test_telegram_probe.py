@@ -75,6 +75,7 @@ async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path:
         assert len(proxy.asked) > asked
 
 
+@pytest.mark.slow
 async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path) as first:
         await ready(first)
@@ -102,6 +103,7 @@ async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path
             await second.end()
 
 
+@pytest.mark.slow
 async def test_another_program_that_keeps_polling_is_reported_until_it_stops(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path) as rig:
         await ready(rig)

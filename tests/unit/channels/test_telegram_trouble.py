@@ -47,6 +47,7 @@ async def test_a_document_of_21_mb_is_refused_without_showing_the_token(
         assert TOKEN not in repr(refusal.value)
 
 
+@pytest.mark.slow
 async def test_the_token_is_not_in_logs_or_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with TelegramRig.start(tmp_path) as rig:
@@ -71,6 +72,7 @@ async def test_the_token_is_not_in_logs_or_errors(tmp_path: Path, caplog: pytest
 
 
 # Case 64 of docs/cases.md
+@pytest.mark.slow
 async def test_a_silent_connection_is_detected(tmp_path: Path) -> None:
     async with TelegramRig.start(tmp_path, poll_seconds=0.0) as rig:
         await until(lambda: rig.channel.readiness().health is Health.READY)
@@ -130,6 +132,7 @@ async def test_a_malformed_update_does_not_block_others(rig: TelegramRig) -> Non
     await until(lambda: rig.server.waiting() == 0)
 
 
+@pytest.mark.slow
 async def test_updates_are_confirmed_only_after_they_are_stored(rig: TelegramRig) -> None:
     rig.box.broken = True
     rig.server.send("first")
@@ -213,6 +216,7 @@ async def test_a_repeated_file_of_unknown_outcome_is_marked(rig: TelegramRig, tm
     assert rig.visible() == ["tablea.csv", "↻ Possibly a repeat: tablea.csv"]
 
 
+@pytest.mark.slow
 async def test_a_stream_with_a_lost_post_leaves_the_repeat_to_the_final_reply(
     rig: TelegramRig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -237,6 +241,7 @@ async def test_a_refused_stream_leaves_the_error_to_the_final_reply(rig: Telegra
     assert rig.visible() == ["whole"]
 
 
+@pytest.mark.slow
 async def test_an_unconfirmed_placeholder_is_posted_once(rig: TelegramRig) -> None:
     rig.wire.fault("error", "post", code=504, after=True, times=-1)
     reply = rig.channel.reply(rig.thread(7), Memory())

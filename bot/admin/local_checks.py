@@ -1,0 +1,137 @@
+"""Checks of this machine and its files: `fawn check` reports them, and `fawn run` refuses to start on a fault.
+
+None of them imports the agent or a platform's SDK, or uses the network beyond this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bot.config.schema import Config
+from bot.data_dir import open_to_others
+from bot.storage.database import DataDirLocked, DataLock
+from bot.storage.migrate import DatabaseFault, check_revisions
+
+MIN_FREE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. The service works with a note, but not with a fault."""
+
+    state: Literal["ok", "note", "fault"]
+    subject: str
+    text: str
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.state != "fault"
+
+
+def describe_system_error(error: Exception) -> str:
+    """Return what the operating system or the database refused, where, and what to do."""
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error} → check the path, its permissions and the free space"
+    return f"database: {error} → check the free space and the owner of the files; restore a backup if one is damaged"
+
+
+def guarded(subject: str, check: Callable[[], Finding]) -> Finding:
+    """Run a check; what the system refuses during it is a fault of its subject."""
+    try:
+        return check()
+    except (OSError, sqlite3.Error) as error:
+        text, _, fix = describe_system_error(error).partition(" → ")
+        return Finding("fault", subject, text, fix)
+
+
+def check_machine(config: Config) -> Iterator[Finding]:
+    """Check all that can be checked before the service starts."""
+    yield guarded("prompt", lambda: _check_prompt(config))
+    yield guarded("sandbox limits", lambda: _check_limits(config))
+    yield guarded("preview", lambda: _check_preview(config))
+
+
+def check_data_dir(data_dir: Path) -> Finding:
+    """Write a file, which also finds quotas and read-only mounts; compare the databases with this version."""
+    fix = "make it writable for the user that runs Fawn, or set `data_dir`"
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=data_dir, prefix=".check-") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+        free = shutil.disk_usage(data_dir).free
+    except OSError as error:
+        return Finding("fault", "data_dir", f"cannot write to {data_dir}: {error.strerror}", fix)
+    if free < MIN_FREE_BYTES:
+        return Finding("fault", "data_dir", f"{data_dir} has {free / 1e6:.0f} MB left", "free space, or set `data_dir`")
+    try:
+        check_revisions(data_dir)
+    except DatabaseFault as error:
+        return Finding("fault", "data_dir", str(error))
+    running = " A service is running on it." if _is_locked(data_dir) else ""
+    if open_to_others(data_dir):
+        fix = f"chmod 700 {data_dir} (the service does this at start if it owns the folder)"
+        return Finding("note", "data_dir", f"other users of this machine can read {data_dir}.{running}", fix)
+    return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left.{running}")
+
+
+def _is_locked(data_dir: Path) -> bool:
+    if not (data_dir / "lock").exists():
+        return False
+    try:
+        with DataLock(data_dir):
+            return False
+    except DataDirLocked:
+        return True
+
+
+def _check_prompt(config: Config) -> Finding:
+    if not config.prompt.file:
+        return Finding("ok", "prompt", "the built-in one")
+    try:
+        Path(config.prompt.file).read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return Finding("fault", "prompt", f"{config.prompt.file} cannot be read: {why}", "check `prompt: {file: …}`")
+    return Finding("ok", "prompt", config.prompt.file)
+
+
+def _check_limits(config: Config) -> Finding:
+    """Compare one sandbox's limits with the machine: larger ones are mistakes, such as bytes for megabytes."""
+    cpus, memory = os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    limits = {"cpus": (config.sandbox.cpus, cpus), "memory_mb": (config.sandbox.memory_mb, memory)}
+    if wrong := [
+        f"`{n}` is {given:g}, this machine has {there}" for n, (given, there) in limits.items() if given > there
+    ]:
+        return Finding("note", "sandbox limits", "; ".join(wrong), "set them below what the machine has")
+    return Finding("ok", "sandbox limits", f"{config.sandbox.cpus:g} processors, {config.sandbox.memory_mb} MB")
+
+
+def _check_preview(config: Config) -> Finding:
+    preview = config.sandbox.preview
+    if not preview.enabled:
+        return Finding("ok", "preview", "disabled")
+    host, _, port = preview.listen.rpartition(":")
+    fix = "stop what listens there, or set `sandbox: {preview: {listen: HOST:PORT}}`"
+    if _is_locked(config.data_dir):
+        return Finding("ok", "preview", f"{preview.listen} belongs to the running service")
+    try:
+        with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):
+            return Finding("ok", "preview", f"{preview.listen} is free")
+    except (OSError, ValueError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not HOST:PORT"
+        return Finding("fault", "preview", f"cannot listen on {preview.listen}: {why}", fix)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

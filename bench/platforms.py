@@ -97,7 +97,7 @@ class Slack(slack.FakeSlack, Crowd):
         return {"bot_token": slack.BOT_TOKEN, "app_token": slack.APP_TOKEN, "base_url": self.api_url}
 
     def quick(self) -> dict[str, object]:
-        return {"per_channel": 1e6, "per_stream": 1e6}
+        return {"rate_factor": 1e6}
 
     def connected(self) -> bool:
         return bool(self.sockets)

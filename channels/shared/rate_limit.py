@@ -7,6 +7,7 @@ import heapq
 import itertools
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 from channels.base import TryLater
 
@@ -53,8 +54,8 @@ class TokenBucket:
     def seconds_until_free(self, priority: Priority) -> float:
         """Return the seconds until such a call is allowed, if no other comes first."""
         now = self._loop.time()
-        self._tokens = min(self._size, self._tokens + (now - self._at) * self._rate)
-        self._at = now
+        self._tokens = min(self._size, self._tokens + max(0.0, now - self._at) * self._rate)
+        self._at = max(self._at, now)
         need = 1 + self._reserves[priority] - self._tokens
         return max(self._closed_until - now, need / self._rate if need > 1e-9 else 0.0, 0.0)
 
@@ -87,6 +88,11 @@ class TokenBucket:
     def pause(self, seconds: float) -> None:
         """Allow no call for so many seconds, because the platform asked for it."""
         self._closed_until = max(self._closed_until, self._loop.time() + seconds)
+
+    def drain(self) -> None:
+        """Begin without tokens after the pause, because the platform counts more calls than we do."""
+        self._tokens = 0.0
+        self._at = max(self._loop.time(), self._closed_until)
 
     def paused_seconds(self) -> float:
         """Return the seconds until the end of the pause."""
@@ -180,9 +186,28 @@ class RateLimiter:
         return self._chats[chat]
 
 
+class ReplyRateLimit(Protocol):
+    """The rate limit of one reply's calls. `idempotent`: a repeated post is visible once, so it needs no mark."""
+
+    @property
+    def idempotent(self) -> bool: ...
+
+    async def acquire(self, priority: Priority) -> None:
+        """Wait until a call is allowed. Raises TryLater."""
+
+    def try_acquire(self, priority: Priority) -> bool:
+        """Take the tokens of a call if they are available now."""
+
+    def release_unused(self) -> None:
+        """Return the tokens of a call that was not made."""
+
+    def pause(self, seconds: float) -> None:
+        """Allow no streaming call for so many seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class RateLimitScope:
-    """The rate limit of a reply's calls. `idempotent`: a repeated post is visible once, so it needs no mark."""
+    """The rate limit of a reply: that of its chat, and the overall one."""
 
     limiter: RateLimiter
     chat: str

@@ -18,7 +18,7 @@ from channels.base import (
     Unconfirmed,
     first_sent_message,
 )
-from channels.shared.rate_limit import Priority, RateLimitScope
+from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class ReplyWriter(Generic[P]):
     LAST_POST_SECONDS = 5.0  # for a post under way at a cancellation
 
     def __init__(
-        self, renderer: MessageRenderer[P], posts: SentMessages, rate_limit: RateLimitScope, *, drafts: bool = False
+        self, renderer: MessageRenderer[P], posts: SentMessages, rate_limit: ReplyRateLimit, *, drafts: bool = False
     ) -> None:
         self._renderer = renderer
         self._drafts: DraftRenderer[P] | None = renderer if drafts and isinstance(renderer, DraftRenderer) else None

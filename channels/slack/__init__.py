@@ -57,8 +57,9 @@ class SlackSettings:
         "", "HTTP proxy for calls, the event socket and files; the environment's is not used", repr=False
     )
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
-    per_channel: float = setting(1.0, "posts and edits per second in one channel", ge=0.01)
-    per_stream: float = setting(1.6, "appends per second to one streamed reply", ge=0.01)
+    rate_factor: float = setting(
+        1.0, "factor for Slack's rate limits, such as 0.5 if another program uses the same tokens", ge=0.01
+    )
     ping_seconds: float = setting(10.0, "interval of the pings that check the event socket", ge=0.1)
 
     @property

@@ -25,6 +25,7 @@ from channels.shared.http_client import (
     mapped_network_errors,
     retry_after_seconds,
 )
+from channels.shared.rate_limit import Priority
 from channels.shared.reply_writer import MessageMissing
 from channels.slack import SlackSettings
 from channels.slack.events import Json
@@ -74,10 +75,7 @@ def thread_arguments(thread: Thread) -> Json:
 
 
 class SlackApi:
-    """The calls with one token, called `name` in the configuration. Raises ChannelError.
-
-    After a 429, `MethodLimits` rejects the calls that it concerns for as long as Slack asked; others continue.
-    """
+    """The calls with one token, called `name` in the configuration, within `limits`. Raises ChannelError."""
 
     def __init__(
         self,
@@ -99,11 +97,18 @@ class SlackApi:
             retry_handlers=[],  # the default one repeats a post of unknown outcome
         )
         self.web.proxy = self._proxy  # not HTTPS_PROXY of the environment, which ignores NO_PROXY
-        self._limits = MethodLimits()
+        self.limits = MethodLimits(settings.rate_factor)
 
-    async def __call__(self, method: str, /, *, live: bool = False, **arguments: Any) -> Json:
-        """Call a method. A `live` call only shows progress, and yields to others after a 429."""
-        answer = await self._call(method, arguments, live=live)
+    async def __call__(self, method: str, /, *, live: bool = False, reserved: bool = False, **arguments: Any) -> Json:
+        """Call a method within its rate limit: a `live` call yields to others, a `reserved` one has waited before."""
+        channel = str(arguments.get("channel") or arguments.get("channel_id") or "")
+        if not reserved:
+            await self.limits.acquire(method, channel, Priority.STREAM if live else Priority.FINAL)
+        try:
+            answer = await self._call(method, arguments)
+        except RateLimited as error:
+            self.limits.pause(method, channel, error.after)
+            raise
         return dict(answer.data) if isinstance(answer.data, dict) else {}
 
     async def granted_scopes(self) -> set[str]:
@@ -111,9 +116,7 @@ class SlackApi:
         granted = (await self._call("auth.test", {})).headers.get("x-oauth-scopes") or ""
         return {scope.strip() for scope in granted.split(",") if scope.strip()}
 
-    async def _call(self, method: str, arguments: Json, *, live: bool = False) -> AsyncSlackResponse:
-        channel = str(arguments.get("channel") or arguments.get("channel_id") or "")
-        self._limits.raise_if_closed(method, channel, live=live)
+    async def _call(self, method: str, arguments: Json) -> AsyncSlackResponse:
         if READ_METHODS.fullmatch(method):
             encoded: Json = {"http_verb": "GET", "params": arguments}
         else:
@@ -122,10 +125,7 @@ class SlackApi:
             with mapped_network_errors("Slack"):
                 return await self.web.api_call(method, **encoded)
         except SlackApiError as error:
-            mapped = self._map_api_error(error)
-            if isinstance(mapped, TryLater) and not isinstance(mapped, TokenRejected):
-                self._limits.close(method, channel, mapped.after)
-            raise mapped from None
+            raise self._map_api_error(error) from None
 
     def _map_api_error(self, error: SlackApiError) -> ChannelError:
         """Return the channel error of an SDK error."""

@@ -13,14 +13,19 @@ from channels.slack.events import QUESTION_PREFIX
 
 MAX_MARKDOWN_CHARS = 12_000  # of a message (docs.slack.dev/reference/block-kit/blocks/markdown-block)
 CHUNK_CHARS = 11_800  # …of which a part uses so many; the rest is for marks
-MAX_FALLBACK_CHARS = 3000  # of the plain text that notifications show
+# A streamed message holds about 10,600 bytes of text, titles and twice the details of its tasks (measured in
+# github.com/openclaw/openclaw/pull/143882). These and the tasks below come to 9,000.
+STREAM_TEXT_BYTES = 6800
+MAX_FALLBACK_BYTES = 1000  # of the plain text that notifications show; chat.update takes 4,000
 MAX_CONTEXT_CHARS = 2000  # of a context block
 MAX_LABEL_CHARS = 75  # of a button or an option (…/block-elements/button-element)
 MAX_BUTTON_VALUE_CHARS, MAX_OPTION_VALUE_CHARS = 2000, 150
 MAX_BUTTONS, MAX_LIST_OPTIONS = 25, 100
 BUTTONS_PER_ROW = 5  # more options become a list
-MAX_SHOWN_STEPS = 8  # in a message
-MAX_STREAM_TASKS = 40  # in a stream, which cannot remove one: later steps share the last
+MAX_SHOWN_STEPS = 8  # in a message: earlier ones share a line
+MAX_PLAN_ITEMS = 20
+MAX_STREAM_STEPS, MAX_STREAM_ITEMS = 12, 6  # in a stream, which cannot remove one: later ones share the last
+MAX_TITLE_BYTES = 110  # of a task
 
 Status = Literal["pending", "in_progress", "complete", "error"]
 _STEP: dict[str, Status] = {"running": "in_progress", "done": "complete", "failed": "error", "stopped": "error"}
@@ -30,20 +35,21 @@ _MARK = {"pending": "☐", "in_progress": "▸", "complete": "✓", "error": "�
 
 @dataclass(frozen=True, slots=True)
 class SlackTask:
-    """A step of the turn, or an item of the plan."""
+    """A step of the turn, or an item of the plan. It has no details, because Slack appends new ones to the old."""
 
     id: str
     title: str
     status: Status
-    details: str = ""
 
     @property
     def line(self) -> str:
-        return f"{_MARK[self.status]} {self.title}" + (f": {texts.shorten(self.details, 80)}" if self.details else "")
+        return f"{_MARK[self.status]} {self.title}"
 
     def chunk(self) -> dict[str, str]:
-        chunk = {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
-        return chunk | ({"details": self.details} if self.details else {})
+        return {"type": "task_update", "id": self.id, "title": self.title, "status": self.status}
+
+    def card(self) -> dict[str, str]:
+        return {"type": "task_card", "task_id": self.id, "title": self.title, "status": self.status}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class SlackMessage:
 
     text: str = ""
     tasks: tuple[SlackTask, ...] = ()
+    plan: str = ""  # title above the tasks
     notice: str = ""
     mark: str = ""
     ask: Ask | None = None
@@ -75,8 +82,21 @@ def without_mentions(text: str) -> str:
     return re.sub(r"<(?=[@#!])", "&lt;", re.sub(r"&(?=(?:lt|gt|amp|#\w+);)", "&amp;", text))
 
 
-def split_for_slack(text: str) -> list[str]:
-    """Split Markdown into messages."""
+def byte_size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def cut_bytes(text: str, max_bytes: int) -> str:
+    """Cut a text to at most `max_bytes` of UTF-8."""
+    if byte_size(text) <= max_bytes:
+        return text
+    return text.encode("utf-8", "surrogatepass")[: max_bytes - 3].decode("utf-8", "ignore") + "…"
+
+
+def split_for_slack(text: str, *, streamed: bool) -> list[str]:
+    """Split Markdown into messages, which a stream limits more."""
+    if streamed:
+        return split_markdown(text, STREAM_TEXT_BYTES, lambda piece: byte_size(without_mentions(piece)))
     return split_markdown(text, CHUNK_CHARS, lambda piece: len(without_mentions(piece)))
 
 
@@ -90,40 +110,64 @@ def notification_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def progress_tasks(plan: Plan | None, steps: list[Step], *, max_steps: int) -> tuple[SlackTask, ...]:
-    """Return plan and steps. Of too many steps the earlier ones share a line, or in a stream the later ones."""
+def cut_fallback(escaped: str) -> str:
+    """Cut an escaped text to the length of a notification, and not within an entity."""
+    cut = cut_bytes(escaped, MAX_FALLBACK_BYTES)
+    return cut if cut == escaped else re.sub(r"&\w{0,4}…$", "…", cut)
+
+
+def progress_tasks(plan: Plan | None, steps: list[Step], *, streamed: bool) -> tuple[SlackTask, ...]:
+    """Return plan and steps."""
     items = [
-        SlackTask(f"plan{i}", texts.shorten(p.title, 100) or "…", _ITEM[p.state])
-        for i, p in enumerate(plan.items if plan else ())
+        SlackTask(f"plan{i}", _task_title(p.title), _ITEM[p.state]) for i, p in enumerate(plan.items if plan else ())
     ]
-    shown = [
-        SlackTask(s.id, texts.shorten(s.title, 100) or "…", _STEP[s.state], texts.shorten(s.detail, 200)) for s in steps
-    ]
-    if len(shown) > max_steps and max_steps == MAX_STREAM_TASKS:
-        last = shown[-1]
-        title = f"{len(shown) - max_steps + 1} more, now: {last.title}"
-        shown = [*shown[: max_steps - 1], SlackTask("more", title, last.status)]
-    elif len(shown) > max_steps:
-        shown = [SlackTask("earlier", f"{len(shown) - max_steps} earlier", "complete"), *shown[-max_steps:]]
-    return (*items[:20], *shown)
+    rows = [SlackTask(s.id, _task_title(s.title, s.detail), _STEP[s.state]) for s in steps]
+    if streamed:
+        return (*_share_last_row(items, MAX_STREAM_ITEMS), *_share_last_row(rows, MAX_STREAM_STEPS))
+    if len(rows) > MAX_SHOWN_STEPS:
+        earlier = SlackTask("earlier", f"{len(rows) - MAX_SHOWN_STEPS} earlier", "complete")
+        rows = [earlier, *rows[-MAX_SHOWN_STEPS:]]
+    return (*items[:MAX_PLAN_ITEMS], *rows)
+
+
+def _task_title(title: str, detail: str = "") -> str:
+    detail = f" · {texts.shorten(detail, 40)}" if detail else ""
+    return (cut_bytes(texts.shorten(title, 100), MAX_TITLE_BYTES - byte_size(detail)) or "…") + detail
+
+
+def _share_last_row(rows: list[SlackTask], max_rows: int) -> list[SlackTask]:
+    """Return at most `max_rows`, the last of which shows the latest of those without a row."""
+    if len(rows) <= max_rows:
+        return rows
+    rest = rows[max_rows - 1 :]
+    current = next((row for row in reversed(rest) if row.status != "pending"), rest[0])
+    title = cut_bytes(f"{len(rest)} more, now: {current.title}", MAX_TITLE_BYTES)
+    return [*rows[: max_rows - 1], SlackTask(rest[0].id, title, current.status)]
 
 
 def message_arguments(part: SlackMessage) -> dict[str, Any]:
-    """Return the arguments of a call that posts or edits a message."""
+    """Return the arguments of a call that posts or edits a message. The tasks of a final one fold into a plan."""
     if part.plain:
         return {"blocks": [], "text": notification_text(part.text)}
-    head = "\n".join(task.line for task in part.tasks)
+    head = "\n".join(task.line for task in part.tasks) if part.live else ""
     blocks = [
         context_block(part.mark),
         context_block(head),
+        _plan_block(part),
         *_markdown_block(part),
         context_block(f"⏳ {part.notice}" if part.notice else ""),
     ]
     text = " ".join(piece for piece in (part.mark, head, part.notice) if piece)
-    fallback = notification_text(texts.shorten(part.text or text or "…", MAX_FALLBACK_CHARS))
+    fallback = cut_fallback(notification_text(" ".join((part.text or text or "…").split())))
     if part.mention:
         fallback = f"<@{part.mention}> {fallback}"
     return {"blocks": [b for b in blocks if b] + question_controls(part.ask), "text": fallback}
+
+
+def _plan_block(part: SlackMessage) -> dict[str, Any]:
+    if part.live or not part.tasks:
+        return {}
+    return {"type": "plan", "title": part.plan, "tasks": [task.card() for task in part.tasks]}
 
 
 def context_block(text: str) -> dict[str, Any]:

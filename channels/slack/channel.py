@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from weakref import WeakSet
 
 import aiohttp
@@ -33,7 +33,6 @@ from channels.base import (
 from channels.shared import file_limits
 from channels.shared.http_client import create_session
 from channels.shared.lifecycle import check_proxy, load_certificates
-from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
@@ -42,29 +41,14 @@ from channels.slack.blocks import MAX_MARKDOWN_CHARS, SlackMessage, notification
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
 from channels.slack.manifest import SLASH_COMMAND
+from channels.slack.method_limits import ReplyLimit
 from channels.slack.reply import SlackRenderer
 from channels.slack.response_url import EphemeralRenderer, ResponseUrl
 from channels.slack.socket_mode import SocketMode
 from channels.slack.workspace import Workspace
 
 MAX_FILE_BYTES = 1 << 30  # in both directions (slack.com/help/articles/201330736)
-CALL_BURST = 3  # calls at once in a channel or a stream
-UNLIMITED_CALLS_PER_SECOND = 5000.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyScope(RateLimitScope):
-    """The rate limit of one reply. A 429 pauses its stream only; its final uses another method (see MethodLimits)."""
-
-    paused_until: list[float] = field(default_factory=lambda: [0.0])  # in the loop's time
-
-    async def acquire(self, priority: Priority) -> None:
-        if priority is not Priority.FINAL:
-            await asyncio.sleep(max(0.0, self.paused_until[0] - asyncio.get_running_loop().time()))
-        await self.limiter.acquire(self.chat, priority, group=self.group)
-
-    def pause(self, seconds: float) -> None:
-        self.paused_until[0] = asyncio.get_running_loop().time() + seconds
+SHARE_CHECK_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between looks whether an upload of unknown outcome was shared
 
 
 class SlackChannel:
@@ -80,9 +64,6 @@ class SlackChannel:
         self.workspaces: list[Workspace] = []
         self.sockets: list[SocketMode] = []
         self._response_urls: dict[str, ResponseUrl] = {}  # of interactions, by the id of their message
-        # These limit one channel or stream; MethodLimits handles Slack's own limits, which count a whole workspace.
-        self._channel_limiter = _rate_limiter(settings.per_channel)
-        self._stream_limiter = _rate_limiter(settings.per_stream)
         self._writers: WeakSet[ReplyWriter[SlackMessage]] = WeakSet()
 
     async def open(self) -> None:
@@ -108,7 +89,7 @@ class SlackChannel:
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
             for workspace in self.workspaces:
-                group.create_task(workspace.flush_status(), name="slack sessions")
+                group.create_task(workspace.flush_ends(), name="slack sessions")
             for socket in self.sockets:
                 group.create_task(socket.run(receive, catch_up), name="slack socket")
 
@@ -129,13 +110,13 @@ class SlackChannel:
             )
         else:
             renderer = SlackRenderer(self._find_workspace, thread, posts, to, asker)
-        writer = ReplyWriter(renderer, posts, self._rate_limit_scope(thread, streams=bool(asker)))
+        writer = ReplyWriter(renderer, posts, ReplyLimit(renderer.reserve))
         self._writers.add(writer)
         return writer
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         workspace = await self._find_workspace(message.thread.workspace)
-        quotes = [await workspace.with_quote_author(quote) for quote in message.quotes]
+        quotes = [await workspace.with_quote_names(quote) for quote in message.quotes]
         before = await earlier_messages(workspace, message, earlier)
         return replace(message, text=await workspace.with_names(message.text), quotes=(*before, *quotes))
 
@@ -154,7 +135,6 @@ class SlackChannel:
             return
         file_limits.check_outgoing_file(file, MAX_FILE_BYTES, "Slack")
         workspace = await self._find_workspace(thread.workspace)
-        await self._rate_limit_scope(thread).acquire(Priority.FINAL)
         try:
             target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
             await workspace.api.upload(target["upload_url"], file.path)
@@ -168,15 +148,21 @@ class SlackChannel:
     async def _share_uploaded_file(
         self, workspace: Workspace, thread: Thread, file_id: str, name: str, caption: str
     ) -> str:
-        """Show an uploaded file in its thread and return its id. Checks its shares if the outcome is unknown."""
+        """Show an uploaded file in its thread and return its id.
+
+        If the outcome is unknown, wait for its shares, which Slack adds some time after the call.
+        """
         address: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
         comment: Json = {"initial_comment": notification_text(caption)} if caption else {}
         entry = {"id": file_id, "title": name}
         try:
             await workspace.api("files.completeUploadExternal", files=[entry], **address, **comment)
         except OutcomeUnknown as error:
-            if not (await workspace.api("files.info", file=file_id))["file"].get("shares"):
-                raise TryLater(str(error)) from None
+            for seconds in SHARE_CHECK_SECONDS:
+                if (await workspace.api("files.info", file=file_id))["file"].get("shares"):
+                    return file_id
+                await asyncio.sleep(seconds)
+            raise TryLater(str(error)) from None
         return file_id
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -210,14 +196,3 @@ class SlackChannel:
             except ChannelError as error:  # another workspace may be the right one
                 failure = error
         raise failure
-
-    def _rate_limit_scope(self, thread: Thread, *, streams: bool = False) -> RateLimitScope:
-        """Return the limit of a stream, or the one that all messages of a channel share."""
-        chat = f"{thread.workspace}/{thread.chat}"
-        if streams and thread.topic:
-            return ReplyScope(self._stream_limiter, f"{chat}/{thread.topic}", idempotent=True)
-        return ReplyScope(self._channel_limiter, chat, idempotent=True)
-
-
-def _rate_limiter(calls_per_second: float) -> RateLimiter:
-    return RateLimiter(RateLimits(calls_per_second, CALL_BURST, overall=UNLIMITED_CALLS_PER_SECOND))

@@ -97,9 +97,9 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
     author = _author_of(raw, account)
     if author is None:
         return None
-    channel, ts, root = raw["channel"], raw["ts"], raw.get("thread_ts") or ""
-    root = "" if root == ts else root  # a message with replies under it names itself
-    private = _is_private(raw)
+    channel, ts, private = raw["channel"], raw["ts"], _is_private(raw)
+    # In Agent View each message of the composer is the root of a thread: it names itself, and what the person looks at.
+    root = raw.get("thread_ts") or (ts if private and "app_context" in raw else "")
     text, mentioned, others = readable_text(raw.get("text") or "", account)
     files, links = _attachments_of(raw, account)
     quotes = _quotes_of(raw)
@@ -121,7 +121,7 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
         quotes=quotes,
         private=private,
         addressed=private or mentioned or raw.get("type") == "app_mention",
-        follow_up=bool(root) and not (private or mentioned or others),
+        follow_up=root not in ("", ts) and not (private or mentioned or others),
     )
 
 
@@ -252,7 +252,7 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
 def readable_text(text: str, account: SlackAccount) -> tuple[str, bool, bool]:
     """Return the text as people read it without the bot's mention, whether it had one, and whether it mentions others.
 
-    Mentions of others stay as Slack writes them.
+    Mentions of others and of channels without a label stay as Slack writes them; `Workspace.with_names` names them.
     """
     people = {found[1] for found in _MENTION.finditer(text)}
     text = _MENTION.sub(lambda found: "\0" if found[1] == account.user_id else found[0], text)
@@ -269,7 +269,7 @@ def _readable_token(token: re.Match[str]) -> str:
         case "@":
             return token[0]
         case "#":
-            return f"#{label or target[1:]}"
+            return f"#{label}" if label else f"<{target}>"
         case "!":
             return label or "@" + target[1:].partition("^")[0]
     bare = target.removeprefix("mailto:")

@@ -17,31 +17,41 @@ log = logging.getLogger(__name__)
 
 CONVERSATION_TYPES = "public_channel,private_channel,mpim,im"
 MAX_CHATS = 5000
+SLACK_RETRY_SECONDS = (
+    300.0  # Slack repeats an event that no socket took after 1 and 5 minutes (docs.slack.dev/apis/events-api)
+)
+IN_USE_SECONDS = 3600.0  # since its last event: after a shorter gap only such conversations and threads are read
 MAX_THREAD_MESSAGES = 1000  # that are read to find the last ones
 
 
 async def missed_messages(
-    workspace: Workspace, heard: Sequence[LastEvent], catch_up: CatchUpSource
+    workspace: Workspace, heard: Sequence[LastEvent], catch_up: CatchUpSource, away_since: float
 ) -> AsyncIterator[Message]:
-    """Yield the messages since the last events, chat by chat, oldest first. Waits when Slack asks for it.
+    """Yield the messages since the last events, chat by chat, oldest first, within the rate limit.
 
-    Reads a thread if it was in use before, or if it began meanwhile.
+    Reads a thread if it was in use before, or if it began meanwhile. After a short absence, reads only what is in use:
+    Slack itself repeats other events.
     """
     account = await workspace.identify()
     earliest = time.time() - 3600 * catch_up.hours
     latest = max((entry.time for entry in heard), default=0.0)
     if not latest or not catch_up.hours:
         return
+    short = time.time() - away_since < SLACK_RETRY_SECONDS
+    heard = [entry for entry in heard if not short or entry.time > time.time() - IN_USE_SECONDS]
     chats = {entry.chat: entry.time for entry in heard if not entry.topic}
-    for chat in await _list_until_complete(
-        workspace, "users.conversations", "channels", MAX_CHATS, types=CONVERSATION_TYPES, exclude_archived=True
-    ):
-        since = max(earliest, chats.get(chat["id"], latest))
-        threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat["id"] and h.topic}
+    asked = list(chats)
+    if not short:
+        query: Json = {"types": CONVERSATION_TYPES, "exclude_archived": True}
+        joined = await _list_until_complete(workspace, "users.conversations", "channels", MAX_CHATS, **query)
+        asked = [chat["id"] for chat in joined]
+    for chat in asked:
+        since = max(earliest, chats.get(chat, latest))
+        threads = {h.topic: max(earliest, h.time) for h in heard if h.chat == chat and h.topic}
         try:
-            found = await _missed_in_chat(workspace, account, chat["id"], since, threads, catch_up.most)
+            found = await _missed_in_chat(workspace, account, chat, since, threads, catch_up.most)
         except Refused as error:
-            log.info("slack.not_caught_up chat=%s reason=%s", chat["id"], error)
+            log.info("slack.not_caught_up chat=%s reason=%s", chat, error)
             continue
         for message in found:
             yield message
@@ -74,7 +84,8 @@ async def _list_until_complete(workspace: Workspace, method: str, field: str, li
     """Return a whole list, retrying as often as needed. Raises Refused."""
     while True:
         try:
-            return [entry async for page in workspace.api.list_pages(method, field, limit, **query) for entry in page]
+            pages = workspace.api.list_pages(method, field, limit, **query)
+            return [entry async for page in pages for entry in page]
         except Refused:
             raise
         except ChannelError as error:

@@ -16,15 +16,17 @@ from typing import Any
 from agent.blocks import Final, View
 from agent.messages import Thread
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
+from channels.shared.rate_limit import Priority
 from channels.shared.reply_writer import MessageMissing
 from channels.shared.texts import REPEAT_MARK, with_options
 from channels.slack.api import StreamEnded, thread_arguments
 from channels.slack.blocks import (
-    CHUNK_CHARS,
-    MAX_SHOWN_STEPS,
-    MAX_STREAM_TASKS,
+    MAX_TITLE_BYTES,
+    STREAM_TEXT_BYTES,
     SlackMessage,
     SlackTask,
+    byte_size,
+    cut_bytes,
     message_arguments,
     progress_tasks,
     question_controls,
@@ -40,6 +42,7 @@ log = logging.getLogger(__name__)
 METADATA_TYPE = "fawn_reply"
 SEARCH_SECONDS = 86_400.0  # back in the history, for a message of unknown outcome
 MAX_SEARCHED_MESSAGES = 1000
+MAX_STREAM_WAIT_SECONDS = 1.0  # for a new stream, before a message is edited instead
 
 FindWorkspace = Callable[[str], Awaitable[Workspace]]  # by its id; raises ChannelError
 
@@ -50,6 +53,7 @@ class StreamState:
 
     text: str = ""
     tasks: dict[str, SlackTask] = field(default_factory=dict)
+    plan: str = ""
     outcome_unknown: bool = False  # of an addition, and so the content
 
     def missing_chunks(self, part: SlackMessage) -> list[Json] | None:
@@ -62,17 +66,21 @@ class StreamState:
             if name not in wanted and task.status in ("pending", "in_progress"):
                 wanted[name] = replace(task, status="complete")
         chunks: list[Json] = [task.chunk() for name, task in wanted.items() if self.tasks.get(name) != task]
+        if part.tasks and part.plan != self.plan:
+            chunks.append({"type": "plan_update", "title": part.plan})
         if rest := text[len(self.text) :]:
             chunks.append({"type": "markdown_text", "text": rest})
         return chunks
 
     def note_sent(self, chunks: list[Json]) -> None:
         for chunk in chunks:
-            if chunk["type"] == "markdown_text":
-                self.text += chunk["text"]
-            else:
-                known = SlackTask(chunk["id"], chunk["title"], chunk["status"], chunk.get("details", ""))
-                self.tasks[known.id] = known
+            match chunk["type"]:
+                case "markdown_text":
+                    self.text += chunk["text"]
+                case "plan_update":
+                    self.plan = chunk["title"]
+                case _:
+                    self.tasks[chunk["id"]] = SlackTask(chunk["id"], chunk["title"], chunk["status"])
 
 
 class SlackRenderer:
@@ -85,6 +93,12 @@ class SlackRenderer:
         self._to = to
         self._asker = asker
         self._native = bool(thread.topic and asker)
+        self._streamed = self._native  # how the reply is split, also after its streams have ended
+        self._began = time.monotonic()
+        self._summary = ""  # of the finished turn
+        self._tasks: tuple[SlackTask, ...] = ()  # as shown last
+        self._steps = 0
+        self._reserved = ""  # the method of the next live call, for which its limit was waited for
         self._earlier_texts = ""  # that a stream shows before the latest
         self._streams: dict[str, StreamState] = {}
         self._own: set[str] = set()  # messages of this process, in which no older stream is open
@@ -94,39 +108,52 @@ class SlackRenderer:
 
     def render(self, view: View) -> list[SlackMessage]:
         """Render a running turn. A stream shows every text, because it cannot remove one, and a notice as a task."""
-        shown = progress_tasks(
-            view.plan, list(view.steps.values()), max_steps=MAX_STREAM_TASKS if self._native else MAX_SHOWN_STEPS
-        )
+        shown = self._tasks = progress_tasks(view.plan, list(view.steps.values()), streamed=self._streamed)
+        self._steps = len(view.steps)
         notice = view.notice.text if view.notice else ""
-        text = view.text
+        text = view.text.strip()
         if self._native:
             texts = [piece.strip() for piece in view.texts.values() if piece.strip()]
             text = "\n\n".join(texts)
             self._earlier_texts = "".join(f"{piece}\n\n" for piece in texts[:-1])
             if notice:
-                shown, notice = (*shown, SlackTask("notice", notice[:200], "in_progress")), ""
+                shown, notice = (*shown, SlackTask("notice", cut_bytes(notice, MAX_TITLE_BYTES), "in_progress")), ""
         if not (text or shown or notice):
             return []
-        parts = [SlackMessage(chunk, live=True) for chunk in split_for_slack(text) or [""]]
-        parts[0] = replace(parts[0], tasks=shown)
+        parts = [SlackMessage(chunk, live=True) for chunk in split_for_slack(text, streamed=self._streamed) or [""]]
+        parts[0] = replace(parts[0], tasks=shown, plan="Working…")
         parts[-1] = replace(parts[-1], notice=notice[:300])
         return parts
 
     def render_final(self, final: Final) -> list[SlackMessage]:
         """Render the answer, with the options of an open question. A notification does not change the session."""
-        has_session = bool(self._thread.topic and self._asker and not final.mention)
+        answers = bool(self._asker and not final.mention)
         parts: list[SlackMessage] = []
         for text, ask in final.messages():
             markdown = "\n\n".join(piece for piece in (text, question_hint_for(ask)) if piece)
-            messages = [
-                SlackMessage(chunk, session="processing" if has_session else "") for chunk in split_for_slack(markdown)
-            ]
+            chunks = split_for_slack(markdown, streamed=self._streamed)
+            messages = [SlackMessage(chunk, session="processing" if answers else "") for chunk in chunks]
             parts += [*messages[:-1], *(replace(last, ask=ask) for last in messages[-1:])]
         if parts:
-            parts[0] = replace(parts[0], mention="" if self._is_direct else final.mention)
-            status = ("suspended" if final.asks else "active") if has_session else ""
+            mention = "" if self._is_direct else final.mention
+            parts[0] = replace(parts[0], mention=mention, tasks=self._ended_tasks(), plan=self._plan_title())
+            status = ("suspended" if final.asks else "active") if answers else ""
             parts[-1] = replace(parts[-1], session=status)
         return parts
+
+    def _ended_tasks(self) -> tuple[SlackTask, ...]:
+        """Return the tasks that were shown, none of which runs any more."""
+        running = ("pending", "in_progress")
+        return tuple(replace(t, status="complete") if t.status in running else t for t in self._tasks)
+
+    def _plan_title(self) -> str:
+        """Return the title of a finished turn, such as "Worked for 3 min · 6 steps", which stays the same."""
+        if self._tasks and not self._summary:
+            seconds = round(time.monotonic() - self._began)
+            took = f"{seconds} s" if seconds < 60 else f"{round(seconds / 60)} min"
+            steps = f" · {self._steps} step{'' if self._steps == 1 else 's'}" if self._steps else ""
+            self._summary = f"Worked for {took}{steps}"
+        return self._summary
 
     def placeholder(self) -> None:
         """Show none: the status or reaction is enough, and a message would notify people."""
@@ -159,7 +186,7 @@ class SlackRenderer:
             except OutcomeUnknown:
                 raise
             except ChannelError as error:  # no stream is possible here or now: edit a message instead
-                if isinstance(error, TryLater) and error.after <= 1.0:
+                if isinstance(error, TryLater) and error.after <= MAX_STREAM_WAIT_SECONDS:
                     raise
                 log.info("slack.no_stream thread=%s reason=%s", self._thread, error)
                 self._native = False
@@ -186,7 +213,7 @@ class SlackRenderer:
                 if not part.plain and await self._append_to_stream(message_id, stream, part):
                     return
                 whole = replace(part, text=self._earlier_texts + part.text)
-                fits = not (part.live or part.plain) and len(whole.markdown) <= CHUNK_CHARS
+                fits = not (part.live or part.plain) and byte_size(whole.markdown) <= STREAM_TEXT_BYTES
                 await self._stop_stream(message_id, stream, (stream.missing_chunks(whole) or []) if fits else [])
             except (StreamEnded, MessageMissing):  # by Slack or a person
                 pass
@@ -226,11 +253,16 @@ class SlackRenderer:
         self, message_id: str, stream: StreamState, chunks: list[Json], session: str = "processing", **final: Any
     ) -> None:
         """End a stream with these chunks, because a streaming message cannot be edited. Raises StreamEnded."""
+        limits = (await self._workspace()).api.limits
+        if chunks and limits.seconds_until_free("chat.stopStream", self._thread.chat):
+            await self._call("chat.appendStream", ts=message_id, chunks=chunks)  # its limit is higher: show them now
+            stream.note_sent(chunks)
+            chunks = []
         arguments: Json = {"ts": message_id} | ({"chunks": chunks} if chunks else {})
         try:
             await self._call("chat.stopStream", **arguments, session_status=session, **final)
         except TryLater:
-            if chunks:  # chat.appendStream has a higher rate limit: show the content now
+            if chunks:
                 await self._call("chat.appendStream", **arguments)
                 stream.note_sent(chunks)
             raise
@@ -272,10 +304,31 @@ class SlackRenderer:
 
     async def _call(self, method: str, /, *, live: bool = False, **arguments: Any) -> Json:
         """Call a method for the channel of the thread."""
-        return await (await self._workspace()).api(method, live=live, **{"channel": self._thread.chat, **arguments})
+        reserved = method == self._reserved
+        if reserved:
+            self._reserved = ""
+        workspace = await self._workspace()
+        arguments = {"channel": self._thread.chat, **arguments}
+        return await workspace.api(method, live=live, reserved=reserved, **arguments)
+
+    async def reserve(self, priority: Priority) -> None:
+        """Wait until the next live call is allowed. Begins no stream if it would have to wait for long."""
+        with suppress(ChannelError):  # the call itself reports it
+            limits, chat = (await self._workspace()).api.limits, self._thread.chat
+            if limits.seconds_until_free("chat.startStream", chat) > MAX_STREAM_WAIT_SECONDS and not self._indexes:
+                self._native = False
+            if self._streams:
+                method = "chat.appendStream"
+            elif self._indexes:
+                method = "chat.update"
+            else:
+                method = "chat.startStream" if self._native else "chat.postMessage"
+            if self._reserved != method:
+                await limits.acquire(method, chat, priority)
+                self._reserved = method
 
     async def _end_session(self, part: SlackMessage) -> None:
-        """Set the session status that a final message leaves."""
+        """End the signs of work after a final message."""
         if part.session not in ("", "processing"):
             (await self._workspace()).end_working(self._thread, part.session)
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import aiohttp
-from slack_bolt.adapter.socket_mode.async_internals import run_async_bolt_app, send_async_response
-from slack_bolt.app.async_app import AsyncApp
-from slack_bolt.response import BoltResponse
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
 
 from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Unreadable
@@ -99,16 +96,10 @@ class SocketMode:
         self._workspaces = workspaces
         self._settings = settings
         self._response_urls = response_urls
-        self._app = AsyncApp(
-            name=NAME,
-            client=api.web,
-            logger=SDK_LOG,
-            before_authorize=self._store_envelope,  # a global middleware, first of all
-            request_verification_enabled=False,  # a socket needs no signature
-        )
         self._health = ConnectionHealth(NAME, log)
         self._failures = 0
         self._gaps: asyncio.Queue[list[tuple[Workspace, Gap]]] = asyncio.Queue(1)  # to catch up on
+        self._away_since = 0.0  # Unix time of the last sign of Slack before the oldest unread gap
         self._receive: Receive | None = None
         self._background = BackgroundTasks()
         self._not_stored: dict[str, tuple[Workspace, Message | Unreadable, Json]] = {}  # by key, to be offered again
@@ -153,7 +144,8 @@ class SocketMode:
             self._gaps.get_nowait()
         self._gaps.put_nowait(gaps)
         began = time.monotonic()
-        await self._serve_connection(connection)
+        last_sign = await self._serve_connection(connection)
+        self._away_since = min(self._away_since, last_sign)
         self._health.set_health(Health.DOWN, "The connection to Slack was lost.")
         if time.monotonic() - began >= STABLE_SECONDS:
             self._failures = 0
@@ -194,8 +186,12 @@ class SocketMode:
             raise
         return connection
 
-    async def _serve_connection(self, connection: SocketConnection) -> None:
-        """Return when the connection is lost. If Slack asks to reconnect, open the new one before closing the old."""
+    async def _serve_connection(self, connection: SocketConnection) -> float:
+        """Return the Unix time of the last sign of Slack when the connection is lost.
+
+        If Slack asks to reconnect, open the new connection before closing the old.
+        """
+        opened = time.time()
         try:
             while await connection.is_connected():
                 if connection.must_reconnect:
@@ -206,28 +202,28 @@ class SocketMode:
                         log.info("slack.not_reconnected reason=%s", error)
                     else:
                         await connection.close()
-                        connection = new
+                        connection, opened = new, time.time()
                 await asyncio.sleep(CONNECTION_CHECK_SECONDS)
+            return connection.last_ping_pong_time or opened
         finally:
             await connection.close()
 
     # ------------------------------------------------------------ envelopes
 
     async def _handle_request(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-        """Dispatch a request as the SDK's handler does."""
-        started = time.time()
-        await send_async_response(client, request, await run_async_bolt_app(self._app, request), started)
+        """Acknowledge an envelope after its event is stored."""
+        if await self._store_envelope(dict(request.payload)):
+            await client.send_socket_mode_response(SocketModeResponse(request.envelope_id))
 
-    async def _store_envelope(self, body: Mapping[str, Any]) -> BoltResponse:
-        """Store the event of an envelope. Answers 200, also for one to ignore, else Slack sends it again; or 503."""
-        payload = dict(body)
+    async def _store_envelope(self, payload: Json) -> bool:
+        """Store the event. Returns whether to acknowledge it, also one to ignore, because Slack repeats all others."""
         workspace = self._workspace_of(payload)
         if workspace is None or workspace.account is None:
             log.warning("slack.unknown_workspace type=%s", payload.get("type"))
-            return BoltResponse(status=200, body="")
+            return True
         event = parse_payload(payload, workspace.account)
         if event is None:
-            return BoltResponse(status=200, body="")
+            return True
         if isinstance(event, Message) and payload.get("response_url") and event.kind is not Kind.CLICK:
             self._remember_response_url(event, payload["response_url"])
         try:
@@ -235,7 +231,7 @@ class SocketMode:
         except NotStored as error:
             log.error("slack.not_stored key=%s reason=%s", event.key, error)  # noqa: TRY400 — the reason is enough
             return self._reject_event(workspace, event, payload, quietly=isinstance(error, AuthorUnknown))
-        return BoltResponse(status=200, body="")
+        return True
 
     def _remember_response_url(self, event: Message, url: str) -> None:
         """Record how to answer an interaction, and forget the expired ones."""
@@ -254,10 +250,10 @@ class SocketMode:
             workspace.acknowledge(event, receipt, payload), f"slack acknowledge {event.key}"
         )
 
-    def _reject_event(
-        self, workspace: Workspace, event: Message | Unreadable, payload: Json, *, quietly: bool
-    ) -> BoltResponse:
+    def _reject_event(self, workspace: Workspace, event: Message | Unreadable, payload: Json, *, quietly: bool) -> bool:
         """Keep an event that could not be stored, to offer it again; Slack does so for some minutes only.
+
+        Returns whether to acknowledge it.
 
         An interaction is not kept: the person is asked to repeat it.
         """
@@ -265,11 +261,11 @@ class SocketMode:
             if url := payload.get("response_url"):
                 answer = {"text": NOT_STORED_RESEND, "replace_original": False, "response_type": "ephemeral"}
                 self._background.start_best_effort(workspace.api.post_to_response_url(url, answer), "slack not stored")
-            return BoltResponse(status=200, body="")
+            return True
         self._not_stored[event.key] = (workspace, event, payload)
         if isinstance(event, Message) and not quietly:
             self._background.start_best_effort(workspace.apologize(event), "slack not stored")
-        return BoltResponse(status=503, body="")
+        return False
 
     async def _offer_again(self) -> None:
         failures = 0
@@ -294,16 +290,19 @@ class SocketMode:
     async def _read_gaps(self, catch_up: CatchUpSource) -> None:
         """Read the history of every gap, one after the other; a lost socket does not interrupt it."""
         while True:
-            for workspace, gap in await self._gaps.get():
+            gaps = await self._gaps.get()
+            away_since, self._away_since = self._away_since, float("inf")
+            for workspace, gap in gaps:
                 count, stored = 0, True
                 try:
-                    async for message in missed_messages(workspace, gap.heard, catch_up):
+                    async for message in missed_messages(workspace, gap.heard, catch_up, away_since):
                         stored = await self._store_missed(workspace, message) and stored
                         count += 1
                     if stored:
                         await catch_up.close_gap(gap)
                 except (ChannelError, NotStored) as error:
                     log.warning("slack.not_caught_up reason=%s", error)
+                    self._away_since = min(self._away_since, away_since)  # the next gap begins with this one
                 log.info(
                     "slack.caught_up workspace=%s messages=%d",
                     workspace.account.team_id if workspace.account else "",

@@ -18,7 +18,7 @@ from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import texts
 from channels.slack import SlackSettings, WorkspaceTokens
 from channels.slack.api import SlackApi, thread_arguments
-from channels.slack.blocks import context_block, notification_text
+from channels.slack.blocks import context_block, cut_fallback, notification_text
 from channels.slack.events import QUESTION_PREFIX, Json, SlackAccount
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ MAX_CACHED_PEOPLE = 10_000
 
 NOT_STORED_RESEND = "I can't save messages right now, so I didn't get yours. Please send it again in a few minutes."
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
+_CHANNEL = re.compile(r"<#([A-Z0-9]+)>")
 
 
 class AuthorUnknown(NotStored):
@@ -107,8 +108,10 @@ class Workspace:
         self.api = SlackApi("bot_token", tokens.bot_token, settings, session, certificates)
         self._people = PeopleCache(self.api)
         self.account: SlackAccount | None = None
+        self._channel_names: dict[str, str] = {}
         self._working: dict[Thread, float] = {}  # "processing" sessions, with the time of the next status
-        self._final_statuses: asyncio.Queue[tuple[Thread, str]] = asyncio.Queue()  # that Slack must be sent
+        self._watched: dict[Thread, list[str]] = {}  # messages with 👀
+        self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
         self._apologized: set[Thread] = set()  # in this outage of the inbox
 
     async def identify(self) -> SlackAccount:
@@ -135,15 +138,29 @@ class Workspace:
             raise AuthorUnknown(f"Slack did not answer who {author.id} is")
         return replace(message, author=replace(author, name=person.name, bot=person.bot, guest=person.guest))
 
-    async def with_quote_author(self, quote: Quote) -> Quote:
-        """Replace the author's id by the name, if Slack knows it."""
+    async def with_quote_names(self, quote: Quote) -> Quote:
+        """Replace the author's id by the name, if Slack knows it, and name the mentions."""
         person = await self.find_person(quote.author) if re.fullmatch(r"[UW][A-Z0-9]+", quote.author) else None
-        return replace(quote, author=person.name) if person else quote
+        return replace(quote, author=person.name if person else quote.author, text=await self.with_names(quote.text))
 
     async def with_names(self, text: str) -> str:
-        """Add their names to the mentions of people."""
+        """Add their names to the mentions of people, and replace those of channels by their names."""
         people = {user: await self.find_person(user) for user in set(_MENTION.findall(text))}
-        return _MENTION.sub(lambda f: f"<@{f[1]}|{p.name}>" if (p := people[f[1]]) else f[0], text)
+        channels = {channel: await self._find_channel_name(channel) for channel in set(_CHANNEL.findall(text))}
+        text = _MENTION.sub(lambda f: f"<@{f[1]}|{p.name}>" if (p := people[f[1]]) else f[0], text)
+        return _CHANNEL.sub(lambda f: f"#{channels[f[1]]}", text)
+
+    async def _find_channel_name(self, channel: str) -> str:
+        """Return the name of a channel, or its id if Slack does not tell."""
+        if channel not in self._channel_names:
+            try:
+                async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
+                    found = (await self.api("conversations.info", channel=channel))["channel"]
+            except (ChannelError, TimeoutError) as error:
+                log.info("slack.unnamed channel=%s reason=%s", channel, error or "no answer in time")
+                return channel
+            self._channel_names[channel] = str(found.get("name") or channel)
+        return self._channel_names[channel]
 
     # ------------------------------------------------------------ acknowledgements
 
@@ -168,29 +185,43 @@ class Workspace:
                     raise
             else:
                 if thread not in self._working:  # it ended during the call
-                    self._final_statuses.put_nowait((thread, "active"))
+                    self._end_session(thread, "active")
                 return
         if asked:
+            watched = self._watched.setdefault(thread, [])
+            watched.append(asked.id)
             await self.api("reactions.add", channel=thread.chat, timestamp=asked.id, name="eyes")
+            if self._watched.get(thread) is not watched:  # it ended during the call
+                self._take_back_eyes(thread, asked.id)
 
     def end_working(self, thread: Thread, status: str = "") -> None:
-        """Note that a thread's turn ended, and send Slack the session's status unless it is empty."""
+        """Note that a thread's turn ended: take 👀 back, and send Slack the session's status unless it is empty."""
         self._working.pop(thread, None)
-        if status:
-            self._final_statuses.put_nowait((thread, status))
+        for message_id in self._watched.pop(thread, ()):
+            self._take_back_eyes(thread, message_id)
+        if status and thread.topic:
+            self._end_session(thread, status)
 
-    async def flush_status(self) -> None:
-        """Send the statuses of ended sessions, which would show "processing" for an hour; retry until accepted."""
+    def _end_session(self, thread: Thread, status: str) -> None:
+        address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
+        self._ends.put_nowait((thread, "agents.sessions.setStatus", {**address, "status": status}))
+
+    def _take_back_eyes(self, thread: Thread, message_id: str) -> None:
+        reaction: Json = {"channel": thread.chat, "timestamp": message_id, "name": "eyes"}
+        self._ends.put_nowait((thread, "reactions.remove", reaction))
+
+    async def flush_ends(self) -> None:
+        """End the signs of finished turns, which would stay, a session's for an hour; retry until accepted."""
         while True:
-            thread, status = await self._final_statuses.get()
-            if thread in self._working:  # the next turn has begun
+            thread, method, arguments = await self._ends.get()
+            if method == "agents.sessions.setStatus" and thread in self._working:  # the next turn has begun
                 continue
             try:
-                await self._send_status(thread, status)
+                await self.api(method, **arguments)
             except Refused as error:
-                log.debug("slack.no_session thread=%s reason=%s", thread, error)
+                log.debug("slack.not_ended method=%s thread=%s reason=%s", method, thread, error)
             except ChannelError as error:
-                self._final_statuses.put_nowait((thread, status))
+                self._ends.put_nowait((thread, method, arguments))
                 await asyncio.sleep(error.after)
 
     async def _send_status(self, thread: Thread, status: str, **title: Any) -> None:
@@ -206,8 +237,11 @@ class Workspace:
             await self._show_choice(event, receipt, payload)
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
             await self.show_working(event.thread, event)
-        elif _is_stop_button(payload) or (event.thread in self._working and _is_withdrawn(event)):
+        elif _is_stop_button(payload) or (_is_withdrawn(event) and self._is_working(event.thread)):
             self.end_working(event.thread, "active")  # a stopped turn may send no answer
+
+    def _is_working(self, thread: Thread) -> bool:
+        return thread in self._working or thread in self._watched
 
     async def apologize(self, event: Message) -> None:
         """Tell a thread once per outage that its messages cannot be stored."""
@@ -242,7 +276,7 @@ class Workspace:
             "chat.update",
             channel=click.thread.chat,
             ts=click.id,
-            text=text or notification_text(chosen),
+            text=cut_fallback(text or notification_text(chosen)),
             blocks=[*kept, context_block(chosen)],
         )
 

@@ -53,11 +53,16 @@ async def service(tmp_path: Path) -> AsyncIterator[InSlack]:
 # Case 9 of docs/cases.md
 async def test_10_and_11_messages_and_files_are_answered(service: InSlack) -> None:
     slack = service.slack
-    slack.send("remember 7", DIRECT)
-    await slack.wait("remember 7", DIRECT, seconds=30)
-    slack.send("which number?", DIRECT)
-    await slack.wait("which number?", DIRECT)
+    asked = slack.send("remember 7", DIRECT)
+    await slack.wait("remember 7", DIRECT, asked, seconds=30)
+    slack.send("which number?", DIRECT, thread=asked)
+    await slack.wait("which number?", DIRECT, asked)
     assert "remember 7" in service.asked()
+    await until(lambda: slack.conversation(DIRECT).sessions == {asked: "active"}, what="the end of the session")
+    long = "用中文回答。" * 330
+    other = slack.send(long, DIRECT)
+    await slack.wait(long, DIRECT, other)
+    assert "remember 7" not in service.asked()
 
     root = slack.send(f"<@{BOT}> first question")
     slack.send("second question", thread=root)

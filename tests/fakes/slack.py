@@ -26,6 +26,7 @@ from tests.fakes.server import Fault, Json, LocalServer, main
 from tests.fakes.slack_methods import ApiError
 from tests.fakes.slack_people import People
 from tests.fakes.slack_rates import Rates
+from tests.fakes.slack_scopes import needed_scopes
 from tests.fakes.slack_world import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, Post, Shown, Workspace
 
 __all__ = ["APP_TOKEN", "BOT", "BOT_TOKEN", "JANE", "OPS", "TEAM", "Call", "FakeSlack", "Shown", "Workspace"]
@@ -90,8 +91,8 @@ class FakeSlack(LocalServer, People):
         self.opens = 0
         self.refuse_handshakes = 0
         self.login_page = False  # the file host rejects the token
-        self.missing_scopes: dict[str, str] = {}  # method → the scope that it lacks
-        self.granted = ""  # the scopes it reports as granted, "" for none
+        self.app_scopes = {"connections:write"}  # of the app-level token
+        self.names_scopes = True  # its answers name the scopes
         self.limits = False  # True: Slack's tiers hold
         self._rates = Rates()
 
@@ -176,7 +177,8 @@ class FakeSlack(LocalServer, People):
         except ApiError as error:
             call.error = error.error
             return _answer(call, {"ok": False, "error": error.error, **error.more})
-        return _answer(call, {"ok": True, **result}, {"X-OAuth-Scopes": self.granted})
+        named = {"X-OAuth-Scopes": ",".join(sorted(self.scopes))} if self.names_scopes else {}
+        return _answer(call, {"ok": True, **result}, named)
 
     def _authorize(self, call: Call, header: str) -> Workspace:
         token = header.removeprefix("Bearer ")
@@ -189,8 +191,11 @@ class FakeSlack(LocalServer, People):
         if not found:
             raise ApiError("invalid_auth" if token else "not_authed")
         call.team = found.team
-        if scope := self.missing_scopes.get(call.method):
-            raise ApiError("missing_scope", needed=scope, provided="chat:write")
+        granted = self.app_scopes if call.method == "apps.connections.open" else self.scopes
+        place = self.conversations.get((found.team, call.channel))
+        needed = needed_scopes(call.method, place.kind if place else "", str(call.args.get("types") or ""))
+        if missing := [scope for scope in needed if scope not in granted]:
+            raise ApiError("missing_scope", needed=missing[0], provided=",".join(sorted(granted)))
         return found
 
     async def _hit(self, fault: Fault, request: web.Request, call: Call) -> web.StreamResponse | None:

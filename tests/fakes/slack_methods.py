@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,9 @@ from tests.fakes.server import Json
 from tests.fakes.slack_world import BLOCKS, MARKDOWN, Conversation, Post, Workspace, World, controls, pings, texts
 
 TASKS = frozenset({"pending", "in_progress", "complete", "error"})
+UPDATE_BYTES = 4000  # of `text` in chat.update
+STREAM_BYTES = 10_600  # of a streamed message with text: text and titles, details and outputs twice
+SHARE_SECONDS = 0.3  # after which an uploaded file is in its conversation
 SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 
@@ -30,6 +34,11 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
     if any(len(text) > 3000 for block in blocks if block["type"] != "markdown" for text, _ in texts([block])):
         raise ApiError("invalid_blocks", detail="text too long")
     for block in blocks:
+        if block["type"] == "plan":
+            tasks = block["tasks"]
+            whole = all(task["task_id"] and task["title"] and task["status"] in TASKS for task in tasks)
+            if not block["title"] or not whole or len({task["task_id"] for task in tasks}) < len(tasks):
+                raise ApiError("invalid_blocks", detail="a plan")
         if block["type"] == "actions":
             elements = block["elements"]
             if not 1 <= len(elements) <= 25 or any(len(e.get("options", [])) > 100 for e in elements):
@@ -105,6 +114,8 @@ class Methods(World):
         post = self.own(workspace, args)
         if post.state == "streaming":
             raise ApiError("streaming_state_conflict")
+        if len(str(args.get("text") or "").encode()) > UPDATE_BYTES:
+            raise ApiError("msg_too_long")
         self._fill(post, args)
         post.markdown, post.tasks, post.plan = "", {}, ""
         post.edits += 1
@@ -165,25 +176,33 @@ class Methods(World):
         return {"channel": post.channel, "ts": post.ts, "message": self.message(workspace.team, post)}
 
     def _feed(self, post: Post, args: Json) -> None:
+        """Add chunks. Title and status of a task are replaced, its details and output are appended."""
         chunks = list(args.get("chunks") or ())
         if args.get("markdown_text"):
+            if chunks:
+                raise ApiError("cannot_provide_both_markdown_text_and_chunks")
             chunks.append({"type": "markdown_text", "text": args["markdown_text"]})
-        markdown = post.markdown + "".join(chunk["text"] for chunk in chunks if chunk["type"] == "markdown_text")
-        if len(markdown) > MARKDOWN:
-            raise ApiError("msg_too_long")
+        markdown, plan, tasks = post.markdown, post.plan, dict(post.tasks)
         for chunk in chunks:
             match chunk["type"]:
                 case "task_update":
                     if chunk["status"] not in TASKS or not chunk["title"]:
                         raise ApiError("invalid_chunks")
-                    post.tasks[chunk["id"]] = chunk
+                    known = tasks.get(chunk["id"], {})
+                    grown = {name: known.get(name, "") + chunk.get(name, "") for name in ("details", "output")}
+                    tasks[chunk["id"]] = {**chunk, **grown}
                 case "plan_update":
-                    post.plan = chunk["title"]
+                    plan = chunk["title"]
                 case "markdown_text":
-                    pass
+                    markdown += chunk["text"]
                 case _:
                     raise ApiError("invalid_chunks")
-        post.markdown = markdown
+        once = [markdown, plan, *(task["title"] for task in tasks.values())]
+        twice = [task["details"] + task["output"] for task in tasks.values()]
+        size = sum(len(text.encode()) for text in [*once, *twice, *twice])
+        if len(markdown) > MARKDOWN or (markdown and size > STREAM_BYTES):
+            raise ApiError("msg_too_long")
+        post.markdown, post.plan, post.tasks = markdown, plan, tasks
 
     # ------------------------------------------------------------ reading
 
@@ -223,8 +242,8 @@ class Methods(World):
         replies = [p for p in self.conversation(post.channel, team).posts.values() if p.thread_ts == post.ts]
         if replies:
             made |= {"reply_count": len(replies), "latest_reply": replies[-1].ts, "thread_ts": post.ts}
-        if post.thread_ts:
-            made["thread_ts"] = post.thread_ts
+        if post.thread_ts or self.is_agent_root(post, team):
+            made["thread_ts"] = post.thread_ts or post.ts
         if post.bot_id:
             made |= {"bot_id": post.bot_id}
         if post.blocks:
@@ -233,7 +252,7 @@ class Methods(World):
             made["attachments"] = post.attachments
         if post.files:
             made |= {"files": [self.file(self.files[f]) for f in post.files], "subtype": "file_share"}
-        if metadata and post.metadata:
+        if metadata and post.metadata and "metadata.message:read" in self.scopes:
             made["metadata"] = post.metadata
         return made
 
@@ -245,6 +264,12 @@ class Methods(World):
         cursor = str(start + size) if start + size < len(found) else ""
         channels = [{"id": c.id, "is_im": c.kind == "im", "is_mpim": c.kind == "mpim"} for c in found]
         return {"channels": channels[start : start + size], "response_metadata": {"next_cursor": cursor}}
+
+    def m_conversations_info(self, workspace: Workspace, args: Json) -> Json:
+        place = self.place(workspace, args)
+        if place.kind != "channel" and not place.member:
+            raise ApiError("channel_not_found")
+        return {"channel": {"id": place.id, "is_im": place.kind == "im"} | ({"name": place.name} if place.name else {})}
 
     def m_users_info(self, workspace: Workspace, args: Json) -> Json:
         if args.get("user") not in self.people:
@@ -261,6 +286,15 @@ class Methods(World):
         if workspace.bot in users:
             raise ApiError("already_reacted")
         users.append(workspace.bot)
+        return {}
+
+    def m_reactions_remove(self, workspace: Workspace, args: Json) -> Json:
+        post = self.place(workspace, args).posts.get(str(args.get("timestamp")))
+        if post is None:
+            raise ApiError("message_not_found")
+        if workspace.bot not in post.reactions.get(args["name"], []):
+            raise ApiError("no_reaction")
+        post.reactions[args["name"]].remove(workspace.bot)
         return {}
 
     def m_agents_sessions_setStatus(self, workspace: Workspace, args: Json) -> Json:
@@ -294,7 +328,7 @@ class Methods(World):
             "url_private": url,
             "url_private_download": url,
             "file_access": "visible",
-            "shares": {"public": {"C": [{}]}} if stored.shared else {},
+            "shares": {"public": {"C": [{}]}} if stored.shared and time.monotonic() > stored.shared_at else {},
         }
 
     def m_files_info(self, workspace: Workspace, args: Json) -> Json:
@@ -313,7 +347,7 @@ class Methods(World):
             stored = self.files.get(entry["id"])
             if stored is None or len(stored.data) != stored.size or stored.shared:
                 raise ApiError("file_not_found")
-            stored.shared = True
+            stored.shared, stored.shared_at = True, time.monotonic() + SHARE_SECONDS
             post = Post(self.ts(), place.id, workspace.bot, str(args.get("initial_comment") or ""))
             post.bot_id, post.files, post.thread_ts = workspace.bot_id, [stored.id], str(args.get("thread_ts") or "")
             place.posts[post.ts] = post

@@ -10,6 +10,13 @@ from tests.fakes.server import Json
 from tests.fakes.slack_methods import Methods
 from tests.fakes.slack_world import JANE, OPS, TEAM, Post, controls
 
+MESSAGE_EVENTS = {  # by the kind of conversation
+    "channel": "message.channels",
+    "group": "message.groups",
+    "im": "message.im",
+    "mpim": "message.mpim",
+}
+
 
 class People(Methods):
     """The users' side. Each action returns what it created; the server implements `deliver`."""
@@ -66,17 +73,24 @@ class People(Methods):
         if silent:
             return post.ts
         base: Json = {"user": user, "text": text, "ts": post.ts, "channel": channel, "team": team}
-        base |= {"client_msg_id": str(uuid.uuid4())} | ({"thread_ts": thread} if thread else {})
+        root = post.ts if self.is_agent_root(post, team) else thread
+        base |= {"client_msg_id": str(uuid.uuid4())} | ({"thread_ts": root} if root else {})
         if post.files:
             base |= {"files": [self.file(self.files[f]) for f in post.files], "upload": False}
         base |= more
         if f"<@{self.workspaces[team].bot}" in text and place.kind != "im":
-            self.event({"type": "app_mention", **base}, team)
+            self._notify("app_mention", {"type": "app_mention", **base}, team)
             if not twice:
                 return post.ts
         subtype = {"subtype": "file_share"} if post.files else {}
-        self.event({"type": "message", "channel_type": place.kind, **subtype, **base}, team)
+        event = {"type": "message", "channel_type": place.kind, **subtype, **base}
+        self._notify(MESSAGE_EVENTS[place.kind], event, team)
         return post.ts
+
+    def _notify(self, name: str, event: Json, team: str) -> None:
+        """Send an event, if the app subscribes to it."""
+        if name in self.events:
+            self.event(event, team)
 
     def edit(self, ts: str, text: str, channel: str = OPS, team: str = TEAM) -> None:
         """Edit one's message."""
@@ -94,22 +108,21 @@ class People(Methods):
     def _changed(self, subtype: str, channel: str, team: str, **more: Any) -> None:
         kind = self.conversation(channel, team).kind
         event = {"type": "message", "subtype": subtype, "channel": channel, "channel_type": kind, "hidden": True}
-        self.event({**event, "ts": self.ts(), **more}, team)
+        self._notify(MESSAGE_EVENTS[kind], {**event, "ts": self.ts(), **more}, team)
 
     def react(self, ts: str, name: str = "x", channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
         post = self.conversation(channel, team).posts[ts]
         post.reactions.setdefault(name, []).append(user)
         item = {"type": "message", "channel": channel, "ts": ts}
-        self.event(
-            {"type": "reaction_added", "user": user, "reaction": name, "item": item, "item_user": post.user}, team
-        )
+        event = {"type": "reaction_added", "user": user, "reaction": name, "item": item, "item_user": post.user}
+        self._notify("reaction_added", event, team)
 
     def press_stop(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
         """Click the native stop button under a stream: Slack ends the stream and notifies the app."""
         post = self.conversation(channel, team).posts[ts]
         post.state = "stopped"
         event = {"type": "agent_session_stopped", "channel": channel, "thread_ts": post.thread_ts, "user": user}
-        self.event({**event, "streaming_message_ts": [ts]}, team)
+        self._notify("agent_session_stopped", {**event, "streaming_message_ts": [ts]}, team)
 
     def expire(self, ts: str, channel: str = OPS, team: str = TEAM) -> None:
         """Slack ends a stream by itself, as it does after some minutes."""
@@ -132,6 +145,7 @@ class People(Methods):
         self, text: str = "", channel: str = OPS, user: str = JANE, team: str = TEAM, command: str = "/fawn"
     ) -> str:
         """Use a slash command; returns its key."""
+        assert command in self.commands, "Slack: not a valid command"
         kind = self.conversation(channel, team).kind
         payload = self._interaction(channel, user, team) | {
             "team_id": team,
@@ -181,6 +195,7 @@ class People(Methods):
 
     def shortcut(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM, name: str = "ask_fawn") -> str:
         """Use the message shortcut on a message; returns the interaction's key."""
+        assert name in self.shortcuts, "Slack does not show it"
         post = self.conversation(channel, team).posts[ts]
         payload = self._interactive("message_action", post, user, team)
         payload |= {"callback_id": name, "message_ts": ts, "action_ts": self.ts()}

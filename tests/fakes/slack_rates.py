@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 
 TIERS = {  # calls a minute and workspace (docs.slack.dev/apis/web-api/rate-limits and each method's page)
     "chat.startStream": 20,
     "chat.stopStream": 20,
+    "users.conversations": 20,
+    "reactions.remove": 20,
     "chat.update": 50,
     "reactions.add": 50,
     "agents.sessions.setStatus": 50,
     "conversations.history": 50,
+    "conversations.info": 50,
     "conversations.replies": 50,
     "chat.appendStream": 100,
     "users.info": 100,
@@ -18,7 +21,7 @@ TIERS = {  # calls a minute and workspace (docs.slack.dev/apis/web-api/rate-limi
 
 
 class Rates:
-    """A bucket for each of them."""
+    """A bucket for each of them, in the time of the server's loop."""
 
     def __init__(self) -> None:
         self._buckets: dict[tuple[str, str, str], tuple[float, float]] = {}
@@ -31,7 +34,7 @@ class Rates:
             key, rate, size = (team, method, ""), most / 60, most / 3
         else:
             return 0.0
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         tokens, at = self._buckets.get(key, (size, now))
         tokens = min(size, tokens + (now - at) * rate)
         self._buckets[key] = (tokens - 1, now) if tokens >= 1 else (tokens, now)

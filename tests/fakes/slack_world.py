@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from channels.slack.manifest import app_manifest
 from tests.fakes.server import Json
 
 TEAM = "T1"
@@ -50,6 +52,7 @@ class StoredFile:
     mime: str
     team: str
     shared: bool = False
+    shared_at: float = 0.0  # time.monotonic() from which its shares are reported
     mode: str = "hosted"
 
 
@@ -91,6 +94,7 @@ class Shown:
     edits: int = 0
     only_for: str = ""
     tasks: tuple[str, ...] = ()  # "title: status"
+    plan: str = ""  # their title
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ class Conversation:
     archived: bool = False
     sessions: dict[str, str] = field(default_factory=dict)  # thread → "processing", "active", …
     titles: dict[str, str] = field(default_factory=dict)  # thread → its session's title
+    name: str = ""
 
 
 def seen(text: str) -> str:
@@ -151,7 +156,12 @@ class World:
         self.people: dict[str, Json] = {}
         self.files: dict[str, StoredFile] = {}
         self.responses: dict[str, Json] = {}  # path of a response_url → channel, user, thread, uses
-        self.agent = True  # the app is declared as one
+        manifest = json.loads(app_manifest())
+        self.scopes = set(manifest["oauth_config"]["scopes"]["bot"])  # that the bot's token was granted
+        self.events = set(manifest["settings"]["event_subscriptions"]["bot_events"])
+        self.commands = {entry["command"] for entry in manifest["features"]["slash_commands"]}
+        self.shortcuts = {entry["callback_id"] for entry in manifest["features"]["shortcuts"]}
+        self.agent = self.agent_view = "agent_view" in manifest["features"]  # has sessions; has threads in direct chats
         self._clock = itertools.count(1)
         for team in self.workspaces:
             self.person(JANE, team=team)
@@ -191,6 +201,11 @@ class World:
         self.files[file.id] = file
         return file
 
+    def is_agent_root(self, post: Post, team: str) -> bool:
+        """Whether a person wrote it in the composer of Agent View: Slack makes it the root of a thread."""
+        place = self.conversation(post.channel, team)
+        return self.agent_view and place.kind == "im" and not (post.thread_ts or self.author(post, team))
+
     def author(self, post: Post, team: str) -> bool:
         """Whether the bot wrote it."""
         return post.user == self.workspaces[team].bot
@@ -211,7 +226,9 @@ class World:
     def shown(self, post: Post) -> Shown:
         """Return the visible message: tasks are listed during a stream and collapsed afterwards."""
         lines = []
-        tasks = tuple(f"{task['title']}: {task['status']}" for task in post.tasks.values())
+        plans = [block for block in post.blocks if block["type"] == "plan"]
+        cards = [*post.tasks.values(), *(card for block in plans for card in block["tasks"])]
+        tasks = tuple(f"{task['title']}: {task['status']}" for task in cards)
         if post.state == "streaming":
             lines = [*([post.plan] if post.plan else []), *tasks]
         if post.markdown:
@@ -232,6 +249,7 @@ class World:
             edits=post.edits,
             only_for=post.only_for,
             tasks=tasks,
+            plan=plans[0]["title"] if plans else post.plan,
         )
 
     def pinged(self, channel: str = OPS, thread: str | None = None, team: str = TEAM) -> list[str]:

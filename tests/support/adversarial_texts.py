@@ -184,7 +184,12 @@ WORK: dict[str, Callable[[str], object]] = {
     "feishu in": lambda text: message_content._text_with_names(text, {}),
     "feishu out": lambda text: card_renderer.render_final_cards(Final(text), direct=True),
     "slack in": lambda text: slack.readable_text(text, slack.SlackAccount("T", "U1", "B", "fawn", "w")),
-    "slack out": lambda text: (blocks.without_mentions(text), blocks.stable_prefix(text), blocks.split_for_slack(text)),
+    "slack out": lambda text: (
+        blocks.without_mentions(text),
+        blocks.stable_prefix(text),
+        blocks.split_for_slack(text, streamed=False),
+        blocks.split_for_slack(text, streamed=True),
+    ),
     "telegram out": lambda text: [
         telegram_markdown.without_mentions(*telegram_markdown.to_entities(piece))
         for piece in markdown_split.split_markdown(text, 3000)

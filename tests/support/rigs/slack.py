@@ -1,4 +1,7 @@
-"""Rig of Slack: a direct chat, and threads under messages of a channel as its topics."""
+"""Rig of Slack: a direct chat, and threads under messages of a channel as its topics.
+
+The direct chat is one of an app from before Agent View, in which each message would start a conversation of its own.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +73,7 @@ class SlackRig(FakeRig):
         self.wire = SlackWire(server, self.roots)
         self._said = ""  # the person's last message in the direct chat
         self._pressed = ""  # the last interaction
+        server.agent_view = False
         server.conversation(DIRECT)
 
     @classmethod

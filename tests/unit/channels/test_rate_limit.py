@@ -17,12 +17,13 @@ FINAL, FIRST, STREAM = Priority.FINAL, Priority.FIRST, Priority.STREAM
 
 
 class _NoWait(DefaultSelector):
-    """A selector that does not wait and reports the skipped time to the clock."""
+    """A selector that waits only `io_seconds` for sockets and reports the skipped time to the clock."""
 
     skipped = 0.0
+    io_seconds = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
-        ready: list[tuple[SelectorKey, int]] = super().select(0)
+        ready: list[tuple[SelectorKey, int]] = super().select(0 if timeout == 0 else self.io_seconds)
         if not ready and timeout:
             self.skipped += timeout
         return ready
@@ -31,8 +32,9 @@ class _NoWait(DefaultSelector):
 class ClockLoop(asyncio.SelectorEventLoop):
     """An event loop whose time jumps to the next timer when it is idle."""
 
-    def __init__(self) -> None:
+    def __init__(self, io_seconds: float = 0.0) -> None:
         self._fast = _NoWait()
+        self._fast.io_seconds = io_seconds
         selector: BaseSelector = self._fast
         super().__init__(selector)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Ask, Done, Final, Text
+from agent.blocks import Ask, Done, Final, Step, Text
 from agent.messages import Kind, Thread
 from channels.base import ChatGone, Receipt, Refused
 from tests.fakes.slack import BOT, JANE, OPS, TEAM
@@ -73,7 +73,7 @@ async def test_a_long_stream_continues_in_further_messages(rig: SlackRig) -> Non
         await asyncio.sleep(0.1)
     await growing.finish(Final(" ".join(words)))
     assert " ".join(rig.visible(7)).split() == words
-    assert len(rig.visible(7)) == 3
+    assert len(rig.visible(7)) == 5
 
 
 # ---------------------------------------------------------------- activity signs
@@ -123,6 +123,46 @@ async def test_an_app_without_agent_features_uses_reactions(rig: SlackRig) -> No
     await until(lambda: rig.server.conversation(OPS).posts[message.id].reactions == {"eyes": [BOT]})
     await reply(rig, message).finish(Final("Hi."))
     assert rig.visible(7) == ["Hi."]
+    await until(lambda: rig.server.conversation(OPS).posts[message.id].reactions == {"eyes": []})
+
+
+async def test_a_message_in_agent_view_is_answered_in_its_thread(rig: SlackRig) -> None:
+    rig.server.agent_view = True
+    root = rig.server.send("Write the report", DIRECT)
+    message = await rig.box.next()
+    place = rig.server.conversation(DIRECT)
+    await until(lambda: (place.sessions, place.titles) == ({root: "processing"}, {root: "Write the report"}))
+    growing = reply(rig, message)
+    growing.show(Step("s1", "reading"))
+    growing.show(Text("Here"))
+    streamed = await rig.server.wait("Here", DIRECT, root)
+    assert (streamed.state, streamed.tasks) == ("streaming", ("reading: in_progress",))
+    rig.server.press_stop(streamed.ts, DIRECT)
+    stop = await rig.box.next(kind=Kind.COMMAND)
+    assert (stop.text, stop.thread) == ("stop", message.thread)
+    await growing.finish(Final("Here it is."))
+    await until(lambda: place.sessions == {root: "active"})
+    assert rig.server.texts(DIRECT, root) == ["Here it is."]
+    assert rig.server.texts(DIRECT, "") == []
+    assert place.posts[root].reactions == {}
+    rig.server.send("and shorter", DIRECT, thread=root)
+    assert (await rig.box.next(2)).thread == message.thread
+
+
+async def test_eyes_are_taken_back_when_the_answer_is_there(rig: SlackRig) -> None:
+    posts = rig.server.conversation(DIRECT).posts
+    first, second = await rig.say("hello"), await rig.say("and more")
+    await until(lambda: [posts[m.id].reactions for m in (first, second)] == [{"eyes": [BOT]}] * 2)
+    rig.server.fault("flood", "reactions.remove", seconds=1)
+    await reply(rig, first).finish(Final("Hi."))
+    await until(lambda: [posts[m.id].reactions for m in (first, second)] == [{"eyes": []}] * 2)
+
+
+async def test_eyes_are_taken_back_when_the_request_is_withdrawn(rig: SlackRig) -> None:
+    message = await rig.say("never mind")
+    await until(lambda: rig.server.conversation(DIRECT).posts[message.id].reactions == {"eyes": [BOT]})
+    rig.server.send("!stop", DIRECT)
+    await until(lambda: rig.server.conversation(DIRECT).posts[message.id].reactions == {"eyes": []})
 
 
 async def test_a_direct_message_gets_an_eyes_reaction_and_no_empty_message(rig: SlackRig) -> None:

@@ -50,7 +50,7 @@ async def answer(rig: SlackRig, number: int, chance: random.Random) -> tuple[lis
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_every_answer_is_shown_once_despite_random_faults(tmp_path: Path, seed: int) -> None:
-    async with SlackRig.start(tmp_path, per_channel=50.0, per_stream=20.0) as rig:
+    async with SlackRig.start(tmp_path, rate_factor=50.0) as rig:
         await ready(rig)
         chance = rig.server._random = random.Random(seed)
         for method in (*METHODS, *LOOKS):

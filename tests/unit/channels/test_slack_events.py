@@ -65,6 +65,14 @@ def test_both_events_of_one_message_have_one_key() -> None:
 
 
 # Case 10 of docs/cases.md
+def test_a_message_of_agent_view_is_the_root_of_a_conversation() -> None:
+    root = Thread("slack", "T1", "D1", "10.000001")
+    assert message("hi", thread_ts="10.000001").thread == root
+    assert message("hi", app_context={"entities": []}).thread == root
+    assert message("and more", ts="11.1", thread_ts="10.000001", app_context={}).thread == root
+    assert not message("hi", thread_ts="10.000001").follow_up
+
+
 def test_direct_messages_are_one_conversation_and_a_thread_another() -> None:
     assert (
         message("remember 7", ts="1.1").thread
@@ -96,7 +104,10 @@ def test_chatter_is_ignored_and_a_follow_up_counts() -> None:
         ("see <https://x.example/?a=1&amp;b=2>", "see https://x.example/?a=1&b=2"),
         ("see <https://x.example|the page>", "see the page (https://x.example)"),
         ("<mailto:a@x.example|a@x.example>", "a@x.example"),
-        ("<#C7|ops> <!here> <!subteam^S1|@team> <!date^1^{date}|today>", "#ops @here @team today"),
+        (
+            "<#C7|ops> <#C8> <#C9|> <!here> <!subteam^S1|@team> <!date^1^{date}|today>",
+            "#ops <#C8> <#C9> @here @team today",
+        ),
         ("<@U2|kim> and <@U3>", "<@U2|kim> and <@U3>"),
         ("你好 😀 :tada:", "你好 😀 :tada:"),
     ],

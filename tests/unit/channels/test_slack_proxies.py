@@ -100,11 +100,13 @@ def test_the_manifest_has_everything_the_channel_needs() -> None:
         "chat.stopStream": "chat:write",
         "chat.update": "chat:write",
         "conversations.history": "channels:history",
+        "conversations.info": "channels:read",
         "conversations.replies": "channels:history",
         "files.completeUploadExternal": "files:write",
         "files.getUploadURLExternal": "files:write",
         "files.info": "files:read",
         "reactions.add": "reactions:write",
+        "reactions.remove": "reactions:write",
         "users.conversations": "channels:read",
         "users.info": "users:read",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import pytest
 from agent.blocks import Final, Notice, Plan, PlanItem, Step, Text
 from agent.messages import Kind
 from channels.base import Reply, TryLater
-from tests.fakes.slack import JANE, TEAM
+from tests.fakes.slack import JANE, OPS, TEAM
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.registry import ready, until
-from tests.support.rigs.slack import SlackRig, methods, reply, shown
+from tests.support.rigs.slack import DIRECT, SlackRig, methods, reply, shown
 
 
 @pytest.fixture
@@ -69,7 +70,12 @@ async def test_steps_and_plan_are_tasks_that_collapse_at_the_end(rig: SlackRig) 
     growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
     growing.show(Step("s1", "bash: make", "running", "cc -c x.c"))
     await until(lambda: "bash: make" in shown(rig).text)
-    assert shown(rig).tasks == ("look: complete", "think: in_progress", "write: pending", "bash: make: in_progress")
+    assert shown(rig).tasks == (
+        "look: complete",
+        "think: in_progress",
+        "write: pending",
+        "bash: make · cc -c x.c: in_progress",
+    )
     growing.show(Step("s1", "bash: make", "failed"))
     growing.show(Text("It broke."))
     await until(lambda: "bash: make: error" in shown(rig).tasks)
@@ -90,6 +96,24 @@ async def test_several_texts_stream_into_one_message_that_ends_as_the_final_repl
     assert (shown(rig).text, shown(rig).state) == ("It is 42.", "stopped")
     assert methods(rig)[-2:] == ["stopStream", "update"]
     assert rig.server.calls_of("chat.stopStream")[0].args["chunks"][-1]["text"] == " 42."  # one call, and it is seen
+
+
+@pytest.mark.parametrize("narration", [False, True], ids=["answer", "narration and answer"])
+@pytest.mark.parametrize("topic", [0, 7], ids=["edited", "streamed"])
+async def test_the_final_reply_keeps_its_steps_in_a_titled_plan(rig: SlackRig, narration: bool, topic: int) -> None:
+    growing = reply(rig, await rig.say("work", topic))
+    if narration:
+        growing.show(Text("Let me look.", "a"))
+    growing.show(Step("s1", "reading", "running", "3 lines of output so far"))
+    await until(lambda: rig.visible(topic))
+    growing.show(Step("s1", "reading", "done"))
+    growing.show(Step("s2", "writing"))
+    growing.show(Text("It is", "b"))
+    await until(lambda: "It is" in rig.visible(topic)[-1])
+    await growing.finish(Final("It is 42."))
+    [last] = rig.server.visible(OPS, rig.root(7)) if topic else rig.server.visible(DIRECT)
+    assert (last.text, last.tasks) == ("It is 42.", ("reading: complete", "writing: complete"))
+    assert re.fullmatch(r"Worked for \d+ s · 2 steps", last.plan)
 
 
 async def test_a_replaced_text_is_shown_until_the_final_reply(rig: SlackRig) -> None:

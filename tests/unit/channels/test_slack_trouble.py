@@ -18,8 +18,6 @@ from agent.setting import Secret
 from channels import slack
 from channels.base import ChannelError, Health, OutgoingFile, Receipt, Refused, TryLater
 from channels.slack.api import WRONG_KIND
-from channels.slack.manifest import SCOPES
-from channels.slack.method_limits import MethodLimits
 from tests.fakes.slack import APP_TOKEN, BOT, BOT_TOKEN, JANE, OPS, TEAM, FakeSlack, Workspace
 from tests.support.recording_inbox import Box, Memory, Rows, Service
 from tests.support.rigs.registry import deliver, ready, until
@@ -78,13 +76,13 @@ async def test_a_wrong_token_is_reported_within_seconds(bot: str, app: str, word
 
 async def test_the_probe_reports_the_account_or_the_fix(rig: SlackRig) -> None:
     assert await slack.probe(rig.settings) == "connected as @fawn in Acme (T1)"
-    rig.server.granted = ",".join(SCOPES.keys() - {"assistant:write"})
+    rig.server.scopes -= {"assistant:write"}
     assert await slack.probe(rig.settings) == "connected as @fawn in Acme (T1) without assistant:write"
-    rig.server.granted = ",".join(SCOPES.keys() - {"files:read", "im:history"})
+    rig.server.scopes -= {"files:read", "im:history"}
     with pytest.raises(Refused, match="In Acme the app lacks files:read, im:history: add the scopes"):
         await slack.probe(rig.settings)
-    rig.server.granted = ""
-    rig.server.missing_scopes["apps.connections.open"] = "connections:write"
+    rig.server.names_scopes = False
+    rig.server.app_scopes.clear()
     with pytest.raises(Refused, match="lacks the scope connections:write: add it and install the app again"):
         await slack.probe(rig.settings)
     with pytest.raises(Refused, match=r"cannot be reached.*Check base_url, proxy and the network"):
@@ -144,27 +142,6 @@ async def test_a_flood_wait_pauses_only_its_method(rig: SlackRig) -> None:
     with pytest.raises(TryLater):  # a tier counts the method in the workspace
         await rig.channel.reply(rig.thread(8), Memory("r3", Rows({0: posts.rows[0]}))).finish(Final("x"))
     assert len(rig.server.calls_of("chat.update")) == 1
-
-
-def test_waiting_calls_get_staggered_times_and_stream_calls_wait_longer() -> None:
-    limits = MethodLimits()
-    limits.raise_if_closed("chat.update", "C1", live=False)
-    limits.close("chat.update", "C1", 10.0)
-
-    def wait(method: str = "chat.update", channel: str = "C1", live: bool = False) -> float:
-        try:
-            limits.raise_if_closed(method, channel, live=live)
-        except TryLater as told:
-            return told.after
-        return 0.0
-
-    assert [round(wait(), 1) for _ in range(3)] == [11.2, 12.4, 13.6]  # 50 a minute
-    assert wait(live=True) > 11.9
-    assert wait(channel="C2") > 10  # a tier counts the workspace
-    assert wait("chat.appendStream") == 0
-    limits.close("chat.postMessage", "C1", 10.0)
-    assert wait("chat.postMessage") > 10
-    assert wait("chat.postMessage", "C2") == 0
 
 
 async def test_slack_limits_are_kept_without_flood_waits(rig: SlackRig) -> None:
@@ -278,6 +255,18 @@ async def test_names_are_looked_up_once(rig: SlackRig) -> None:
     assert len(rig.server.calls_of("users.info")) == 1
 
 
+async def test_channels_in_a_text_reach_the_model_by_name(rig: SlackRig) -> None:
+    rig.server.conversation(OPS).name = "ops"
+    rig.server.conversation("G7").member = False
+    shared = {"is_share": True, "author_name": "Kim", "text": f"posted in <#{OPS}>"}
+    rig.server.send(f"compare <#{OPS}> and <#G7> and <#{OPS}|>", DIRECT, attachments=[shared])
+    message = await rig.channel.enrich(await rig.box.next(), 0)
+    assert message.text == "compare #ops and #G7 and #ops"
+    assert message.quotes[0].text == "posted in #ops"
+    await rig.channel.enrich(message, 0)
+    assert len(rig.server.calls_of("conversations.info")) == 2
+
+
 # Case 82 of docs/cases.md
 async def test_earlier_messages_have_names_and_are_marked(rig: SlackRig) -> None:
     root = rig.server.send("the beamer is broken", user="U2", silent=True)
@@ -330,6 +319,16 @@ async def test_a_file_is_sent_to_its_thread_and_an_empty_one_is_refused(rig: Sla
     path.write_bytes(b"")
     with pytest.raises(Refused, match=r"报告\.csv is empty"):
         await rig.channel.send_file(message.thread, replace(file, size=0), Memory())
+
+
+async def test_a_file_whose_sharing_was_not_confirmed_is_sent_once(rig: SlackRig, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    path.write_bytes(b"a,b")
+    message = await rig.say("a table please", 7)
+    rig.server.fault("drop", "files.completeUploadExternal", after=True)
+    await rig.channel.send_file(message.thread, OutgoingFile(path, "a.csv", 3), Memory())
+    assert len(rig.server.calls_of("files.info")) > 1  # Slack shares some time after the call
+    assert [shown.file_name for shown in rig.server.visible(OPS, rig.root(7))] == ["a.csv"]
 
 
 # ---------------------------------------------------------------- connections

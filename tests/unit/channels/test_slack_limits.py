@@ -1,0 +1,204 @@
+"""Slack's sizes and rate limits: no answer is lost to them, and several people share them fairly."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
+from agent.messages import Thread
+from channels.base import TryLater
+from channels.shared.rate_limit import Priority
+from channels.slack.method_limits import MethodLimits
+from tests.fakes.slack import OPS, TEAM
+from tests.support.recording_inbox import Memory
+from tests.support.rigs.registry import ready, until
+from tests.support.rigs.slack import DIRECT, SlackRig, methods, reply, shown
+from tests.unit.channels.test_rate_limit import ClockLoop
+
+LONG_TEXTS = {
+    "chinese": "这是一个很长的回答。\n" * 360,
+    "russian": "Это длинный ответ. " * 200,
+    "code": "if (a < b && c > d) { return a & b; }\n" * 100,
+    "emoji": "😀 " * 1500,
+}
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
+    async with SlackRig.start(tmp_path) as made:
+        await ready(made)
+        yield made
+
+
+def refusals(rig: SlackRig) -> list[str]:
+    return [f"{call.method}: {call.error}" for call in rig.server.calls if call.error]
+
+
+# ---------------------------------------------------------------- sizes
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS.keys())
+@pytest.mark.parametrize("topic", [0, 7], ids=["edited", "streamed"])
+async def test_a_long_answer_in_any_script_arrives_whole(rig: SlackRig, text: str, topic: int) -> None:
+    growing = reply(rig, await rig.say("tell me", topic))
+    growing.show(Step("s1", "bash: make", "done"))
+    for start in range(0, len(text), 500):
+        growing.show(Text(text[start : start + 500]))
+    await until(lambda: rig.visible(topic))
+    await growing.finish(Final(text))
+    assert "".join(" ".join(rig.visible(topic)).split()) == "".join(text.split())
+    assert not refusals(rig)
+
+
+async def test_a_chosen_option_is_shown_below_a_long_question(rig: SlackRig) -> None:
+    text = "这是一个很长的问题。" * 150
+    growing = reply(rig, await rig.say("paint it", 7))
+    growing.show(Text(text))
+    await until(lambda: rig.visible(7))
+    await growing.finish(Final(text, (Ask("ask-1", text, ("red", "blue")),)))
+    rig.press("red", 7)
+    await until(lambda: "✓ red (Jane)" in shown(rig).text)
+    assert text in shown(rig).text
+
+
+async def test_counted_output_of_a_long_build_changes_only_the_title(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("build it", 7))
+    for number in range(5):
+        growing.show(Step("s1", "bash: make", "running", f"{10 * number} lines of output so far"))
+        await until(lambda number=number: f"{10 * number} lines" in shown(rig).text)  # type: ignore[misc]  # a lambda with a default
+    [task] = rig.server.conversation(OPS).posts[shown(rig).ts].tasks.values()
+    assert (task["title"], task["details"]) == ("bash: make · 40 lines of output so far", "")
+    await growing.finish(Final("Built."))
+    assert (shown(rig).text, shown(rig).state) == ("Built.", "stopped")
+
+
+async def test_a_hundred_steps_a_plan_and_a_long_answer_fit_into_the_stream(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("work", 7))
+    growing.show(Plan(tuple(PlanItem(f"第{number}项：" + "很长的计划" * 30, "running") for number in range(30))))
+    for number in range(100):
+        growing.show(
+            Step(f"s{number}", f"bash: {number} " + "很长的命令" * 30, "running", "100 lines of output so far")
+        )
+    text = "这是一个很长的回答。\n" * 600
+    growing.show(Text(text))
+    await until(lambda: len(rig.visible(7)) >= 2)
+    await growing.finish(Final(text))
+    assert "".join(" ".join(rig.visible(7)).split()) == "".join(text.split())
+    assert not refusals(rig)
+
+
+# ---------------------------------------------------------------- rate limits
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["streams", "edits"])
+def test_three_people_see_something_at_least_every_four_seconds(tmp_path: Path, native: bool) -> None:
+    """Slack's limits count a workspace. Runs for 60 seconds of the limits' time."""
+
+    async def answer(rig: SlackRig, number: int, seen: dict[int, list[float]]) -> None:
+        loop = asyncio.get_running_loop()
+        channel = f"D{number}"
+        rig.server.conversation(channel)
+        asked = rig.server.send("tell me", channel, user=f"U{number}", silent=True)
+        thread = Thread("slack", TEAM, channel, asked if native else "")
+        growing = rig.channel.reply(thread, Memory(f"r{number}"), to=asked, asker=f"U{number}")
+        before, words = "", ""
+        while loop.time() < 60.0:
+            words += f"w{len(words)} "
+            growing.show(Text(words.split()[-1] + " "))
+            await asyncio.sleep(0.1)
+            if (now := "".join(rig.server.texts(channel))) != before:
+                before = now
+                seen[number].append(loop.time())
+        await growing.finish(Final(words.strip()))
+        assert "".join(rig.server.texts(channel)).split() == words.split()
+
+    async def work() -> None:
+        async with SlackRig.start(tmp_path) as rig:
+            await ready(rig)
+            rig.server.limits = True
+            began = asyncio.get_running_loop().time()
+            seen: dict[int, list[float]] = {1: [began], 2: [began], 3: [began]}
+            await asyncio.gather(*(answer(rig, number, seen) for number in seen))
+            assert not [call.method for call in rig.server.calls if call.status == 429]
+            for times in seen.values():
+                assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= 4.0
+
+    loop = ClockLoop(io_seconds=0.003)
+    loop.run_until_complete(work())
+    loop.close()
+
+
+def test_a_method_is_paused_after_a_flood_wait_and_then_slow() -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        limits = MethodLimits(1.0)
+        await limits.acquire("chat.update", "C1", Priority.FINAL)
+        limits.pause("chat.update", "C1", 10.0)
+        with pytest.raises(TryLater) as told:
+            await limits.acquire("chat.update", "C2", Priority.FINAL)  # a tier counts the workspace
+        assert told.value.after == 10.0
+        live = asyncio.create_task(limits.acquire("chat.update", "C1", Priority.STREAM))
+        await asyncio.sleep(10.0)
+        times = []
+        for _ in range(3):
+            await limits.acquire("chat.update", "C1", Priority.FINAL)
+            times.append(loop.time())
+        assert [round(later - earlier, 1) for earlier, later in itertools.pairwise(times)] == [1.3, 1.3]
+        assert not live.done()  # finals go first, and leave it no token
+        await limits.acquire("chat.appendStream", "C1", Priority.STREAM)  # another method
+        limits.pause("chat.postMessage", "C1", 10.0)
+        await limits.acquire("chat.postMessage", "C2", Priority.FINAL)  # counts the channel
+        await live
+
+    loop = ClockLoop()
+    loop.run_until_complete(work())
+    loop.close()
+
+
+async def test_a_short_loss_of_the_socket_asks_only_conversations_in_use(rig: SlackRig) -> None:
+    for number in range(60):
+        rig.server.conversation(f"C9{number}")
+    await rig.say("hello")
+    await rig.say("hello", 7)
+    before = len(rig.server.calls)
+    rig.server.abort()
+    await until(lambda: not rig.server.sockets)
+    missed = rig.server.send("are you there?", DIRECT)
+    await until(lambda: any(message.id == missed for message in rig.box.messages), seconds=20)
+    await until(lambda: not rig.box.gaps)
+    asked = [call.channel for call in rig.server.calls[before:] if call.method == "conversations.history"]
+    assert set(asked) == {DIRECT, OPS}
+    assert not rig.server.calls_of("users.conversations")[1:]
+
+
+async def test_a_hundred_conversations_are_caught_up_within_the_tier(tmp_path: Path) -> None:
+    async with SlackRig.start(tmp_path, rate_factor=20.0) as rig:
+        await ready(rig)
+        for number in range(100):
+            rig.server.conversation(f"C9{number}")
+        await rig.say("hello")
+        await rig.leave()
+        await rig.back()
+        await until(lambda: len(rig.server.calls_of("conversations.history")) >= 102, seconds=30)
+        await until(lambda: not rig.box.gaps)
+        assert methods(rig, "conversations.history")
+
+
+async def test_many_ends_at_once_show_their_text_before_the_stream_can_be_stopped(rig: SlackRig) -> None:
+    rig.server.limits = True
+    growing = []
+    for number in range(4):
+        one = reply(rig, await rig.say("work", number + 1), Memory(f"r{number}"))
+        one.show(Text("One. "))
+        await until(lambda number=number: "One." in "".join(rig.visible(number + 1)))  # type: ignore[misc]  # a lambda with a default
+        growing.append(one)
+    ends = [asyncio.create_task(one.finish(Final("One. Two."))) for one in growing]
+    await until(lambda: all(rig.visible(number) == ["One. Two."] for number in range(1, 5)), seconds=2.0)
+    await asyncio.gather(*ends)
+    assert {shown(rig, number).state for number in range(1, 5)} == {"stopped"}
+    assert not [call for call in rig.server.calls if call.status == 429]

@@ -144,6 +144,7 @@ class Final:
     text: str
     asks: tuple[Ask, ...] = ()
     mention: str = ""
+    state: Literal["done", "waiting", "stopped", "failed"] = "done"
 
     def messages(self) -> list[tuple[str, Ask | None]]:
         """Return Markdown and question of each message; several questions get a message with buttons each."""
@@ -229,4 +230,4 @@ class View:
         text = "\n\n".join(part for part in parts if part)
         if not text:
             text = "" if self.files else NO_ANSWER_TEXT
-        return Final(text, asks)
+        return Final(text, asks, state="failed" if self.failed else self.done.state if self.done else "done")

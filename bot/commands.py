@@ -29,6 +29,7 @@ from channels.base import CommandInfo
 log = logging.getLogger(__name__)
 
 BATCH = 20  # commands read at once
+MAX_NAMED_THREADS = 10  # in an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,10 @@ def _help_command(call: CommandCall) -> str:
 
 
 def _new_command(call: CommandCall) -> str:
+    if words := _threads_here(call):
+        return (
+            f"Each thread here is a conversation of its own. Mention me in a new message to begin one. {words}".strip()
+        )
     conversations.begin_conversation(call.execute, call.thread, call.now)
     return "New conversation. The old one keeps its files and history."
 
@@ -98,7 +103,9 @@ def _stop_command(call: CommandCall) -> str:
     if withdrawn:
         conversations.refresh_pending(call.execute, call.conversation)
     if not stoppable:  # a ❌ on an old reply needs no answer
-        return "Stopped." if withdrawn else "Nothing is running here." if call.message.addressed else ""
+        if withdrawn or not call.message.addressed:
+            return "Stopped." if withdrawn else ""
+        return f"Nothing is running here. {_threads_here(call)}".strip()
     allowed = call.access.is_operator(call.thread.channel, person.id)
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
@@ -107,6 +114,18 @@ def _stop_command(call: CommandCall) -> str:
         runs.request_stop(call.execute, run, person.id)
         call.after.append(partial(call.service.stop_run, run, person.id))
     return "Stopped."
+
+
+def _threads_here(call: CommandCall) -> str:
+    """Name the running threads of a chat whose conversations are threads; "" elsewhere."""
+    if call.message.private or call.thread.topic or runs.count_runs(call.execute, call.conversation):
+        return ""
+    threads = runs.threads_of_chat(call.execute, call.thread)
+    busy = [f"“{title or 'without a title'}”" for title, is_busy in threads if is_busy]
+    if not busy:
+        return "None of the threads is running." if threads else ""
+    more = f" and {len(busy) - MAX_NAMED_THREADS} more" if len(busy) > MAX_NAMED_THREADS else ""
+    return f"Running threads: {', '.join(busy[:MAX_NAMED_THREADS])}{more}. Use `/stop` or `/new` inside a thread."
 
 
 def _retry_command(call: CommandCall) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from agent.blocks import Usage
 from agent.messages import Message, Thread
@@ -84,6 +84,17 @@ def stoppable_runs(execute: Execute, thread: Thread) -> list[RunRow]:
         f" AND {OPEN_RUN} AND stop_by=''"
     )
     return read_rows(execute, RunRow, sql, thread=str(thread))
+
+
+def threads_of_chat(execute: Execute, thread: Thread) -> list[tuple[str, bool]]:
+    """Return title and whether a run is open, of every conversation in a thread of this chat."""
+    place = str(replace(thread, topic=""))
+    sql = (
+        "SELECT title, EXISTS (SELECT 1 FROM runs WHERE conversation=conversations.key"
+        f" AND {OPEN_RUN} AND stop_by='') AS busy FROM conversations"
+        " WHERE thread>:place AND thread<:place || '~' ORDER BY key"
+    )
+    return [(row["title"], bool(row["busy"])) for row in execute(sql, {"place": place})]
 
 
 def latest_run(execute: Execute, conversation: str) -> RunRow | None:

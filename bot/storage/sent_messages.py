@@ -10,6 +10,9 @@ from bot.storage.database import Database, Execute
 from bot.storage.rows import insert_row
 from channels.base import SentMessage
 
+# A channel may store "id/handle", where the handle is what it needs to edit the message; events have only the id.
+_HAS_ID = "(message_id=:id OR (message_id>:id || '/' AND message_id<:id || '0'))"
+
 
 class StoredSentMessages:
     """`channels.base.SentMessages` in the database. `key` is "r<run>" for a reply, "o<outbox row>" for the rest."""
@@ -78,14 +81,14 @@ def reset_posts(execute: Execute, key: str) -> None:
 
 def threads_of_message(execute: Execute, message_id: str) -> list[Thread]:
     """Return the addresses where a message of the bot has this id."""
-    rows = execute("SELECT thread FROM posts WHERE message_id=:id AND sent=1", {"id": message_id})
+    rows = execute(f"SELECT thread FROM posts WHERE {_HAS_ID} AND sent=1", {"id": message_id})
     return [Thread.parse(row["thread"]) for row in rows]
 
 
 def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -> str:
     """Return the conversation that a message of the bot belongs to; "" for none."""
     rows = execute(
-        "SELECT conversation FROM posts WHERE thread=:thread AND message_id=:id AND conversation<>'' LIMIT 1",
+        f"SELECT conversation FROM posts WHERE thread=:thread AND {_HAS_ID} AND conversation<>'' LIMIT 1",
         {"thread": str(thread), "id": message_id},
     )
     return str(rows[0]["conversation"]) if rows else ""

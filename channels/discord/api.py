@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 USER_AGENT = "DiscordBot (https://github.com/fawn, 1)"  # form: discord.com/developers/docs/reference#user-agent
 NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # `allowed_mentions` that notify nobody
+NONCE_MARK = "f-"  # begins the nonces of every Fawn
 _ID = re.compile(r"\d{5,}")
 
 
@@ -84,9 +85,10 @@ _LIMIT_CODES = (
 class DiscordApi:
     """The REST calls of one bot. Raises ChannelError; no error contains a token.
 
-    `token_shared`: a second program uses the token. Discord sends every event to both, and both would answer, so this
-    process ignores all events from then on. Two signs are certain: a new interaction already has a response, or this
-    bot's account has opened the thread of a new mention although this process has not.
+    `token_shared`: a second Fawn uses the token. Discord sends every event to both, and both would answer, so this
+    process ignores all events from then on. Only certain signs count, because an operator's script may post with the
+    token: a new interaction already has a response; or a message with a Fawn's nonce that is not in `nonces` is in the
+    thread of a new mention, and this bot's account has opened that thread although this process has not.
     """
 
     def __init__(self, settings: DiscordSettings, rate_limiter: RateLimiter | None = None) -> None:
@@ -100,6 +102,7 @@ class DiscordApi:
         self._recent_calls: deque[float] = deque()  # loop times of the calls of the last second
         self.trust: ssl.SSLContext | None = None
         self.token_shared = False
+        self.nonces: deque[str] = deque(maxlen=2000)  # of the posts of this process
 
     async def open(self) -> None:
         """Open the session. Raises Refused."""
@@ -144,6 +147,8 @@ class DiscordApi:
         if not interaction:
             await self._wait_for_global_limit()
         headers = {} if interaction else {"Authorization": f"Bot {self._settings.token.reveal()}"}
+        if isinstance(body, dict) and "nonce" in body:
+            self.nonces.append(body["nonce"])
         data: Any = None
         if file:
             data = aiohttp.FormData(quote_fields=False)

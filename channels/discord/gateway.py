@@ -49,15 +49,24 @@ Event = dict[str, Any]  # Discord defines the shape
 
 
 class GatewayClient(discord.Client):
-    """The SDK's client. It passes every frame to `on_frame` and calls `on_lost` when a connection is lost."""
+    """The SDK's client. It passes every frame to `on_frame` and calls `on_lost` when a connection is lost.
+
+    Everything undocumented of the SDK is used only in this class; the version is bound to a minor one for it.
+    """
 
     def __init__(
-        self, on_frame: Callable[[Event], None], on_lost: Callable[[], None], trust: ssl.SSLContext | None, proxy: str
+        self,
+        settings: DiscordSettings,
+        on_frame: Callable[[Event], None],
+        on_lost: Callable[[], None],
+        trust: ssl.SSLContext | None,
     ) -> None:
+        Route.BASE = settings.base_url.rstrip("/")  # the SDK has no other setting for this, nor for the next
+        DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(settings.gateway_url)
         super().__init__(
             intents=INTENTS,
             connector=aiohttp.TCPConnector(limit=0, ssl=trust if trust is not None else True),
-            proxy=proxy or None,
+            proxy=settings.proxy or None,
             enable_debug_events=True,  # dispatches raw frames
             max_messages=None,
             chunk_guilds_at_startup=False,
@@ -75,6 +84,14 @@ class GatewayClient(discord.Client):
         elif event == "disconnect" and not self.is_closed():
             self._on_lost()
 
+    async def close_socket(self) -> None:
+        """Close the connection, so that the SDK resumes the session over a new one."""
+        await self.ws.close(4000)
+
+    async def drop_session(self) -> None:
+        """Close the HTTP session of a client whose `close` hangs."""
+        await self.http.close()
+
 
 async def _close_client(client: GatewayClient, task: asyncio.Task[None]) -> None:
     """Close the connection within the timeout; the server may not answer. The SDK's heartbeat thread ends with it."""
@@ -82,7 +99,7 @@ async def _close_client(client: GatewayClient, task: asyncio.Task[None]) -> None
     await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_SECONDS)
     if not closing.done():
         closing.cancel()
-        await client.http.close()
+        await client.drop_session()
     task.cancel()
     await asyncio.wait({closing, task})
 
@@ -91,8 +108,6 @@ class Gateway:
     """One bot's event connection. `on_event` takes every event as {"t": name, "d": data}, in order."""
 
     def __init__(self, settings: DiscordSettings, on_event: Callable[[Event], None]) -> None:
-        Route.BASE = settings.base_url.rstrip("/")  # the SDK has no other setting for this, nor for the next
-        DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(settings.gateway_url)
         logging.getLogger("discord").setLevel(logging.CRITICAL)  # its tracebacks repeat what this module logs in a line
         self._settings = settings
         self._on_event = on_event
@@ -113,7 +128,7 @@ class Gateway:
     async def run(self, trust: ssl.SSLContext | None) -> None:
         """Stay connected until cancelled."""
         while True:
-            client = GatewayClient(self._receive_frame, self._note_loss, trust, self._settings.proxy)
+            client = GatewayClient(self._settings, self._receive_frame, self._note_loss, trust)
             task = asyncio.create_task(client.start(self._settings.token.reveal()), name="discord gateway")
             self._started_at, self._ready_at, self._lost_at = time.monotonic(), 0.0, 0.0
             try:
@@ -134,7 +149,7 @@ class Gateway:
             if not self._lost_at and self._heartbeat_delay() > 0:
                 self._health.set_health(Health.DOWN, HEARTBEAT_UNANSWERED)
                 self._lost_at = now
-                closing = asyncio.create_task(client.ws.close(4000), name="discord close silent connection")
+                closing = asyncio.create_task(client.close_socket(), name="discord close silent connection")
                 await asyncio.wait({closing}, timeout=1.0)
                 closing.cancel()
 

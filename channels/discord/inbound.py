@@ -18,7 +18,7 @@ from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
 from channels.discord import events
-from channels.discord.api import NO_MENTIONS, DiscordApi
+from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
 from channels.discord.history import missed_messages
 from channels.discord.interactions import Interactions
@@ -120,6 +120,7 @@ class Inbound:
         parsed: list[Event] = []
         match kind:
             case "MESSAGE_CREATE":
+                self._note_own_message(data)
                 parsed += self._parse_messages([data], thread)
             case "MESSAGE_UPDATE" if edit := events.parse_edit(data, thread, self._account_in(thread)):
                 parsed.append(edit)
@@ -127,14 +128,25 @@ class Inbound:
                 parsed.append(stop)
             case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
                 parsed += events.parse_delete(data, thread, time.time())
-            case "INTERACTION_CREATE" if message := events.parse_interaction(data, thread, self._me):
-                answering = self._interactions.store_and_answer(data, message, self._receive)
+            case "INTERACTION_CREATE":
+                message = events.parse_interaction(data, thread, self._me)
+                answering = (
+                    self._interactions.store_and_answer(data, message, self._receive)
+                    if message
+                    else self._interactions.acknowledge_foreign(data)
+                )
                 self._background.start_best_effort(answering, f"interaction {data['id']}")
         held = self._held.get(thread.workspace)
         if held is None:
             return parsed
         held += parsed
         return []
+
+    def _note_own_message(self, data: Frame) -> None:
+        """Recognise a message that another Fawn with this token posted, by its nonce."""
+        nonce = str(data.get("nonce") or "")
+        if data["author"]["id"] == self._me.id and nonce.startswith(NONCE_MARK) and nonce not in self._api.nonces:
+            self._threads.note_foreign_post(data["channel_id"])
 
     def _start_session(self, data: Frame) -> None:
         """Start a new session: events before it are only in the history."""

@@ -88,6 +88,12 @@ class Interactions:
         else:
             await self._respond(event, {"type": RESPOND_UPDATE, "data": _chosen_button(message.text)}, True)
 
+    async def acknowledge_foreign(self, event: dict[str, Any]) -> None:
+        """Acknowledge a click on a button that is not Fawn's, unless the program that posted it answers first."""
+        if event["type"] == 3:
+            await asyncio.sleep(DEFER_AFTER_SECONDS)
+            await self._respond(event, {"type": DEFER_UPDATE})
+
     async def _respond(self, event: dict[str, Any], body: dict[str, Any], new: bool = False) -> bool:
         """Send the first response. Returns False when Discord no longer takes it.
 

@@ -1,4 +1,4 @@
-"""Convert the model's Markdown for Discord: tables become aligned code, links get no preview."""
+"""Convert the model's Markdown for Discord, which knows a part of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import re
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from channels.shared.markdown_images import images_as_links
 from channels.shared.text_table import align_table
 
 _TABLES = MarkdownIt("commonmark").enable("table")
-_BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # finds tables; far cheaper
+_BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # finds blocks; far cheaper
+_UNKNOWN = re.compile(r"(?m)\||^[ >]*(?:[-*+] +|\d+[.)] +)*(?:#{4}|\[[ xX]\]|(?:[-*_=][ \t]*){3,}$)")
+_ITEM_OR_QUOTE = re.compile(r"[ >]*(?:(?:[-*+]|\d+[.)]) +)*")
+_TASK = re.compile(r"\[([ xX])\] ")
+_DEEP_HEADING = re.compile(r"#{4,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
+RULE = "⎯" * 12
 MAX_TABLE_LINE_CHARS = 2000  # no message shows a longer line in columns
 _PIPE = re.compile(r"(?<!\\)\|")
 _LINK = re.compile(
@@ -19,19 +25,54 @@ _LINK = re.compile(
 
 
 def to_discord_markdown(text: str) -> str:
-    """Turn top-level tables into code blocks."""
-    if "|" not in text:
+    """Write what Discord's Markdown lacks in what it has.
+
+    Tables become code, deep and underlined headings bold or "#" lines, rules a line, tasks boxes, images links.
+    """
+    text = images_as_links(text)
+    if not _UNKNOWN.search(text):
         return text
     lines = text.split("\n")
-    tables = [
-        token.map
-        for token in _BLOCKS.parse(text)
-        if token.type == "table_open" and token.level == 0 and token.map is not None
-    ]
-    for start, end in reversed(tables):
-        if max(map(len, lines[start:end])) <= MAX_TABLE_LINE_CHARS:
-            lines[start:end] = _align_table(lines[start:end])
+    for token in reversed(_BLOCKS.parse(text)):
+        if token.map is None:
+            continue
+        start, end = token.map
+        if token.type == "table_open" and max(map(len, lines[start:end])) <= MAX_TABLE_LINE_CHARS:
+            lines[start:end] = _table_as_code(lines[start:end])
+        elif token.type == "heading_open":
+            lines[start:end] = _heading(lines[start:end], token)
+        elif token.type == "hr":
+            lines[start] = lines[start][: len(lines[start]) - len(lines[start].lstrip(" >"))] + RULE
+        elif token.type == "list_item_open":
+            prefix, rest = _prefix(lines[start])
+            lines[start] = prefix + _TASK.sub(lambda task: "☐ " if task[1] == " " else "☑ ", rest, count=1)
     return "\n".join(lines)
+
+
+def _prefix(line: str) -> tuple[str, str]:
+    """Split a line behind the marks of its quotes and lists."""
+    prefix = _ITEM_OR_QUOTE.match(line)
+    assert prefix  # noqa: S101 — it matches the empty text
+    return prefix[0], line[prefix.end() :]
+
+
+def _heading(lines: list[str], token: Token) -> list[str]:
+    """Return a heading of a level that Discord knows, else in bold."""
+    prefix, first = _prefix(lines[0])
+    if token.markup in ("=", "-"):  # underlined; by less, it is a list that is still streaming
+        if lines[-1].count(token.markup) < 3:
+            return lines
+        words = " ".join([first.strip(), *(_prefix(line)[1].strip() for line in lines[1:-1])])
+        return [f"{prefix}{'#' if token.markup == '=' else '##'} {words}"]
+    deep = _DEEP_HEADING.match(first)
+    return [f"{prefix}**{deep[1].replace('**', '')}**"] if deep and deep[1] else lines
+
+
+def _table_as_code(lines: list[str]) -> list[str]:
+    """Turn a table into a code block; in a quote it stays there, out of a list it moves to the left."""
+    quote = "> " if lines[1].lstrip().startswith(">") else ""
+    bare = [_prefix(lines[0])[1], *(line.lstrip(" >") for line in lines[1:])]
+    return [quote + line for line in _align_table(bare)]
 
 
 def without_previews(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from channels.base import ChannelError, Refused, SentMessages
-from channels.discord.api import DiscordApi, InteractionExpired
+from channels.discord.api import NONCE_MARK, DiscordApi, InteractionExpired
 from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
@@ -205,7 +205,7 @@ def _message_body(part: DiscordMessage) -> Json:
 
 def post_nonce(thread: Thread, key: str, index: int, to: str) -> str:
     """Return the nonce of a post, the same in every process, at most 25 characters. Discord shows it once."""
-    return hashlib.blake2s(f"{thread} {key} {index} {to}".encode(), digest_size=12).hexdigest()
+    return NONCE_MARK + hashlib.blake2s(f"{thread} {key} {index} {to}".encode(), digest_size=11).hexdigest()
 
 
 def _fits_buttons(ask: Ask) -> bool:

@@ -38,7 +38,8 @@ class DiscordThreads:
         self._rate_limiter = rate_limiter
         self._cache = cache
         self.bot_id = ""
-        self._foreign_threads: set[str] = set()  # topics whose threads a second program on this token opened
+        self._contested: set[str] = set()  # topics whose threads another program with this token opened
+        self._foreign_posts: set[str] = set()  # topics into which another Fawn with this token posted
         self._titles: dict[str, str] = {}  # new mentions: message id → text from which the thread gets its title
         self._attempted: deque[str] = deque(maxlen=1000)  # messages on which this process tried to open a thread
         self._without_thread: set[str] = set()  # topics that cannot have a thread
@@ -53,6 +54,19 @@ class DiscordThreads:
                 del self._titles[old]
         self._titles[message_id] = text
 
+    def note_foreign_post(self, channel_id: str) -> None:
+        """Note that another Fawn with this token posted. It proves more only in the thread of a new mention."""
+        if channel_id in self._titles:
+            self._foreign_posts.add(channel_id)
+            self._is_taken(channel_id)
+
+    def _is_taken(self, topic: str) -> bool:
+        """Whether a second Fawn answers a new mention: it has opened the thread and posted there."""
+        taken = topic in self._contested and topic in self._foreign_posts
+        if taken:
+            self._api.report_shared_token("it has answered a mention already")
+        return taken
+
     def has_no_thread(self, thread: Thread) -> bool:
         """Whether the thread of a conversation could not be created: its answers refer to the message instead."""
         return thread.topic in self._without_thread
@@ -62,7 +76,7 @@ class DiscordThreads:
 
         Raises ChatGone where a second program answers.
         """
-        if thread.topic in self._foreign_threads:
+        if self._is_taken(thread.topic):
             raise ChatGone(TOKEN_SHARED)
         if self._is_missing(thread):
             creating = self._creating.get(thread.topic)
@@ -137,9 +151,9 @@ class DiscordThreads:
             await self._api("POST", f"{path}/threads", body)
         except ThreadExists:
             if is_first_attempt and await self._thread_owner(thread.topic) == self.bot_id:
-                self._api.report_shared_token("it had opened the thread already")
-                self._foreign_threads.add(thread.topic)
-                raise ChatGone(TOKEN_SHARED) from None
+                self._contested.add(thread.topic)  # by a script, perhaps
+                if self._is_taken(thread.topic):
+                    raise ChatGone(TOKEN_SHARED) from None
         except MessageMissing:  # the message was deleted, or the thread has none (a forum's post)
             if not await self._thread_owner(thread.topic):
                 self._without_thread.add(thread.topic)

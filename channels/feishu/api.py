@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -83,7 +84,15 @@ class FeishuApi:
         form: aiohttp.FormData | None = None,
     ) -> dict[str, Any]:
         """Make one call and return the response's `data`. `path` follows /open-apis/."""
-        raw = orjson.dumps(body) if body is not None else form
+        try:
+            return await self._call(method, path, orjson.dumps(body) if body is not None else form, query)
+        except OutcomeUnknown as error:
+            if method == "GET":
+                raise TryLater(str(error)) from None
+            raise
+
+    async def _call(self, method: str, path: str, raw: bytes | aiohttp.FormData | None, query: Any) -> dict[str, Any]:
+        """Make one call, and repeat it with a new token if the token has expired."""
         token = await self.tenant_token()
         try:
             answer = await self._request(method, path, raw, query, token)
@@ -92,7 +101,7 @@ class FeishuApi:
                 raise
             if self._token == token:  # no other call has replaced it meanwhile
                 self._token_due = 0.0
-            if form:  # it can be sent only once
+            if isinstance(raw, aiohttp.FormData):  # it can be sent only once
                 raise TryLater(str(error)) from None
             answer = await self._request(method, path, raw, query, await self.tenant_token())
         data = answer.get("data")
@@ -157,7 +166,8 @@ class FeishuApi:
                 self._url(path), params=query, headers=headers, proxy=self._proxy
             ) as answer:
                 if answer.status != 200:
-                    _parse_answer(answer.status, await answer.read(), answer.headers)
+                    with suppress(OutcomeUnknown):
+                        _parse_answer(answer.status, await answer.read(), answer.headers)
                     raise TryLater(f"Feishu answered {answer.status}")
                 async for chunk in answer.content.iter_chunked(CHUNK):
                     yield chunk
@@ -171,8 +181,6 @@ class FeishuApi:
 
 def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return the JSON of a response. Raises the ChannelError for its status and code."""
-    if status == 504:
-        raise OutcomeUnknown("a gateway gave up waiting (504)")
     if status == 429:
         raise RateLimited("Feishu", _retry_after_seconds(headers))
     try:
@@ -180,16 +188,17 @@ def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> di
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or "code" not in answer:
-        raise TryLater(f"the response is not Feishu's (status {status})")
+        kind = OutcomeUnknown if status >= 500 else TryLater
+        raise kind(f"the response is not Feishu's (status {status})")
     code, reason = int(answer["code"]), str(answer.get("msg", ""))
     if code == 0:
         return answer
     if code in _BUSY_CODES:
         raise TryLater(f"Feishu: {reason[:300]} ({code})", _retry_after_seconds(headers))
     if status >= 500:
-        raise TryLater(f"Feishu answered {status}: {reason[:300]} ({code})")
-    kind = ScopeMissing if code in _SCOPE_CODES else ChatGoneRefusal if code in _GONE_CODES else ApiRefusal
-    raise kind(code, reason)
+        raise OutcomeUnknown(f"Feishu answered {status}: {reason[:300]} ({code})")
+    refusal = ScopeMissing if code in _SCOPE_CODES else ChatGoneRefusal if code in _GONE_CODES else ApiRefusal
+    raise refusal(code, reason)
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float:

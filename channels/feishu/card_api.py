@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -12,21 +11,14 @@ from channels.base import OutcomeUnknown, Refused, TryLater
 from channels.feishu.api import ApiRefusal, FeishuApi
 
 SEQUENCE_EPOCH = 1_767_225_600.0  # 2026-01-01
-MAX_KNOWN_CARDS = 2_000  # kept in memory; others are looked up
+MAX_KNOWN_CARDS = 2_000
+MAX_KNOWN_QUESTIONS = 200  # cards with buttons, each up to 30 KB
 STALE_SEQUENCE_CODE = 300317  # the sequence number is not above the last one
 SEQUENCE_STEPS = (1, 3_000, 36_000, 864_000)  # next; five minutes, an hour, a day: for a clock that was set back
 
 
-@dataclass(slots=True)
-class CardEntity:
-    """A card entity and the sequence number of its last change."""
-
-    id: str
-    sequence: int = 0
-
-
 class CardApi:
-    """The cards of messages, by message id. Raises ChannelError.
+    """The cards of the app, by card id. Raises ChannelError.
 
     Every change of a card needs a higher int32 sequence number, also after a restart. The number is the time in tenths
     of a second, which needs no store: a card takes at most ten changes a second, so its numbers never run far ahead of
@@ -35,7 +27,9 @@ class CardApi:
 
     def __init__(self, api: FeishuApi) -> None:
         self._api = api
-        self._known: dict[str, CardEntity] = {}
+        self._sequences: dict[str, int] = {}  # card → number of its last change
+        self._posted: dict[str, str] = {}  # uuid of a post → the card that its first attempt sent
+        self._questions: dict[str, Any] = {}  # card → its JSON, while it has buttons
 
     async def create_card(self, json: Any) -> str:
         """Create a card entity that no message shows yet; return its id."""
@@ -45,48 +39,63 @@ class CardApi:
         except OutcomeUnknown as error:  # invisible so far, so that another one may be created
             raise TryLater(str(error)) from None
 
-    def remember_card(self, message_id: str, card_id: str) -> None:
-        """Store which card a message shows."""
-        self._known[message_id] = CardEntity(card_id)
-        if len(self._known) > MAX_KNOWN_CARDS:
-            del self._known[next(iter(self._known))]
+    def card_of_post(self, uuid: str) -> str:
+        """Return the card that the first attempt of a post sent; "" if this process has not made one."""
+        return self._posted.get(uuid, "")
 
-    async def find_card(self, message_id: str) -> str:
-        """Ask the platform for the card of a message. Raises Refused when it shows none."""
-        card_id = str((await self._api("POST", "cardkit/v1/cards/id_convert", {"message_id": message_id}))["card_id"])
-        self.remember_card(message_id, card_id)
-        return card_id
+    def remember_post(self, uuid: str, card_id: str) -> None:
+        """Store which card a post sends: a repeated uuid returns the first message, with the first card."""
+        _remember(self._posted, uuid, card_id, MAX_KNOWN_CARDS)
 
-    async def replace_card(self, message_id: str, json: Any) -> None:
-        """Replace the whole card of a message."""
-        await self._change_card(message_id, "PUT", "", {"card": {"type": "card_json", "data": dump_json(json)}})
+    def forget_post(self, uuid: str) -> None:
+        """Forget a post whose message shows another card."""
+        self._posted.pop(uuid, None)
 
-    async def stream_text(self, message_id: str, element: str, text: str) -> None:
+    def remember_question(self, card_id: str, json: Any) -> None:
+        """Store a card with buttons, for the answer to a click."""
+        _remember(self._questions, card_id, json, MAX_KNOWN_QUESTIONS)
+
+    def take_question(self, card_id: str) -> Any:
+        """Return the JSON of a card with buttons, once; None if this process has not shown it."""
+        return self._questions.pop(card_id, None)
+
+    async def replace_card(self, card_id: str, json: Any) -> None:
+        """Replace the whole card."""
+        await self._change_card(card_id, "PUT", "", {"card": {"type": "card_json", "data": dump_json(json)}})
+
+    async def stream_text(self, card_id: str, element: str, text: str) -> None:
         """Set the whole text of an element. Raises Refused when the card no longer streams."""
-        await self._change_card(message_id, "PUT", f"/elements/{element}/content", {"content": text})
+        await self._change_card(card_id, "PUT", f"/elements/{element}/content", {"content": text})
 
-    async def change_settings(self, message_id: str, config: Any) -> None:
+    async def change_settings(self, card_id: str, config: Any) -> None:
         """Change only the settings of a card."""
-        await self._change_card(message_id, "PATCH", "/settings", {"settings": dump_json({"config": config})})
+        await self._change_card(card_id, "PATCH", "/settings", {"settings": dump_json({"config": config})})
 
-    async def replace_element(self, message_id: str, element: str, json: Any) -> None:
+    async def replace_element(self, card_id: str, element: str, json: Any) -> None:
         """Replace one element of a card."""
-        await self._change_card(message_id, "PUT", f"/elements/{element}", {"element": dump_json(json)})
+        await self._change_card(card_id, "PUT", f"/elements/{element}", {"element": dump_json(json)})
 
-    async def _change_card(self, message_id: str, method: str, path: str, body: dict[str, Any]) -> None:
-        if message_id not in self._known:
-            await self.find_card(message_id)
-        card = self._known[message_id]
+    async def _change_card(self, card_id: str, method: str, path: str, body: dict[str, Any]) -> None:
         for step in SEQUENCE_STEPS:
-            card.sequence = max(card.sequence + step, int((time.time() - SEQUENCE_EPOCH) * 10) % 2**31)
+            clock = int((time.time() - SEQUENCE_EPOCH) * 10) % 2**31
+            sequence = max(self._sequences.get(card_id, 0) + step, clock)
+            _remember(self._sequences, card_id, sequence, MAX_KNOWN_CARDS)
             try:
-                await self._api(method, f"cardkit/v1/cards/{card.id}{path}", {**body, "sequence": card.sequence})
+                await self._api(method, f"cardkit/v1/cards/{card_id}{path}", {**body, "sequence": sequence})
             except ApiRefusal as error:
                 if error.code != STALE_SEQUENCE_CODE:
                     raise
             else:
                 return
         raise Refused("Feishu takes no more changes of this card")
+
+
+def _remember(known: dict[str, Any], key: str, value: Any, most: int) -> None:
+    """Store a value; drop the oldest one when there are too many."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > most:
+        del known[next(iter(known))]
 
 
 def dump_json(json: Any) -> str:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from markdown_it import MarkdownIt
 
 from agent.blocks import Final, View
 from channels.shared import texts
+from channels.shared.markdown_images import images_as_links
 from channels.shared.markdown_split import split_markdown
 
 MAX_CARD_BYTES = 22_000  # of text as JSON: a card takes 30 KB with its progress, buttons and frame
@@ -23,9 +25,13 @@ MAX_BUTTONS = 20
 MAX_LABEL_CHARS = 100  # of a button
 MAX_SHOWN_STEPS = 30  # the latest
 MAX_SUMMARY_CHARS = 80  # in the list of chats
+CHOICES = "choices"  # id of the element with the buttons
 
 _MENTION_TAG = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
-_MARK = re.compile(r"`+|!\[|\]\(?|[)\n]")  # starts and ends of code and images
+_CODE_OR_TAG = re.compile(  # code within a line, which stays as it is, or the start of a mention
+    rf"(?<![`\\])(?P<mark>`++).*?(?<!`)(?P=mark)(?!`)|{_MENTION_TAG.pattern}", re.IGNORECASE
+)
+_BLOCKS = MarkdownIt("commonmark").disable("inline")  # finds fences
 _TABLE_RULE = re.compile(r"[ >]*+\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's header
 
 Json = dict[str, Any]
@@ -60,11 +66,11 @@ def card_bytes(text: str) -> int:
 
 def render_live(view: View) -> list[FeishuMessage]:
     """Render the running turn: plan and steps in a panel, the text, the notice."""
-    lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
+    lines = [without_mentions(line) for line in texts.progress_lines(view, MAX_SHOWN_STEPS)]
     while card_bytes("\n".join(lines)) > MAX_PROGRESS_BYTES:
         del lines[0]
     progress = "\n".join(lines)
-    notice = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
+    notice = f"⏳ {without_mentions(texts.shorten(view.notice.text, 300))}" if view.notice else ""
     if not (progress or notice or view.text):
         return []
     parts = [FeishuMessage(chunk) for chunk in _split_for_cards(view.text)] or [FeishuMessage("")]
@@ -91,8 +97,8 @@ def render_final_cards(final: Final, *, direct: bool) -> list[FeishuMessage]:
     return parts
 
 
-def card_json(part: FeishuMessage, topic: str) -> Json:
-    """Return the whole card. A click returns the `topic`."""
+def card_json(part: FeishuMessage, topic: str, card_id: str) -> Json:
+    """Return the whole card. A click returns the `topic` and the `card_id`."""
     config: Json = {"update_multi": True, "streaming_mode": not part.final}
     if part.final:
         config["summary"] = {"content": texts.shorten(part.text, MAX_SUMMARY_CHARS)}
@@ -102,12 +108,19 @@ def card_json(part: FeishuMessage, topic: str) -> Json:
             "print_step": {"default": 5},
             "print_strategy": "fast",
         }
-    return {"schema": "2.0", "config": config, "body": {"elements": list(_card_elements(part, topic))}}
+    return {"schema": "2.0", "config": config, "body": {"elements": list(_card_elements(part, topic, card_id))}}
 
 
 def choice_element(option: str) -> Json:
     """Return the element that shows the choice in place of the buttons."""
-    return {"tag": "markdown", "element_id": "choices", "content": f"✓ {without_mentions(option)}"}
+    return {"tag": "markdown", "element_id": CHOICES, "content": f"✓ {without_mentions(option)}"}
+
+
+def answered_card(card: Json, option: str) -> Json:
+    """Return a card with the choice in place of the buttons."""
+    elements = card["body"]["elements"]
+    shown = [choice_element(option) if each.get("element_id") == CHOICES else each for each in elements]
+    return {**card, "body": {"elements": shown}}
 
 
 def without_mentions(text: str) -> str:
@@ -122,7 +135,7 @@ def rich_message(part: FeishuMessage) -> Json:
     return {"zh_cn": {"content": [[{"tag": "md", "text": line}] for line in lines if line]}}
 
 
-def _card_elements(part: FeishuMessage, topic: str) -> Iterator[Json]:
+def _card_elements(part: FeishuMessage, topic: str, card_id: str) -> Iterator[Json]:
     if part.plain:
         yield {"tag": "div", "element_id": "text", "text": {"tag": "plain_text", "content": part.text}}
         return
@@ -139,15 +152,15 @@ def _card_elements(part: FeishuMessage, topic: str) -> Iterator[Json]:
     if part.notice:
         yield {"tag": "markdown", "element_id": "foot", "content": part.notice}
     if part.options:
-        buttons = [_option_button(option, part.ask_id, topic) for option in part.options]
+        value = {"ask": part.ask_id, "topic": topic, "card": card_id}
+        buttons = [_option_button(option, value) for option in part.options]
         column = {"tag": "column", "width": "weighted", "weight": 1, "elements": buttons}
-        yield {"tag": "column_set", "element_id": "choices", "columns": [column]}
+        yield {"tag": "column_set", "element_id": CHOICES, "columns": [column]}
 
 
-def _option_button(option: str, ask: str, topic: str) -> Json:
-    value = {"ask": ask, "option": option, "topic": topic}
+def _option_button(option: str, value: Json) -> Json:
     label = {"tag": "plain_text", "content": texts.shorten(option, MAX_LABEL_CHARS) or "…"}
-    return {"tag": "button", "text": label, "behaviors": [{"type": "callback", "value": value}]}
+    return {"tag": "button", "text": label, "behaviors": [{"type": "callback", "value": {**value, "option": option}}]}
 
 
 # ---------------------------------------------------------------- text
@@ -163,38 +176,25 @@ def _split_for_cards(text: str) -> list[str]:
 
 def _card_markdown(text: str) -> str:
     """Convert Markdown for a card: no mentions, and links for images, because Feishu refuses foreign images."""
-    text = without_mentions(text)
-    return _images_as_links(text) if "![" in text else text
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()
+    text = _without_mentions_outside_code(text) if _MENTION_TAG.search(text) else text
+    return images_as_links(text)
 
 
-def _images_as_links(text: str) -> str:
-    """Turn images outside of code into links.
+def _without_mentions_outside_code(text: str) -> str:
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    code = {
+        number
+        for token in _BLOCKS.parse("\n".join(lines))
+        if token.type == "fence" and token.map
+        for number in range(*token.map)
+    }
+    quiet = [line if number in code else _CODE_OR_TAG.sub(_quiet_tag, line) for number, line in enumerate(lines)]
+    return "\n".join(quiet)
 
-    One pass over the marks: a single pattern would search the rest of the text from every mark that is never closed.
-    """
-    marks = list(_MARK.finditer(text))
-    runs: dict[str, list[int]] = {}  # indices of marks, last first: code ends with a run of as many backticks
-    for index in reversed(range(len(marks))):
-        runs.setdefault(marks[index][0], []).append(index)
-    kept, done, index = [], 0, 0
-    start, target = -1, False  # where an open image starts, and whether its target has begun
-    while index < len(marks):
-        kind, at = marks[index][0], marks[index].start()
-        index += 1
-        if kind[0] == "`":
-            while runs[kind] and runs[kind][-1] < index:
-                runs[kind].pop()
-            index = runs[kind][-1] + 1 if runs[kind] else index
-        elif kind == "![":
-            start = at if start < 0 else start
-        elif kind == "](" and start >= 0:
-            target = True
-        elif kind == ")" and target:
-            kept.append(text[done:start])
-            start, done, target = -1, start + 1, False
-        elif kind == "\n" or (kind == "]" and not target):
-            start, target = -1, False
-    return "".join([*kept, text[done:]])
+
+def _quiet_tag(found: re.Match[str]) -> str:
+    return found[0] if found["mark"] else "<\u200b"
 
 
 def _split_tables(text: str) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakSet
 
@@ -34,8 +36,8 @@ from channels.base import (
 from channels.feishu import FeishuSettings
 from channels.feishu import files as feishu_files
 from channels.feishu.api import FeishuApi
-from channels.feishu.card_api import CardApi
-from channels.feishu.card_renderer import MAX_CARD_BYTES, FeishuMessage, choice_element
+from channels.feishu.card_api import CardApi, dump_json
+from channels.feishu.card_renderer import CHOICES, MAX_CARD_BYTES, FeishuMessage, answered_card, choice_element
 from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
@@ -52,6 +54,8 @@ WORKING_EMOJI, DONE_EMOJI = "OnIt", "DONE"
 CALL_BURST = 3
 REDELIVERY_SECONDS = 60.0  # after a shorter absence the platform redelivers all events
 MAX_BACKOFF_SECONDS = 30.0
+MAX_WORKING = 1_000  # messages with the sign of work
+CLICK_ANSWER_SECONDS = 1.0  # after the answer to a click: Feishu undoes earlier changes of its card
 
 
 class ReactingReplyWriter(ReplyWriter[FeishuMessage]):
@@ -93,6 +97,7 @@ class FeishuChannel:
         self._me: FeishuAccount | None = None
         self._command_names: frozenset[str] = frozenset()
         self._direct_chats: dict[str, str] = {}  # person → their direct chat, if it was seen
+        self._working: dict[str, asyncio.Future[str]] = {}  # message → id of the reaction that shows work
         self._apologized: set[Thread] = set()  # where the bot has said that it cannot store messages
         self._writers: WeakSet[ReactingReplyWriter] = WeakSet()
         self._background = BackgroundTasks()
@@ -116,7 +121,7 @@ class FeishuChannel:
             receipts = await receive(events)
             for event, receipt in zip(events, receipts, strict=True):
                 if isinstance(event, Message) and event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-                    self._start_reaction(event.id, WORKING_EMOJI)
+                    self._show_working(event.id)
             return receipts
 
         async def handle_event(raw: bytes) -> object:
@@ -198,26 +203,36 @@ class FeishuChannel:
         event = orjson.loads(raw)
         try:
             person = event["event"]["operator"]["operator_id"]["open_id"]
-            return parse_menu(event, me, await self._direct_chat(person), self._command_names)
+            menu = parse_menu(event, me, self._direct_chats.get(person, ""), self._command_names)
+            if menu and not menu.thread.chat:
+                menu = replace(menu, thread=replace(menu.thread, chat=await self._open_direct_chat(person, menu)))
+            return menu
         except (ChannelError, LookupError, TypeError) as error:
             log.warning("feishu.menu reason=%s: %s", type(error).__name__, error)
             return None
 
-    async def _direct_chat(self, person: str) -> str:
-        """Return the id of the direct chat with a person."""
-        if person in self._direct_chats:
-            return self._direct_chats[person]
-        query = {"chatter_id_type": "open_id"}
-        answer = await self._api("POST", "im/v1/chat_p2p/batch_query", {"chatter_ids": [person]}, query=query)
-        return str(answer["p2p_chats"][0]["chat_id"])
+    async def _open_direct_chat(self, person: str, menu: Message) -> str:
+        """Write the command into the direct chat with a person, and return the chat's id."""
+        body = {"receive_id": person, "msg_type": "text", "content": dump_json({"text": f"/{menu.text}"})}
+        body["uuid"] = hashlib.blake2b(menu.key.encode(), digest_size=20).hexdigest()
+        answer = await self._api("POST", "im/v1/messages", body, query={"receive_id_type": "open_id"})
+        return str(answer["chat_id"])
 
     def _answer_click(self, click: Message, receipt: Receipt) -> object:
-        """Return the answer that ends the spinner, and show the choice in place of the buttons."""
+        """Return the answer that ends the spinner, with the card that shows the choice in place of the buttons."""
         if refusal := click_answer(receipt):
             return {"toast": {"type": "info", "content": refusal}}
-        showing = self._cards.replace_element(click.id, "choices", choice_element(click.text))
-        self._background.start_best_effort(showing, f"feishu click {click.key}")
-        return {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
+        answer: dict[str, object] = {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
+        card_id = click.id.partition("/")[2]
+        if card := self._cards.take_question(card_id):
+            answer["card"] = {"type": "raw", "data": answered_card(card, click.text)}
+        elif card_id:  # a card of an earlier process
+            self._background.start_best_effort(self._close_buttons(card_id, click.text), f"feishu click {click.key}")
+        return answer
+
+    async def _close_buttons(self, card_id: str, option: str) -> None:
+        await asyncio.sleep(CLICK_ANSWER_SECONDS)
+        await self._cards.replace_element(card_id, CHOICES, choice_element(option))
 
     def _apologize(self, event: Message | Unreadable) -> None:
         """Say once per outage and thread that a message could not be stored."""
@@ -229,9 +244,34 @@ class FeishuChannel:
             sending = sender.send_message("text", {"text": NOT_STORED}, "")
             self._background.start_best_effort(sending, f"feishu not stored {event.thread}")
 
-    def _start_reaction(self, message_id: str, emoji: str) -> None:
-        call = self._api("POST", f"im/v1/messages/{message_id}/reactions", {"reaction_type": {"emoji_type": emoji}})
-        self._background.start_best_effort(call, f"feishu reaction {message_id}")
+    async def _react(self, message_id: str, emoji: str) -> str:
+        """Add a reaction and return its id."""
+        body = {"reaction_type": {"emoji_type": emoji}}
+        return str((await self._api("POST", f"im/v1/messages/{message_id}/reactions", body))["reaction_id"])
+
+    def _show_working(self, message_id: str) -> None:
+        """Add the sign of work to a message; `_working` has its id then, "" if Feishu refuses it."""
+        added = self._working[message_id] = asyncio.get_running_loop().create_future()
+
+        async def add() -> None:
+            try:
+                added.set_result(await self._react(message_id, WORKING_EMOJI))
+            finally:
+                if not added.done():
+                    added.set_result("")
+
+        self._background.start_best_effort(add(), f"feishu working {message_id}")
+        if len(self._working) > MAX_WORKING:
+            del self._working[next(iter(self._working))]
+
+    async def _show_finished(self, message_id: str, *, done: bool) -> None:
+        """Take the sign of work off a message, and mark it as done."""
+        working = self._working.pop(message_id, None)
+        if working and (reaction := await working):
+            with suppress(ChannelError):
+                await self._api("DELETE", f"im/v1/messages/{message_id}/reactions/{reaction}")
+        if done:
+            await self._react(message_id, DONE_EMOJI)
 
     def readiness(self) -> Readiness:
         readiness = self._connection.readiness()
@@ -244,11 +284,12 @@ class FeishuChannel:
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = FeishuRenderer(self._api, self._cards, thread, posts, to)
 
-        def show_done(final: Final) -> None:
-            if to.startswith("om_") and not (final.asks or final.mention):
-                self._start_reaction(to, DONE_EMOJI)
+        def show_finished(final: Final) -> None:
+            if to.startswith("om_") and "/" not in to and not final.mention:
+                finishing = self._show_finished(to, done=final.state == "done" and not final.asks)
+                self._background.start_best_effort(finishing, f"feishu finished {to}")
 
-        writer = ReactingReplyWriter(renderer, posts, self._rate_limit_scope(thread), show_done)
+        writer = ReactingReplyWriter(renderer, posts, self._rate_limit_scope(thread), show_finished)
         self._writers.add(writer)
         return writer
 

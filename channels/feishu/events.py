@@ -137,15 +137,16 @@ def _parse_reaction(event: Json, me: FeishuAccount, header: Json) -> Message | N
 
 
 def _parse_click(event: Json, me: FeishuAccount, header: Json) -> Message | None:
-    """Parse a click on a button of the bot, whose value contains everything needed."""
+    """Parse a click on a button of the bot, whose value contains everything needed. The id is "message/card"."""
     value = event["action"].get("value")
     if not isinstance(value, dict) or "ask" not in value:
         return None
     person, context, topic = str(event["operator"]["open_id"]), event["context"], str(value.get("topic", ""))
     thread = Thread(NAME, me.app_id, str(context["open_chat_id"]), topic)
     message = _make_message(me, header, "click", thread, Author(person, person), Kind.CLICK)
-    option, ask = str(value["option"]), str(value["ask"])
-    return replace(message, id=str(context["open_message_id"]), text=option, target=ask, private=not topic)
+    option, ask, card_id = str(value["option"]), str(value["ask"]), str(value.get("card", ""))
+    shown = f"{context['open_message_id']}/{card_id}" if card_id else str(context["open_message_id"])
+    return replace(message, id=shown, text=option, target=ask, private=not topic)
 
 
 def parse_menu(raw: Json, me: FeishuAccount, chat: str, command_names: frozenset[str]) -> Message | None:

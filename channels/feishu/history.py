@@ -22,6 +22,7 @@ MAX_FORWARDED = 50  # messages of a bundle
 MAX_TOPICS = 100  # the latest are read after an absence
 MAX_QUOTE_CHARS = 4_000
 MAX_NAMES = 10_000
+EDIT_SECONDS = 10.0  # a message that waited longer for its turn may have been edited
 
 Json = Mapping[str, Any]
 
@@ -38,7 +39,10 @@ class FeishuHistory:
 
     async def enrich(self, message: Message, earlier: int, me: FeishuAccount) -> Message:
         """Add the author's name, the edited text, quoted and forwarded messages, and earlier ones of the topic."""
-        items = await self._get_message(message.id) if message.kind is Kind.CHAT else []  # a click's id is the card's
+        joins = bool(earlier) and message.thread.topic not in ("", message.id)
+        items: list[Json] = []
+        if message.kind is Kind.CHAT and (joins or _may_differ(message)):
+            items = await self._get_message(message.id)
         own = items[0] if items else {}
         name = await self._person_name(own.get("sender") or {"id": message.author.id})
         message = replace(message, author=replace(message.author, name=name or message.author.name))
@@ -52,7 +56,7 @@ class FeishuHistory:
                 if _author_of(item) != me.app_id:  # the conversation contains the bot's own messages already
                     quotes.append(await self._make_quote(item, me, "reply"))
                     files += parse_content(_as_event(item), me.open_id).attachments
-        if earlier and message.thread.topic not in ("", message.id) and own.get("thread_id"):
+        if joins and own.get("thread_id"):
             quotes += await self._earlier_messages(str(own["thread_id"]), message, earlier, me)
         return replace(message, quotes=tuple(quote for quote in quotes if quote.text), attachments=tuple(files))
 
@@ -157,6 +161,11 @@ class FeishuHistory:
             if not answer.get("has_more") or not page:
                 return
             query = {**query, "page_token": page}
+
+
+def _may_differ(message: Message) -> bool:
+    """Whether a message has to be read: a bundle, or one that waited, because Feishu sends no event for an edit."""
+    return message.text == FORWARDED_TEXT or time.time() - message.time > EDIT_SECONDS
 
 
 def _as_event(item: Json) -> Json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -19,8 +18,6 @@ from channels.feishu.card_renderer import FeishuMessage, card_json, rich_message
 from channels.shared.reply_writer import MessageMissing
 from channels.shared.texts import with_options
 
-log = logging.getLogger(__name__)
-
 _TARGET_MISSING_CODES = frozenset({230011, 230050, 230054, 230110, 230019})  # of a reply: recalled or invisible
 _MESSAGE_MISSING_CODES = frozenset({230011, 230110, 230001, 230050})  # of a change
 
@@ -32,16 +29,19 @@ class MessageSender:
         self._api = api
         self._thread = thread
         self._key = key
-        self._to = to if to.startswith("om_") else ""
+        self._to = to.partition("/")[0] if to.startswith("om_") else ""
+
+    def post_uuid(self, name: str) -> str:
+        """Return the uuid of a post, the same in every process."""
+        seed = f"{self._thread} {self._to} {self._key} {name}"
+        return f"{self._key}-{hashlib.blake2b(seed.encode(), digest_size=10).hexdigest()}"
 
     async def send_message(self, kind: str, content: Mapping[str, Any], name: str, *, quote: bool = False) -> str:
         """Post a message, in the thread's topic if it has one; return its id.
 
         `name` distinguishes the messages of a reply. A `quote` refers to the message it answers.
         """
-        seed = f"{self._thread} {self._to} {self._key} {name}"
-        uuid = f"{self._key}-{hashlib.blake2b(seed.encode(), digest_size=10).hexdigest()}"
-        body: dict[str, Any] = {"msg_type": kind, "content": dump_json(content), "uuid": uuid}
+        body: dict[str, Any] = {"msg_type": kind, "content": dump_json(content), "uuid": self.post_uuid(name)}
         topic = self._thread.topic
         if topic:
             body["reply_in_thread"] = True
@@ -61,7 +61,11 @@ class MessageSender:
 
 
 class FeishuRenderer:
-    """Renders and posts the cards of one reply."""
+    """Renders and posts the cards of one reply.
+
+    The stored id of a card is "message/card", so that a restarted process can edit it; that of a rich message is only
+    the message's.
+    """
 
     def __init__(self, api: FeishuApi, cards: CardApi, thread: Thread, posts: SentMessages, to: str) -> None:
         self._api = api
@@ -69,8 +73,7 @@ class FeishuRenderer:
         self._topic = thread.topic
         self._sender = MessageSender(api, thread, posts.key, to)
         self._unknown = {post.index for post in posts.known if post.id is None}
-        self._shown: dict[str, FeishuMessage] = {}  # message id → what its card shows
-        self._plain: set[str] = set()  # ids of messages without a card
+        self._shown: dict[str, FeishuMessage] = {}  # stored id → what its card shows
 
     def render(self, view: View) -> list[FeishuMessage]:
         return card_renderer.render_live(view)
@@ -94,62 +97,81 @@ class FeishuRenderer:
     # ------------------------------------------------------------ calls
 
     async def post(self, part: FeishuMessage, index: int, replaced: str) -> str:
-        name = f"{index} {replaced}"  # an earlier uuid would return the replaced message
         try:
-            message_id = await (
-                self._post_rich(part, index, name) if part.plain else self._post_card(part, index, name)
-            )
+            if part.plain:
+                return await self._post_rich(part, index, replaced)
+            stored_id = await self._post_card(part, index, replaced)
         except OutcomeUnknown:
             self._unknown.add(index)
             raise
-        self._shown[message_id] = part
-        return message_id
+        self._shown[stored_id] = part
+        return stored_id
 
-    async def _post_rich(self, part: FeishuMessage, index: int, name: str) -> str:
-        message_id = await self._sender.send_message("post", rich_message(part), f"{name} plain")
-        self._plain.add(message_id)
+    async def _post_rich(self, part: FeishuMessage, index: int, replaced: str) -> str:
+        message_id = await self._sender.send_message("post", rich_message(part), f"{index} {replaced} plain")
         if index in self._unknown:  # an earlier post with this uuid may show another text
             await self._edit_plain(message_id, replace(part, final=True))
         return message_id
 
-    async def _post_card(self, part: FeishuMessage, index: int, name: str) -> str:
-        json = card_json(part, self._topic)
-        card_id = await self._cards.create_card(json)
+    async def _post_card(self, part: FeishuMessage, index: int, replaced: str) -> str:
+        """Post a card and return its stored id.
+
+        A repeated uuid returns the message of the first attempt, which shows the card of that attempt. So a repeat
+        sends the same card. If another process made the first attempt, its card is unknown: that message is recalled.
+        """
+        name = f"{index} {replaced}"  # an earlier uuid would return the replaced message
+        uuid = self._sender.post_uuid(name)
+        card_id = self._cards.card_of_post(uuid)
+        if is_repeat := bool(card_id):
+            await self._replace_card(card_id, part)
+        else:
+            card_id = await self._create_card(part)
+            self._cards.remember_post(uuid, card_id)
         content = {"type": "card", "data": {"card_id": card_id}}
         message_id = await self._sender.send_message("interactive", content, name, quote=part.quote)
-        self._cards.remember_card(message_id, card_id)
-        if index in self._unknown:  # an earlier post with this uuid may show another card
-            try:
-                if await self._cards.find_card(message_id) != card_id:
-                    await self._cards.replace_card(message_id, json)
-            except Refused:
-                with suppress(Refused):
-                    await self._recall_message(message_id)
-                raise
-        return message_id
+        if is_repeat or replaced or index not in self._unknown:
+            return f"{message_id}/{card_id}"
+        self._cards.forget_post(uuid)
+        with suppress(Refused):
+            await self._recall_message(message_id)
+        return await self._post_card(part, index, message_id)
+
+    async def _create_card(self, part: FeishuMessage) -> str:
+        """Create the card of a part. Buttons come in a second call, because each has the card's id."""
+        card_id = await self._cards.create_card(card_json(replace(part, options=()), self._topic, ""))
+        if part.options:
+            await self._replace_card(card_id, part)
+        return card_id
+
+    async def _replace_card(self, card_id: str, part: FeishuMessage) -> None:
+        json = card_json(part, self._topic, card_id)
+        await self._cards.replace_card(card_id, json)
+        if part.options:
+            self._cards.remember_question(card_id, json)
 
     async def edit(self, message_id: str, part: FeishuMessage) -> None:
-        if message_id in self._plain:
-            await self._edit_plain(message_id, part)
+        message, _, card_id = message_id.partition("/")
+        if not card_id:
+            await self._edit_plain(message, part)
             return
         shown = self._shown.pop(message_id, None)
         try:
-            await self._change_card(message_id, shown, part)
+            await self._change_card(card_id, shown, part)
         except Refused as error:
             if not part.final:  # a card stops streaming after ten minutes: the next edit replaces the whole card
                 raise TryLater(str(error), 0.5) from None
             raise
         self._shown[message_id] = part
 
-    async def _change_card(self, message_id: str, shown: FeishuMessage | None, part: FeishuMessage) -> None:
+    async def _change_card(self, card_id: str, shown: FeishuMessage | None, part: FeishuMessage) -> None:
         """Show `part` with the smallest change."""
         has_text = shown and shown.text_with_mention and part.text_with_mention and not part.plain
         if shown and has_text and not part.final and replace(shown, text=part.text) == part:
-            await self._cards.stream_text(message_id, "text", part.text_with_mention)
+            await self._cards.stream_text(card_id, "text", part.text_with_mention)
         elif shown and part.final and replace(shown, final=True) == part:
-            await self._cards.change_settings(message_id, card_json(part, self._topic)["config"])
+            await self._cards.change_settings(card_id, card_json(part, self._topic, card_id)["config"])
         else:
-            await self._cards.replace_card(message_id, card_json(part, self._topic))
+            await self._replace_card(card_id, part)
 
     async def _edit_plain(self, message_id: str, part: FeishuMessage) -> None:
         if not part.final:
@@ -158,12 +180,14 @@ class FeishuRenderer:
         await self._api("PUT", f"im/v1/messages/{message_id}", body)
 
     async def delete(self, message_id: str) -> None:
+        message, _, card_id = message_id.partition("/")
         try:
-            await self._recall_message(message_id)
+            await self._recall_message(message)
         except MessageMissing:
             raise
         except Refused:  # too old to be recalled
-            await self._cards.replace_card(message_id, card_json(FeishuMessage("·", final=True), self._topic))
+            if card_id:
+                await self._replace_card(card_id, FeishuMessage("·", final=True))
 
     async def _recall_message(self, message_id: str) -> None:
         try:

@@ -197,7 +197,8 @@ async def test_a_cross_reaction_on_the_reply_stops_the_turn(rig: Rig) -> None:
         await settled(rig, "I am on it", topic)
         rig.react(topic)
         stop: Message = await rig.box.next(2 if topic else 1, Kind.COMMAND)
-        assert (stop.text, stop.addressed, stop.to_bot, stop.reply_to) == ("stop", False, True, posts.rows[0])
+        shown = (posts.rows[0] or "").partition("/")[0]  # a channel may store "id/handle"
+        assert (stop.text, stop.addressed, stop.to_bot, stop.reply_to) == ("stop", False, True, shown)
         assert stop.thread.topic in (rig.thread(topic).topic, ANYWHERE)
         assert stop.thread.chat in (rig.thread(topic).chat, ANYWHERE)
         assert (stop.thread.channel, stop.thread.workspace) == (rig.name, rig.thread(topic).workspace)

@@ -103,10 +103,13 @@ class Rest(Gateway):
         room = self.rooms.get(params["channel"])
         if room is None:
             raise NO_CHANNEL
-        if "view" in room.denied:
-            raise NO_ACCESS
-        if room.denied.intersection(needed):
-            raise NO_PERMISSION
+        if room.guild:
+            may = self.granted - room.denied
+            if "view" not in may:
+                raise NO_ACCESS
+            wanted = {"send in threads" if room.parent and each == "send" else each for each in needed}
+            if wanted - may or ("send" in needed and "send" in room.denied):
+                raise NO_PERMISSION
         return room
 
     def m_getChannel(self, params: dict[str, str], *_: object) -> Json:
@@ -156,7 +159,7 @@ class Rest(Gateway):
         return self.refreshed(self.message_of(self.room_of(params, "history"), params))
 
     def m_createMessage(self, params: dict[str, str], body: Json, files: Files, _: object) -> Json:
-        room = self.room_of(params, "send")
+        room = self.room_of(params, "send", *(["files"] if files else []))
         if room.archived:
             raise ARCHIVED
         nonce = str(body.get("nonce") or "")
@@ -168,7 +171,7 @@ class Rest(Gateway):
             return self.refreshed(room.messages[id]) | {"nonce": nonce}
         message = self._say(room, body, files)
         self._nonces[nonce] = (time.monotonic(), room.id, message["id"])
-        self.push("MESSAGE_CREATE", self.event(message))
+        self.push("MESSAGE_CREATE", self.event(message) | ({"nonce": nonce} if nonce else {}))
         return self.refreshed(message) | ({"nonce": nonce} if nonce else {})
 
     def m_editMessage(self, params: dict[str, str], body: Json, *_: object) -> Json:
@@ -209,7 +212,8 @@ class Rest(Gateway):
                 raise invalid("message_reference")
         attachments = [self.attachment(room, name, data) for name, data in files.values()]
         message = self.message(room, BOT, (body.get("content") or "").strip(), attachments=attachments, **more)
-        message |= {"embeds": rich(body.get("embeds")), "components": numbered(body.get("components"))}
+        embeds = rich(body.get("embeds")) if not room.guild or "embeds" in self.granted - room.denied else []
+        message |= {"embeds": embeds, "components": numbered(body.get("components"))}
         message["flags"] = body.get("flags") or 0
         message["_pinged"] = pinged(body)
         return message
@@ -337,6 +341,8 @@ def check(body: Json, files: Files, has_files: bool = False) -> None:
         raise invalid("content")
     if len(embeds) > 10 or any(not 0 < len(embed.get("description", "")) <= 4096 for embed in embeds):
         raise invalid("embeds")
+    if sum(len(embed.get("description", "")) for embed in embeds) > 6000:
+        raise invalid("embeds")
     ids = [part.get("custom_id") for row in rows for part in row["components"]]
     good = len(rows) <= 5 and len(ids) == len(set(ids)) and all(0 < len(str(id)) <= 100 for id in ids)
     for row in rows:
@@ -345,6 +351,7 @@ def check(body: Json, files: Files, has_files: bool = False) -> None:
         good = good and all(1 <= len(menu["options"]) <= 25 for menu in menus)
         labels = [part["label"] for part in row["components"] if part["type"] == 2]
         labels += [option["label"][20:] for menu in menus for option in menu["options"]]  # 100 there, 80 here
+        labels += [option["value"][20:] for menu in menus for option in menu["options"]]
         good = good and all(len(label) <= 80 for label in labels)
     if not good:
         raise invalid("components")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tests.fakes.server import Json
@@ -28,10 +30,29 @@ class ApiError(Exception):
         self.status, self.body = status, {"message": message, "code": code} | ({"errors": errors} if errors else {})
 
 
+GUIDE = Path(__file__).parents[2] / "docs" / "setup-discord.md"
+PERMISSIONS = {  # discord.com/developers/docs/topics/permissions; the names of the guide → ours
+    "View Channels": "view",
+    "Send Messages": "send",
+    "Create Public Threads": "threads",
+    "Send Messages in Threads": "send in threads",
+    "Read Message History": "history",
+    "Attach Files": "files",
+    "Embed Links": "embeds",
+    "Manage Threads": "manage threads",
+}
+
+
+def guide_permissions() -> set[str]:
+    """Return the permissions that the guide asks for."""
+    [step] = re.findall(r"(?s)these\s+permissions: (.*?)\n5\.", GUIDE.read_text())
+    return {PERMISSIONS[" ".join(name.split())] for name in re.findall(r"(?s)\*(.+?)\*", step)}
+
+
 @dataclass(slots=True)
 class Room:
     """A channel, a thread (`parent`) or a direct chat (`person`). `denied`: what the bot may not do there
-    (view, send, threads, history)."""
+    (view, send, threads, history, files, embeds)."""
 
     id: str
     type: int
@@ -73,6 +94,7 @@ class World:
         self.files: dict[str, bytes] = {}
         self.links = 1  # the generation of file links: older ones have run out
         self.commands: list[Json] = []
+        self.granted = guide_permissions()  # what the bot may do where nothing is denied
         self.content_intent = True  # Message Content Intent is switched on for the bot
         self.person(BOT, "fawn")
         self.person(JANE, "Jane")

@@ -43,12 +43,13 @@ ROUTES: tuple[tuple[str, str, str, str], ...] = (  # HTTP method, path, our name
     ("PUT", r"im/v1/messages/(?P<id>[^/]+)", "message.update", "update"),
     ("DELETE", r"im/v1/messages/(?P<id>[^/]+)", "message.recall", "recall"),
     ("POST", r"im/v1/messages/(?P<id>[^/]+)/reactions", "reaction", "react"),
+    ("DELETE", r"im/v1/messages/(?P<id>[^/]+)/reactions/(?P<reaction>[^/]+)", "reaction.delete", "unreact"),
     ("GET", r"im/v1/chats/(?P<id>[^/]+)", "chat", "chat"),
-    ("POST", r"im/v1/chat_p2p/batch_query", "direct", "direct"),
     ("POST", r"im/v1/files", "file.upload", "file"),
     ("POST", r"im/v1/images", "file.upload", "image"),
     ("GET", r"contact/v3/users/(?P<id>[^/]+)", "user", "user"),
     ("GET", r"bot/v3/info", "bot", "bot"),
+    ("GET", r"application/v6/scopes", "scopes", "scopes"),
     ("POST", r"cardkit/v1/cards", "card.create", "card_create"),
     ("POST", r"cardkit/v1/cards/id_convert", "card.find", "card_find"),
     ("PUT", r"cardkit/v1/cards/(?P<id>[^/]+)", "card.replace", "card_replace"),
@@ -96,7 +97,6 @@ class FakeFeishu(LocalServer, People):
         self.app, self.secret = app, secret
         self.token = f"t-{uuid.uuid4().hex}"
         self.token_calls = self.endpoint_calls = self.pings = 0
-        self.denied: set[str] = set()  # names of methods for which the app has no permission
         self.calls: list[Call] = []
         self.places: dict[str, int] = {}  # chat or root → its number in faults
         self.pushed: dict[str, Pushed] = {}
@@ -161,6 +161,7 @@ class FakeFeishu(LocalServer, People):
             if answer.get("data"):
                 answer["data"] = orjson.loads(base64.b64decode(answer["data"]))
             event.answers.append(answer)
+            self.end_click(frame.headers["message_id"], answer.get("data"))
 
     def deliver(self, event: Json) -> str:
         """Push an event repeatedly until it is acknowledged; return the frame's id."""
@@ -237,7 +238,7 @@ class FakeFeishu(LocalServer, People):
         try:
             if request.headers.get("Authorization") != f"Bearer {self.token}":
                 raise Refusal(99991663, "Invalid access token for authorization. Please make a test attempt with it.")
-            if name in self.denied:
+            if not self.may_call(name):
                 raise Refusal(99991672, NO_SCOPE)
             answer = run()
             if isinstance(answer, Awaitable):

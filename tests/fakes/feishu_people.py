@@ -141,7 +141,10 @@ class People(Methods):
             "host": "im_message",
             "context": {"open_message_id": shown.id, "open_chat_id": chat},
         }
-        return self.deliver(self.event("card.action.trigger", event))
+        event_id = self.deliver(self.event("card.action.trigger", event))
+        card = self.cards[shown.card]
+        self.clicks[event_id] = card, card.json
+        return event_id
 
     def choose(self, key: str, person: str = JANE) -> str:
         """A person chooses an entry of the bot's menu."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import uuid
 from typing import Any
@@ -95,7 +96,15 @@ class Methods(World):
         if said is None or said.deleted:
             raise Refusal(231003, "The message is not found.")
         said.reactions.append((APP, body["reaction_type"]["emoji_type"]))
-        return {"reaction_id": uuid.uuid4().hex, **body}
+        return {"reaction_id": f"{said.id}-{body['reaction_type']['emoji_type']}", **body}
+
+    def m_unreact(self, id: str, reaction: str, **_: Any) -> Json:
+        """Delete a reaction of the bot (…/reference/im-v1/message-reaction/delete)."""
+        own = (APP, reaction.removeprefix(f"{id}-"))
+        if own not in self.messages[id].reactions:
+            raise Refusal(231011, "The reaction is not found.")
+        self.messages[id].reactions.remove(own)
+        return {}
 
     # ------------------------------------------------------------ history
 
@@ -103,6 +112,8 @@ class Methods(World):
         said = self.messages.get(id)
         if said is None:
             raise Refusal(230110, "The message has been deleted.")
+        if self.chats[said.chat] != "p2p" and "im:message.group_msg" not in self.scopes:
+            raise Refusal(230027, "Lack of necessary permissions, ext=need scope: im:message.group_msg")
         inside = [other for other in self.messages.values() if other.inside == id]
         return {"items": [self.item(one, query) for one in (said, *inside)]}
 
@@ -163,9 +174,6 @@ class Methods(World):
             raise Refusal(232006, "Your request specifies a chat_id which is invalid.")
         return {"chat_mode": self.chats[id], "name": id}
 
-    def m_direct(self, body: Json, **_: Any) -> Json:
-        return {"p2p_chats": [{"chatter_id": who, "chat_id": self.direct(who)} for who in body["chatter_ids"]]}
-
     def direct(self, person: str) -> str:
         """The direct chat with a person."""
         chat = f"oc_direct{'' if person == 'ou_jane' else person[2:]}"
@@ -175,7 +183,11 @@ class Methods(World):
     def m_user(self, id: str, **_: Any) -> Json:
         if id not in self.names:
             raise Refusal(41050, "no user authority error")
-        return {"user": {"open_id": id, "name": self.names[id]}}
+        named = "contact:user.base:readonly" in self.scopes
+        return {"user": {"open_id": id, **({"name": self.names[id]} if named else {})}}
+
+    def m_scopes(self, **_: Any) -> Json:
+        return {"scopes": [{"scope_name": name, "grant_status": 1} for name in sorted(self.scopes)]}
 
     def m_bot(self, **_: Any) -> Json:
         return {"bot": {"app_name": "Fawn", "open_id": BOT, "activate_status": 2}}
@@ -227,6 +239,8 @@ class Methods(World):
     def _changing(self, card_id: str, body: Json) -> Card:
         """Check an update of a card: its sequence rises, and it is not too frequent."""
         card = self.cards.get(card_id)
+        if card and any(card is clicked for clicked, _ in self.clicks.values()):
+            card = copy.deepcopy(card)  # the answer to the click restores what this changes
         if card is None or any(said.card == card_id and said.deleted for said in self.messages.values()):
             raise Refusal(300306, "card not found")
         sequence = body["sequence"]

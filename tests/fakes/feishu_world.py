@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -117,6 +118,36 @@ def checked_text(text: str) -> None:
         raise Refusal(230099, "Failed to create card content, ext=ErrCode: 11311; ErrMsg: invalid image keys")
 
 
+# Permissions of which one allows a method; each is on the method's page under open.feishu.cn/document/server-docs
+_MESSAGE = frozenset({"im:message"})
+_READ = _MESSAGE | {"im:message:readonly"}
+_SEND = _MESSAGE | {"im:message:send_as_bot"}
+_CONTACT = {"access_as_app", "readonly", "readonly_as_app"}
+SCOPES: dict[str, frozenset[str]] = {
+    "message.send": _SEND,
+    "message.list": _READ,
+    "message.get": _READ,
+    "message.update": _SEND | {"im:message:update"},
+    "message.recall": _SEND | {"im:message:recall"},
+    "reaction": _MESSAGE | {"im:message.reactions:write_only"},
+    "reaction.delete": _MESSAGE | {"im:message.reactions:write_only"},
+    "resource": _READ,
+    "chat": frozenset({"im:chat", "im:chat:read", "im:chat:readonly"}),
+    "file.upload": frozenset({"im:resource", "im:resource:upload"}),
+    "user": frozenset({"contact:contact.base:readonly", *(f"contact:contact:{each}" for each in _CONTACT)}),
+    "card.find": frozenset({"cardkit:card:read"}),
+    **dict.fromkeys(("card.create", "card.replace", "card.settings"), frozenset({"cardkit:card:write"})),
+    **dict.fromkeys(("card.element", "card.write"), frozenset({"cardkit:card:write"})),
+}
+GUIDE = Path(__file__).parents[2] / "docs" / "setup-feishu.md"
+
+
+def guide_scopes() -> set[str]:
+    """Return the permissions that the guide asks for."""
+    [block] = re.findall(r"(?s)```json\n(.*?)```", GUIDE.read_text())
+    return set(orjson.loads(block)["scopes"]["tenant"])
+
+
 class World:
     """The state of the tenant."""
 
@@ -126,6 +157,9 @@ class World:
         self.messages: dict[str, Said] = {}  # in order of time
         self.cards: dict[str, Card] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
+        self.scopes = guide_scopes()  # what the app may do
+        self.denied: set[str] = set()  # names of methods that are refused all the same
+        self.clicks: dict[str, tuple[Card, Json]] = {}  # clicks without an answer → the card, and what it showed
         self._times: int = 0
 
     def now(self) -> int:
@@ -145,6 +179,21 @@ class World:
             self.messages[root].thread = f"omt_{root[3:19]}"
         thread = parent.thread or (self.messages[root].thread if in_thread else "")
         return {"root": root, "parent": root if thread else parent.id, "thread": thread}
+
+    def may_call(self, method: str) -> bool:
+        return method not in self.denied and (method not in SCOPES or bool(SCOPES[method] & self.scopes))
+
+    def end_click(self, event_id: str, answer: Json | None) -> None:
+        """Show the card of the answer to a click; without one, the card that was clicked."""
+        if clicked := self.clicks.pop(event_id, None):
+            card, before = clicked
+            new = (answer or {}).get("card")
+            if new and new["type"] != "raw":
+                raise Refusal(200673, "the card of the answer is invalid")
+            card.json = checked(orjson.dumps(new["data"]).decode()) if new else before
+            for other, (clicked_card, _) in self.clicks.items():
+                if clicked_card is card:
+                    self.clicks[other] = card, card.json
 
     # ------------------------------------------------------------ visible messages
 

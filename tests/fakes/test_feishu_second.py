@@ -17,6 +17,7 @@ def client(server: FakeFeishu) -> AbstractAsyncContextManager[Client]:
 
 async def test_a_second_client_talks_with_the_fake() -> None:
     async with FakeFeishu() as server, client(server) as js:
+        server.scopes.add("cardkit:card:read")
         asked = server.send("hello 中文", chat=GROUP)
         said = await js.says()
         assert orjson.loads(said["text"]) == {"text": "@_user_1 hello 中文"} == orjson.loads(said["read"])

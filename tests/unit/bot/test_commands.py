@@ -17,8 +17,10 @@ from bot.access import AccessPolicy
 from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
-from bot.storage.database import Database
+from bot.storage import conversations, runs
+from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.storage.states import RunState
 from tests.support.idle_listener import IdleListener
 
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
@@ -66,6 +68,33 @@ async def test_a_damaged_command_does_not_block_others(store: Database) -> None:
     damaged, answered = await said(store)
     assert damaged == claims.DAMAGED
     assert "/stop" in answered
+
+
+@pytest.mark.parametrize("name", ["stop", "new"])
+async def test_a_command_beside_the_threads_names_those_that_run(store: Database, name: str) -> None:
+    channel = Thread("telegram", "1", "42")
+    command = replace(HELP, key="k9", text=name, private=False, thread=channel)
+    for number, title in enumerate(("Deploy", "Fix the build", "Idle")):
+        topic = replace(channel, topic=f"t{number}")
+
+        def begin(execute: Execute, topic: Thread = topic, number: int = number, title: str = title) -> None:
+            key = conversations.begin_conversation(execute, topic, float(number))
+            execute("UPDATE conversations SET title=:title WHERE key=:key", {"title": title, "key": key})
+            state = RunState.DONE if title == "Idle" else RunState.RUNNING
+            runs.create_run(execute, number + 100, key, command, state, model="", now=0.0)
+
+        await store.run(begin)
+    async with answering(store, 1):
+        await receive(store, command)
+    [words] = await said(store)
+    assert "Running threads: “Deploy”, “Fix the build”. Use" in words
+    assert words.startswith("Nothing is running here." if name == "stop" else "Each thread here is a conversation")
+    async with answering(store, 1):
+        await receive(store, replace(command, key="k10", private=True, thread=Thread("telegram", "1", "43")))
+    assert (await said(store))[1] in (
+        "Nothing is running here.",
+        "New conversation. The old one keeps its files and history.",
+    )
 
 
 async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: Database) -> None:

@@ -10,7 +10,7 @@ from agent.messages import ANYWHERE, Kind, Message, Quote, Thread
 from channels.discord import events
 from channels.discord.events import DiscordAccount
 from channels.discord.guild_cache import snowflake_from_time, snowflake_time
-from channels.discord.markdown import to_discord_markdown, without_previews
+from channels.discord.markdown import RULE, to_discord_markdown, without_previews
 from channels.discord.threads import thread_title
 
 ME = DiscordAccount("1000", bot_role="5000")
@@ -176,6 +176,24 @@ def test_tables_become_aligned_code_and_other_text_is_unchanged() -> None:
     assert to_discord_markdown("a | b") == "a | b"
     wide = "a | b\n--|--\n|| 2 | 3 | 4|"  # more cells than the head has
     assert to_discord_markdown(wide).split("\n") == ["```", "a | b |   |", "--+---+---+--", "  | 2 | 3 | 4", "```"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("# a\n### b\n#### Deep **c** ##\n- ###### d", "# a\n### b\n**Deep c**\n- **d**"),
+        ("Title\n=====\nmore\n\nSub\n---\nItems:\n-", "# Title\nmore\n\n## Sub\nItems:\n-"),
+        ("a\n\n---\n> * * *", f"a\n\n{RULE}\n> {RULE}"),
+        ("- [ ] a\n  - [x] b\n1. [X] c\n- [d](http://e)", "- ☐ a\n  - ☑ b\n1. ☑ c\n- [d](http://e)"),
+        ("![a](http://b) ![](c) `![d](e)`", "[a](http://b) [image](c) `![d](e)`"),
+        ("- x\n\n  | a | b |\n  |---|---|\n  | 1 | 2 |\n- y", "- x\n\n```\na | b\n--+--\n1 | 2\n```\n- y"),
+        ("> | a | b |\n> |---|---|\n> | 1 | 2 |", "> ```\n> a | b\n> --+--\n> 1 | 2\n> ```"),
+        ("```\n#### a\n---\n- [ ] b\n![c](d)\n```", "```\n#### a\n---\n- [ ] b\n![c](d)\n```"),
+    ],
+)
+def test_markdown_that_discord_does_not_know_is_written_in_what_it_knows(text: str, shown: str) -> None:
+    """support.discord.com/hc/articles/210298617: headings of three levels, lists, links, quotes and code."""
+    assert to_discord_markdown(text) == shown
 
 
 def test_links_outside_code_have_no_preview() -> None:

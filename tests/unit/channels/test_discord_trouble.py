@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 import warnings
@@ -10,7 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import discord as sdk
 import pytest
+import yarl
+from discord.gateway import DiscordWebSocket
+from discord.http import HTTPClient, Route
 
 from agent.blocks import Ask, Final, Text
 from agent.messages import Unreadable
@@ -18,6 +23,7 @@ from agent.setting import Secret
 from channels import discord
 from channels.base import Channel, ChatGone, Health, OutcomeUnknown, Refused, TryLater
 from channels.discord import DiscordSettings
+from channels.discord.api import NONCE_MARK
 from channels.discord.texts import TOKEN_SHARED
 from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates
 from tests.fakes.server import until
@@ -336,13 +342,16 @@ async def test_a_second_program_on_the_token_is_detected_at_a_thread(rig: Discor
     rig.server.say("one of you", CHANNEL, mention=True)
     message = await rig.box.next()
     room = rig.server.thread(CHANNEL, "the other's", BOT, message.id, quiet=True)
+    rig.server.push(
+        "MESSAGE_CREATE", rig.server.event(rig.server.message(room, BOT, "…")) | {"nonce": f"{NONCE_MARK}0"}
+    )
     reply = rig.channel.reply(message.thread, Memory(), to=message.id)
     reply.show(Text("I do"))
     await until(lambda: state(rig.channel) == (Health.DOWN, TOKEN_SHARED))
     rig.server.push("THREAD_CREATE", rig.server.room_json(room))
     with pytest.raises(ChatGone, match="Another program"):
         await reply.finish(Final("I do."))
-    assert not rig.server.visible(message.id)
+    assert [shown.text for shown in rig.server.visible(message.id)] == ["…"]
     rig.server.say("and now?", CHANNEL, mention=True)
     rig.server.slash("status")
     await asyncio.sleep(0.3)
@@ -354,6 +363,47 @@ async def test_a_second_program_on_the_token_is_detected_at_an_interaction(rig: 
     token = rig.server.press("a", rig.room(0))
     rig.server.interactions[token]["answers"].append({"type": 6})  # the other program was faster
     await until(lambda: state(rig.channel) == (Health.DOWN, TOKEN_SHARED))
+
+
+@pytest.mark.parametrize("nonce", ["", "1234567890"])
+async def test_a_script_that_opens_the_thread_and_writes_there_is_not_a_second_fawn(
+    rig: DiscordRig, nonce: str
+) -> None:
+    """The finished answer is posted, and the next message is heard."""
+    rig.server.say("a script reacts to mentions", CHANNEL, mention=True)
+    message = await rig.box.next()
+    room = rig.server.thread(CHANNEL, "by a script", BOT, message.id, quiet=True)
+    said = rig.server.event(rig.server.message(room, BOT, "Ticket created."))
+    rig.server.push("MESSAGE_CREATE", said | ({"nonce": nonce} if nonce else {}))
+    await rig.channel.reply(message.thread, Memory(), to=message.id).finish(Final("Answer."))
+    assert [shown.text for shown in rig.server.visible(message.id)] == ["Ticket created.", "Answer."]
+    assert rig.channel.readiness().health is Health.READY
+    rig.server.say("next", CHANNEL, mention=True)
+    assert (await rig.box.next(2)).text == "next"
+
+
+async def test_a_click_on_a_button_of_a_script_is_acknowledged(rig: DiscordRig) -> None:
+    row = {"type": 1, "components": [{"type": 2, "style": 2, "label": "theirs", "custom_id": "ticket"}]}
+    rig.server.message(rig.server.direct(), BOT, "Ticket?", components=[row])
+    token = rig.server.press("theirs", rig.room(0))
+    await until(lambda: rig.server.interactions[token]["answers"], seconds=3)
+    assert rig.server.interactions[token]["answers"] == [{"type": 6}]
+    answered = rig.server.press("theirs", rig.room(0))
+    rig.server.interactions[answered]["answers"].append({"type": 4})  # the script was faster
+    await until(lambda: rig.server.calls_of("callback")[-1].status == 400)
+    assert rig.channel.readiness().health is Health.READY
+    assert not rig.box.messages
+
+
+def test_the_undocumented_names_of_the_sdk_are_where_they_were() -> None:
+    """channels/discord/gateway.py uses them; pyproject.toml binds the minor version."""
+    assert sdk.version_info[:2] == (2, 7)
+    assert isinstance(Route.BASE, str)
+    assert isinstance(DiscordWebSocket.DEFAULT_GATEWAY, yarl.URL)
+    assert {"op", "code"} & {*inspect.signature(DiscordWebSocket.close).parameters}
+    assert callable(HTTPClient.close)
+    assert list(inspect.signature(sdk.Client.dispatch).parameters)[:2] == ["self", "event"]
+    assert "client._connection.parsers" in inspect.getsource(DiscordWebSocket.from_client)
 
 
 async def test_a_message_posted_by_a_script_with_the_token_is_not_a_second_program(rig: DiscordRig) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -15,7 +16,8 @@ from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import Kind
 from channels.base import ChatGone, OutgoingFile, Refused, TryLater
 from channels.feishu.card_api import SEQUENCE_EPOCH
-from channels.feishu.card_renderer import MAX_CARD_BYTES
+from channels.feishu.card_renderer import MAX_CARD_BYTES, render_final_cards
+from channels.feishu.history import EDIT_SECONDS
 from tests.fakes.feishu import DIRECT, GROUP, JANE, KIM
 from tests.fakes.feishu_world import CARD_BYTES, Card
 from tests.fakes.server import until
@@ -59,7 +61,7 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
     assert len(shown.writes) >= 3
     assert all(later.startswith(text) for text, later in zip(shown.writes, shown.writes[1:], strict=False))
     assert len(rig.server.calls_of("message.send")) == len(rig.server.calls_of("card.create")) == 1
-    await until(lambda: rig.server.reactions(asked.id) == ["OnIt", "DONE"])
+    await until(lambda: rig.server.reactions(asked.id) == ["DONE"])
     assert {call.status for call in rig.server.calls} == {200}
 
 
@@ -201,6 +203,38 @@ async def test_a_card_has_at_most_thirty_kilobytes(rig: FeishuRig) -> None:
     assert 400 not in {call.status for call in rig.server.calls}
 
 
+async def test_a_mention_in_code_stays_as_it_is_and_notifies_nobody_elsewhere(rig: FeishuRig) -> None:
+    code = '```xml\n<person name="x">\n  <at id=all></at>\n</person>\n```\n\nand `<person>`'
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(f"{code}\n\n<at id=all></at>"))
+    raw = str(card(rig).json["body"]["elements"][0]["content"])
+    assert raw == f"{code}\n\n<\u200bat id=all><\u200b/at>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\`<at id=all></at>`",
+        "a ` b\n\n<at id=all></at>\n\nc ` d",
+        "- x\n  ```\n  code\n\n<at id=all></at>",
+        "> ```\n> x\n<at id=all></at>",
+        "``` `\n<at id=all></at>",
+        "`` ` <at id=all></at>",
+        "x\r```\r\r```\r<at id=all></at>",
+    ],
+)
+def test_what_only_looks_like_code_notifies_nobody(text: str) -> None:
+    [part] = render_final_cards(Final(text), direct=False)
+    assert "<at" not in part.text
+
+
+async def test_steps_notify_nobody(rig: FeishuRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Step("1", "bash: echo '<at id=all></at>'"))
+    await until(rig.visible)
+    assert rig.pinged() == []
+    await reply.close()
+
+
 async def test_an_external_image_becomes_a_link_and_code_is_unchanged(rig: FeishuRig) -> None:
     text = "![a cat](https://x.org/cat.png) and `![x](y)`\n\n```\n![in](code)\n```"
     await rig.channel.reply(rig.thread(), Memory()).finish(Final(text))
@@ -213,7 +247,7 @@ async def test_a_question_is_answered_by_text_after_a_restart(rig: FeishuRig) ->
     question = Ask("ask-1", "Which colour?", ("red", "blue"))
     await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("Which colour?", (question,)))
     assert "answer in your own words" in rig.visible(7)[0]
-    assert "DONE" not in rig.server.reactions(asked.id)  # it waits
+    await until(lambda: rig.server.reactions(asked.id) == [])  # it waits
     await rig.leave()
     await rig.back()
     answer = await rig.say("green", 7, mention=False)
@@ -226,8 +260,10 @@ async def test_a_click_is_answered_at_once_and_the_card_shows_the_choice(rig: Fe
     rig.press("red")
     await until(lambda: rig.server.answer(rig._event))
     assert time.monotonic() - before < 3
-    assert rig.server.answer(rig._event) == {"toast": {"type": "success", "content": "✓ red"}}
-    await until(lambda: rig.visible()[0].endswith("✓ red"))
+    answer = rig.server.answer(rig._event)
+    assert answer
+    assert answer["toast"] == {"type": "success", "content": "✓ red"}
+    assert rig.visible() == ["Which?\n\n_Choose, or answer in your own words._\n\n✓ red"]
     rig.box.refuses = lambda message: True
     await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Again?", (Ask("ask-2", "Again?", ("no",)),)))
     rig.press("no")
@@ -236,6 +272,68 @@ async def test_a_click_is_answered_at_once_and_the_card_shows_the_choice(rig: Fe
     assert toast
     assert "person who was asked" in toast["toast"]["content"]
     assert rig.buttons() == ["no"]
+
+
+async def test_the_buttons_of_an_earlier_process_close_after_a_click(rig: FeishuRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Which?", (Ask("ask-1", "Which?", ("red", "blue")),)))
+    await rig.leave()
+    await rig.back()
+    await ready(rig)
+    rig.press("red")
+    await until(lambda: rig.visible()[0].endswith("✓ red"))
+    assert rig.server.answer(rig._event) == {"toast": {"type": "success", "content": "✓ red"}}
+    assert rig.buttons() == []
+
+
+async def test_after_a_restart_a_card_is_edited_in_place(rig: FeishuRig) -> None:
+    posts = Memory()
+    reply = rig.channel.reply(rig.thread(), posts)
+    reply.show(Text("Half"))
+    await until(lambda: rig.visible() == ["Half"])
+    await reply.close()
+    await rig.leave()
+    await rig.back()
+    again = rig.channel.reply(rig.thread(), Memory(rows=posts.rows))
+    again.show(Text("Half of it"))
+    await until(lambda: rig.visible() == ["Half of it"])
+    await again.finish(Final("The whole."))
+    assert rig.visible() == ["The whole."]
+    assert len(rig.server.calls_of("message.send")) == 1
+    assert rig._shown(0).id == (posts.rows[0] or "").partition("/")[0]
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 504])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_first_post_answered_with_5xx_keeps_growing_in_the_message_people_see(
+    rig: FeishuRig, code: int, restarts: bool
+) -> None:
+    posts = Memory()
+    rig.server.fault("error", "message.send", code=code, after=True)
+    first = rig.channel.reply(rig.thread(), posts)
+    first.show(Text("Half"))
+    await until(lambda: rig.visible() == ["Half"])
+    if restarts:
+        await until(lambda: posts.rows == {0: None})
+        await first.close()
+        await rig.leave()
+        await rig.back()
+        first = rig.channel.reply(rig.thread(), Memory(rows=posts.rows))
+    first.show(Text("Half and more", replace=True))
+    await until(lambda: rig.visible() == ["Half and more"])
+    await first.finish(Final("The whole."))
+    assert rig.visible() == ["The whole."]
+    assert len(rig.server.cards) == 1 + 2 * restarts  # the earlier process's card is unknown: its message is recalled
+
+
+@pytest.mark.parametrize("state", ["failed", "stopped"])
+async def test_a_failed_or_stopped_turn_is_not_marked_as_done(rig: FeishuRig, state: str) -> None:
+    asked = await rig.say("do it")
+    await until(lambda: rig.server.reactions(asked.id) == ["OnIt"])
+    final = Final("It broke.", state=state)  # type: ignore[arg-type] # one of the states
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(final)
+    await until(lambda: not rig.server.reactions(asked.id))
+    await until(lambda: rig.server.calls_of("reaction.delete")[-1].status)
+    assert len(rig.server.calls_of("reaction")) == 2  # added and taken off
 
 
 async def test_in_a_direct_chat_a_ping_refers_to_its_message(rig: FeishuRig) -> None:
@@ -269,7 +367,7 @@ async def test_the_wait_requested_by_the_platform_is_kept(rig: FeishuRig) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("cards", [True, False])
 async def test_a_post_of_unknown_outcome_shows_the_latest_text_once(rig: FeishuRig, cards: bool) -> None:
-    rig.server.denied |= set() if cards else {"card.create", "card.find"}
+    rig.server.denied |= set() if cards else {"card.create"}
     posts = Memory()
     rig.server.fault("drop", "message.send", after=True)
     reply = rig.channel.reply(rig.thread(), posts)
@@ -278,7 +376,6 @@ async def test_a_post_of_unknown_outcome_shows_the_latest_text_once(rig: FeishuR
     await reply.close()
     assert posts.rows == {0: None}
     rig.server.fault("flood", "message.send", seconds=1)
-    rig.server.fault("drop", "card.find")
     await deliver(rig, Final("The whole."), posts)
     assert rig.visible() == ["The whole."]
     assert not (cards and card(rig).streaming)
@@ -350,8 +447,10 @@ async def test_a_missing_file_is_reported(rig: FeishuRig) -> None:
 
 async def test_names_come_with_the_message_or_from_the_directory_or_not_at_all(rig: FeishuRig) -> None:
     message = await rig.say("hello")
-    assert (await rig.channel.enrich(message, 0)).author.name == "Jane"
-    assert not rig.server.calls_of("user")
+    for _ in range(2):
+        assert (await rig.channel.enrich(message, 0)).author.name == "Jane"
+    assert not rig.server.calls_of("message.get")
+    assert len(rig.server.calls_of("user")) == 1
     rig.server.tells_names = False
     rig.server.send("and I", sender=KIM, chat=GROUP)
     assert (await rig.channel.enrich(await rig.box.next(2), 0)).author.name == "Kim"
@@ -367,6 +466,7 @@ async def test_names_come_with_the_message_or_from_the_directory_or_not_at_all(r
 async def test_the_text_at_the_start_of_the_answer_counts(rig: FeishuRig) -> None:
     message = await rig.say("what is 2+2?", 7)
     rig.server.edit(message.id, "@_user_1 what is 2+3?\nand 3+3?")
+    message = replace(message, time=message.time - EDIT_SECONDS)  # Feishu sends no event: a message that waited is read
     assert (await rig.channel.enrich(message, 0)).text == "what is 2+3?\nand 3+3?"
 
 

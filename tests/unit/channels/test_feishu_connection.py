@@ -17,12 +17,15 @@ import orjson
 import pytest
 
 from agent.blocks import Final
+from agent.messages import Kind
 from agent.setting import Secret
 from channels import feishu
-from channels.base import Channel, Health, Receipt, Refused, TryLater
+from channels.base import Channel, CommandInfo, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
-from channels.feishu.connection import FeishuConnection
+from channels.feishu.account_probe import OPTIONAL_SCOPES, REQUIRED_SCOPES
+from channels.feishu.connection import PROGRAM, FeishuConnection
 from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
+from tests.fakes.feishu_world import guide_scopes
 from tests.fakes.server import until
 from tests.support.proxies import BehindTls, Proxy, front, relay, signed
 from tests.support.recording_inbox import Box, Memory, listening
@@ -343,16 +346,50 @@ async def test_the_probe_reports_what_is_wrong() -> None:
         assert "rejects the app's id or secret" in await probed(app_id="cli_other")
         assert "Check `domain`" in await probed(domain="http://127.0.0.1:1")
         assert "Check `domain`" in await probed(domain="nonsense")
-        server.denied.add("card.create")
-        assert "cardkit:card:write" in await probed()
-        server.denied.add("message.get")
-        assert "im:message" in await probed()
-        server.denied.clear()
+        server.scopes.remove("cardkit:card:write")
+        assert await probed() == "connected as Fawn, without the permissions cardkit:card:write (streaming)"
+        server.scopes.remove("im:message")
+        assert await probed() == "refused: The app lacks the permissions im:message: add them and publish a version."
+        server.scopes |= guide_scopes()
         server.endpoint_error = 1000040343
         assert "long connection" in await probed()
         server.endpoint_error = 0
         server.denied.add("bot")
         assert "Bot capability" in await probed()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_an_entry_of_the_menu_is_a_command_in_the_direct_chat(rig: FeishuRig, known: bool) -> None:
+    """The event names the person, but not the chat."""
+    await rig.channel.announce([CommandInfo("status", "What I do")])
+    if known:
+        await rig.say("hello")
+    rig.server.choose("status")
+    command = await rig.box.next(kind=Kind.COMMAND)
+    assert (command.text, command.private, command.thread.chat) == ("status", True, DIRECT)
+    assert rig.visible() == ([] if known else ["/status"])
+    assert {call.status for call in rig.server.calls} == {200}
+
+
+def test_the_undocumented_names_of_the_sdk_are_where_they_were() -> None:
+    """channels/feishu/sdk_process.py uses them; pyproject.toml binds the minor version."""
+    program = f"""
+import importlib.metadata, inspect, runpy
+assert importlib.metadata.version("lark-oapi").startswith("1.7."), "another minor version"
+ws = runpy.run_path({str(PROGRAM)!r})["load_sdk_module"]()
+assert len(inspect.signature(ws._ws_connect_kwargs).parameters) == 1
+assert callable(ws.JSON.marshal) and ws.Response(code=200).code == 200 and hasattr(ws, "loop")
+client = ws.Client(app_id="a", app_secret="b", domain="http://127.0.0.1:9", auto_reconnect=False)
+assert client._conn is None and client._ping_interval > 0
+for name in ("_connect", "_ping_loop", "_write_message", "_handle_control_frame", "_handle_data_frame"):
+    assert inspect.iscoroutinefunction(getattr(client, name)), name
+assert len(inspect.signature(client._combine).parameters) == 4
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_guide_asks_for_the_permissions_that_the_probe_checks() -> None:
+    assert guide_scopes() == {*REQUIRED_SCOPES, *OPTIONAL_SCOPES}
 
 
 def test_both_domains_have_their_urls() -> None:

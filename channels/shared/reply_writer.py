@@ -342,15 +342,23 @@ class ReplyWriter(Generic[P]):
         self._shown.pop(index, None)
 
 
-async def post_once(posts: SentMessages, post: Callable[[], Awaitable[str]], max_posts: int = MAX_POSTS) -> None:
-    """Post a file, recorded before and after, up to `max_posts` times of unknown outcome. Raises ChannelError."""
+async def post_once(
+    posts: SentMessages, post: Callable[[], Awaitable[str]], rate_limit: ReplyRateLimit | None = None
+) -> None:
+    """Post a file unless it was posted before, recorded before and after. Raises ChannelError."""
     known = first_sent_message(posts)
-    if known and known.posts >= max_posts:
+    if known and known.id:
+        return
+    if known and known.posts >= (MAX_IDEMPOTENT_POSTS if rate_limit and rate_limit.idempotent else MAX_POSTS):
         raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
+    if rate_limit:
+        await rate_limit.acquire(Priority.FINAL)
     await posts.sending(0)
     try:
         message_id = await post()
-    except (TryLater, Refused):
+    except (TryLater, Refused) as error:
         await posts.unsent(0)
+        if rate_limit and isinstance(error, TryLater):
+            rate_limit.pause(error.after)
         raise
     await posts.sent(0, message_id)

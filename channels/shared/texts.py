@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from agent.blocks import Ask, Plan, Step, View
@@ -29,6 +30,19 @@ def shorten(text: str, max_chars: int) -> str:
 def progress_lines(view: View, max_steps: int) -> list[str]:
     """Return the plan and the latest steps, a line each."""
     return [*_plan_lines(view.plan), *_step_lines(list(view.steps.values()), max_steps)]
+
+
+def remove_bot_mention(text: str) -> str:
+    """Return the text without each "\\0", which stands for a mention of the bot, and the punctuation after it."""
+    return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", text).strip()
+
+
+def option_in_full(label: str, index: str, text: str) -> str:
+    """Return the option that a button shows. A label that was cut stands by its number in the text of the question."""
+    if not label.endswith("…") or not index.isdecimal():
+        return label
+    listed = re.findall(rf"(?m)^{int(index) + 1}\. (.+)$", text)
+    return next((full for full in reversed(listed) if full.startswith(label[:-1].rstrip())), label)
 
 
 def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:

@@ -25,12 +25,10 @@ from channels.base import (
     Refused,
     Reply,
     SentMessages,
-    TryLater,
-    first_sent_message,
 )
 from channels.shared import file_limits
 from channels.shared.markdown_split import cut_units
-from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
+from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
 from channels.telegram import TelegramSettings
@@ -110,19 +108,9 @@ class TelegramChannel:
     # ------------------------------------------------------------ files
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        known = first_sent_message(posts)
-        if known and known.id:
-            return
         file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
-        caption = (f"{REPEAT_MARK} " if known else "") + file.caption
-        caption = cut_units(caption, MAX_CAPTION_UNITS)
-        scope = self._rate_limit_scope(thread)
-        await scope.acquire(Priority.FINAL)
-        try:
-            await post_once(posts, lambda: self._upload_file(thread, file, caption))
-        except TryLater as error:
-            scope.pause(error.after)
-            raise
+        caption = cut_units((f"{REPEAT_MARK} " if posts.known else "") + file.caption, MAX_CAPTION_UNITS)
+        await post_once(posts, lambda: self._upload_file(thread, file, caption), self._rate_limit_scope(thread))
 
     async def _upload_file(self, thread: Thread, file: OutgoingFile, caption: str) -> str:
         """Upload as a photo where Telegram accepts it, else as a document. Returns the message id."""

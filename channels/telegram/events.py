@@ -14,6 +14,7 @@ from telegram import MessageEntity as Entity
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.shared.markdown_split import utf16_length
+from channels.shared.texts import option_in_full, remove_bot_mention
 
 NAME = "telegram"
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")
@@ -146,16 +147,11 @@ def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Mes
 
 
 def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:
-    """Return the option of a button: its label, or for a cut label the line of the message with the full text."""
     if not isinstance(message, telegram.Message) or not message.reply_markup:
         return ""
     buttons = [button for row in message.reply_markup.inline_keyboard for button in row]
     label = next((button.text for button in buttons if button.callback_data == data), "")
-    if not label.endswith("…") or not index.isdecimal():
-        return label
-    begin = f"{int(index) + 1}. "
-    lines = [line.removeprefix(begin) for line in (message.text or "").splitlines() if line.startswith(begin)]
-    return next((line for line in reversed(lines) if line.startswith(label[:-1])), label)
+    return option_in_full(label, index, message.text or "")
 
 
 def _parse_stop_reaction(
@@ -245,7 +241,7 @@ def _text_without_mention(message: telegram.Message, account: TelegramAccount) -
         done += units[at:start] + new.encode("utf-16-le", "surrogatepass")
         at = end
     text = (done + units[at:]).decode("utf-16-le", "surrogatepass")
-    return re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text).strip(), "\0" in text
+    return remove_bot_mention(text), "\0" in text
 
 
 def _mentions_bot(entity: Entity, text: str, account: TelegramAccount) -> bool:

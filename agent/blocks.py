@@ -107,6 +107,7 @@ class Usage:
     input: int = 0
     output: int = 0
     cached: int = 0
+    reasoning: int = 0
     calls: int = 0
 
 

@@ -7,7 +7,7 @@ over its storage.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from agent.blocks import Usage
@@ -91,32 +91,43 @@ class ToolLedger(Protocol):
         """Record the result."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A finished model call with its tokens, as far as the provider reports them. `at` is its end in unix time."""
+
+    agent: str
+    model: str  # the name of its configuration entry
+    kind: str  # turn, summary, title
+    input: int
+    output: int
+    cached: int
+    reasoning: int
+    seconds: float
+    at: float
+
+
 @dataclass(slots=True)
 class Meter:
-    """Usage of a turn, counted after each model call. `model` is the one that answered last."""
+    """The model calls of a turn, with those of its sub-agents and summaries."""
 
     total: Usage = field(default_factory=Usage)
-    model: str = ""
-    _unrecorded: Usage = field(default_factory=Usage, init=False)
+    _unrecorded: list[ModelCall] = field(default_factory=list, init=False)
 
-    def add(self, usage: Usage, model: str = "") -> None:
-        """Count a call. Summaries and titles do not name their model, because the person did not choose it."""
-        self.total = _add_usages(self.total, usage)
-        self._unrecorded = _add_usages(self._unrecorded, usage)
-        self.model = model or self.model
+    def add(self, call: ModelCall) -> None:
+        """Count a call."""
+        names = ("input", "output", "cached", "reasoning")
+        sums = {name: getattr(self.total, name) + getattr(call, name) for name in names}
+        self.total = Usage(**sums, calls=self.total.calls + 1)
+        self._unrecorded.append(call)
 
-    def take_unrecorded(self) -> Usage:
-        """Return the usage counted since the last call; the caller records it."""
-        taken, self._unrecorded = self._unrecorded, Usage()
+    def take_unrecorded(self) -> list[ModelCall]:
+        """Return the calls since the last call of this method; the caller records them."""
+        taken, self._unrecorded = self._unrecorded, []
         return taken
 
-    def put_back(self, usage: Usage) -> None:
-        """Return usage that could not be recorded."""
-        self._unrecorded = _add_usages(self._unrecorded, usage)
-
-
-def _add_usages(one: Usage, other: Usage) -> Usage:
-    return Usage(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
+    def put_back(self, calls: list[ModelCall]) -> None:
+        """Return calls that could not be recorded."""
+        self._unrecorded = calls + self._unrecorded
 
 
 class SteeringQueue(Protocol):

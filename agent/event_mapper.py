@@ -1,4 +1,8 @@
-"""Map LangGraph events to blocks. Tool results, summaries and system text never reach the chat."""
+"""Map LangGraph events to blocks. Tool results, summaries and system text never reach the chat.
+
+A graph that a tool runs is a sub-agent. Its text is for the agent that called it; its steps, files and questions are
+shown. Its events carry a namespace, which keeps them apart from those of the lead.
+"""
 
 from __future__ import annotations
 
@@ -31,59 +35,64 @@ class EventMapper:
         self._steps: dict[str, Step] = {}
         self._lines: dict[str, int] = {}
 
-    def map_event(self, mode: str, event: Any) -> Iterator[Block]:
-        """Yield the blocks of one event of `astream(stream_mode=["messages", "updates", "custom"])`."""
+    def map_event(self, namespace: Sequence[str], mode: str, event: Any) -> Iterator[Block]:
+        """Yield the blocks of one event of `astream(stream_mode=["messages", "updates", "custom"], subgraphs=True)`.
+
+        `namespace` is empty for the lead's graph.
+        """
+        scope = "".join(f"{graph}/" for graph in namespace)
         if mode == "messages":
             message, metadata = event
             if isinstance(message, AIMessageChunk) and metadata.get("langgraph_node") == "model":
-                yield from self._map_chunk(message)
+                yield from self._map_chunk(scope, message)
         elif mode == "updates":
-            yield from self._map_update(event)
+            yield from self._map_update(scope, event)
         else:
-            yield from self._map_custom(event)
+            yield from self._map_custom(scope, event)
 
-    def begin_calls(self, calls: Sequence[ToolCall]) -> Iterator[Step]:
-        """Show tool calls as running."""
+    def begin_calls(self, calls: Sequence[ToolCall], scope: str = "") -> Iterator[Step]:
+        """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
         for call in calls:
             if call["name"] not in HIDDEN_TOOLS:
-                step = Step(str(call["id"]), step_title(call["name"], call["args"]))
+                step = Step(f"{scope}{call['id']}", step_title(call["name"], call["args"]))
                 self._steps[step.id] = step
                 yield step
 
-    def _map_chunk(self, chunk: AIMessageChunk) -> Iterator[Block]:
+    def _map_chunk(self, scope: str, chunk: AIMessageChunk) -> Iterator[Block]:
         for call in chunk.tool_call_chunks:
             if call["name"] in self._needs_sandbox:
                 self._context.sandbox.warm()  # starts while the arguments stream: the name comes first
-        if text := clean_json(str(chunk.text)):
+        if not scope and (text := clean_json(str(chunk.text))):
             self._part = chunk.id or ""
             self._texts[self._part] = self._texts.get(self._part, "") + text
             yield Text(text, self._part)
 
-    def _map_update(self, event: Mapping[str, Any]) -> Iterator[Block]:
+    def _map_update(self, scope: str, event: Mapping[str, Any]) -> Iterator[Block]:
         for node, update in event.items():
             if node == "__interrupt__":
-                yield from self.map_interrupts(update)
+                yield from () if scope else self.map_interrupts(update)  # the lead's graph repeats those of nested ones
                 continue
             messages = [m for part in _update_parts(update) for m in part.get("messages") or ()]
             if node == "model" and messages and isinstance(messages[-1], AIMessage):
-                yield from self._map_message(messages[-1])  # others are the rewritten conversation
+                yield from self._map_message(scope, messages[-1])  # others are the rewritten conversation
             if node == "tools":
-                yield from self._map_tool_results(messages)
+                yield from self._map_tool_results(scope, messages)
 
-    def _map_message(self, message: AIMessage) -> Iterator[Block]:
+    def _map_message(self, scope: str, message: AIMessage) -> Iterator[Block]:
         part, text = message.id or "", message.text
-        if text != self._texts.get(part, ""):
+        if not scope and text != self._texts.get(part, ""):
             yield Text(text, part, replace=part in self._texts)
             self._texts[part] = text
-        yield from self.begin_calls(message.tool_calls)
+        yield from self.begin_calls(message.tool_calls, scope)
 
-    def _map_tool_results(self, messages: Sequence[Any]) -> Iterator[Block]:
+    def _map_tool_results(self, scope: str, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented_files(messages)
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in HIDDEN_TOOLS:
-                known = self._steps.get(message.tool_call_id)
+                id_ = f"{scope}{message.tool_call_id}"
+                known = self._steps.get(id_)
                 name = known.title if known else str(message.name)
-                yield Step(message.tool_call_id, name, "failed" if message.status == "error" else "done")
+                yield Step(id_, name, "failed" if message.status == "error" else "done")
 
     def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
         """Yield a question for each interrupt."""
@@ -92,15 +101,15 @@ class EventMapper:
             self.asks.append(ask)
             yield ask
 
-    def _map_custom(self, event: object) -> Iterator[Block]:
+    def _map_custom(self, scope: str, event: object) -> Iterator[Block]:
         match event:
             case Notice():
                 yield event
             case TakeBack():
-                if self._texts.pop(self._part, ""):
+                if not scope and self._texts.pop(self._part, ""):
                     yield Text("", self._part, replace=True)
             case {"type": "output", "call": str(call), "text": str(text)}:
-                yield from self._map_output(call, text)
+                yield from self._map_output(f"{scope}{call}", text)
 
     def _map_output(self, call: str, text: str) -> Iterator[Step]:
         """Show how many lines a running tool has printed, but not the lines: other people read the chat."""

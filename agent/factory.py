@@ -151,7 +151,7 @@ def _make_policies(
             SummarizationPolicy(summary_model, *limits),  # before the call, and after RetryPolicy reports an overflow
             EmptyResponsePolicy(),  # retries a call that succeeded without content
             RetryPolicy(entry.retries, first_seconds=settings.retry_seconds),
-            AccountingPolicy(entry.name),  # counts every attempt
+            AccountingPolicy(),  # counts every attempt
         ),
         tool=(
             LedgerPolicy(toolbox.idempotent),  # stores what the model received

@@ -38,7 +38,7 @@ class TitleMaker:
             return first_words(text)
         try:
             async with asyncio.timeout(self._seconds):
-                answer = await ask_model(self._model, TITLE_PROMPT.format(text=text[:4000]), meter)
+                answer = await ask_model(self._model, TITLE_PROMPT.format(text=text[:4000]), meter, "title")
         except Exception as error:  # noqa: BLE001  # a third-party model class may raise anything
             log.warning("title model failed: %s", type(error).__name__)
             return first_words(text)

@@ -102,10 +102,11 @@ class Agent:
                     context=context,
                     stream_mode=["messages", "updates", "custom"],
                     durability="sync",  # with the default, tools can run twice after a crash
+                    subgraphs=True,
                 )
                 async with aclosing(events):  # type: ignore[type-var]  # an async generator behind the type AsyncIterator
-                    async for mode, event in events:
-                        for block in mapper.map_event(mode, event):
+                    async for namespace, mode, event in events:
+                        for block in mapper.map_event(namespace, mode, event):
                             yield block
 
     async def repair(self, conversation: str, partial_text: str = "", steering: Sequence[UserInput] = ()) -> None:

@@ -220,6 +220,7 @@ def _run_check(arguments: argparse.Namespace, config: Config) -> int:
 
 def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import operations
+    from bot.storage.jobs import JobCounts
 
     try:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
@@ -234,7 +235,9 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
-    print(f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}")
+    print(
+        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}"
+    )
     return OK if report["healthy"] else FAULT
 
 

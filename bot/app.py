@@ -26,13 +26,15 @@ from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, Config
 from bot.inbox import Inbox, extend_bundle_wait
+from bot.jobs import JobWorker
 from bot.outbox import Outbox
-from bot.retention import Retention
+from bot.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.scheduler import Scheduler
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.watermarks import StoredCatchUp
+from bot.titles import TITLE_JOB, make_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
 from sandbox.base import SandboxProvider
@@ -155,17 +157,19 @@ class App:
             agent = await self._build_agent(commands=provider.runs_commands, show=show)
             _freeze_heap()
             log.info("app.ready models=%s", ",".join(self._models))
-            channel = self._supervisor.channels.get
+            store, channel = self._store, self._supervisor.channels.get
+            jobs = JobWorker(store)
+            jobs.register(TITLE_JOB, partial(make_title, agent))
+            retention = Retention(store, config.data_dir, self._folders, config.keep_days, agent.forget)
+            jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
             turns = TurnRunner(
-                self._store, agent, provider, self._folders, self._outbox, channel, config.data_dir, config.limits
+                store, agent, provider, self._folders, self._outbox, channel, config.data_dir, config.limits, jobs.wake
             )
             self._status.is_ready = True
             stack.push_async_callback(agent.close)
-            stack.push_async_callback(turns.titles.close)
-            retention = Retention(self._store, config.data_dir, self._folders, config.keep_days, agent.forget)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
-                group.create_task(retention.serve(), name="retention")
+                group.create_task(jobs.serve(), name="jobs")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 reap = partial(_reap_sandboxes, provider, config.sandbox.idle_minutes * 60)
                 group.create_task(run_forever("reaper", reap), name="reaper")

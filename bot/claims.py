@@ -190,7 +190,7 @@ def start_run(
 ) -> ClaimedRun:
     """Create the run that answers `taken`."""
     first = taken[0]
-    run = runs.create_run(execute, first.id, row.key, first.message, state, model=row.model, now=now)
+    run = runs.create_run(execute, first.id, row.key, first.message, state, now)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
     return _claimed_run(row, run, taken)

@@ -23,6 +23,7 @@ from bot.storage import conversations, inbox, outbox, people, runs
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
+from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
 from channels.base import CommandInfo
 
@@ -125,7 +126,7 @@ def _threads_here(call: CommandCall) -> str:
     if not busy:
         return "None of the threads is running." if threads else ""
     more = f" and {len(busy) - MAX_NAMED_THREADS} more" if len(busy) > MAX_NAMED_THREADS else ""
-    return f"Running threads: {', '.join(busy[:MAX_NAMED_THREADS])}{more}. Use `/stop` or `/new` inside a thread."
+    return f"Running threads: {', '.join(busy[:MAX_NAMED_THREADS])}{more}. Send the command inside one of them."
 
 
 def _retry_command(call: CommandCall) -> str:
@@ -156,7 +157,9 @@ def _status_command(call: CommandCall) -> str:
     turns = runs.count_runs(call.execute, call.conversation)
     doing = f"working for {call.now - run.started:.0f} s" if run and run.state == RunState.RUNNING else "idle"
     title = f"“{call.here.title}”, " if call.here.title else ""
-    return f"{call.service.status()}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
+    is_operator = call.access.is_operator(call.thread.channel, call.message.author.id)
+    jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
+    return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
 
 
 def _model_command(call: CommandCall) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from bot.background import run_forever
 from bot.storage import retention
 from bot.storage.database import Database, StorageError
+from bot.storage.jobs import BackgroundJob
 from bot.turn_runner import conversation_folder
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
@@ -22,7 +22,8 @@ from sandbox.disk.removal import remove_tree
 
 log = logging.getLogger(__name__)
 
-ROUND_SECONDS = 3600.0  # seconds between two rounds
+RETENTION_JOB = "retention"
+ROUND_SECONDS = 3600.0  # between two rounds
 BATCH_ROWS = 200  # rows in one transaction
 
 
@@ -43,16 +44,9 @@ class Retention:
         self._keep = keep_days * 86400
         self._forget = forget
 
-    async def serve(self) -> None:
-        """Run a round now and every hour, until cancelled."""
-        await run_forever("retention", self._hour)
-
-    async def _hour(self) -> None:
-        try:
-            await self.round(time.time() - self._keep)
-        except (StorageError, OSError) as error:
-            log.warning("retention.later reason=%s", error)
-        await asyncio.sleep(ROUND_SECONDS)
+    async def run_job(self, _: BackgroundJob) -> None:
+        """Handle the recurring job."""
+        await self.round(time.time() - self._keep)
 
     async def round(self, before: float) -> None:
         """Delete everything that was finished before this unix time."""

@@ -16,7 +16,7 @@ from bot.attachments import Attachments
 from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
 from bot.inbox import longest_wait
-from bot.storage import runs, tool_calls
+from bot.storage import tool_calls, usage
 from bot.storage.database import Database, Execute
 from channels.base import Channel, Reply
 
@@ -60,23 +60,23 @@ class RunningTurn:
 class Account:
     """The database as a running turn uses it: each commit also records the usage since the last one."""
 
-    def __init__(self, store: Database, run: int) -> None:
+    def __init__(self, store: Database, job: ClaimedRun) -> None:
         self._store = store
-        self._run = run
+        self._job = job
         self.meter = Meter()
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record the usage since the last commit, in one transaction."""
-        usage = self.meter.take_unrecorded()
+        calls = self.meter.take_unrecorded()
 
         def both(execute: Execute) -> T:
-            runs.add_usage(execute, self._run, usage, self.meter.model)
+            usage.record_calls(execute, self._job.run, self._job.conversation, calls)
             return work(execute)
 
         try:
             return await self._store.run(both)
         except Exception:  # whatever the error: the next commit records this usage
-            self.meter.put_back(usage)
+            self.meter.put_back(calls)
             raise
 
 

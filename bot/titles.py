@@ -1,62 +1,37 @@
-"""Make titles with a model beside the turns, so that no reply waits for a title."""
+"""Have a model title a conversation: a background job, so that no reply waits for it."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from agent.context import Meter
-from bot.claims import ClaimedRun
-from bot.storage import conversations, runs
-from bot.storage.database import Database, Execute, StorageError
+from bot.jobs import Effect
+from bot.storage import conversations, usage
+from bot.storage.database import Execute
+from bot.storage.jobs import BackgroundJob, enqueue_job
 
 if TYPE_CHECKING:  # importing it takes the whole agent stack along
     from agent.turn import Agent
 
-log = logging.getLogger(__name__)
+TITLE_JOB = "title"
+MAX_TEXT_CHARS = 4000
 
 
-class Titles:
-    """Makes one title at a time for each conversation without a title, and records it."""
+def enqueue_title(execute: Execute, run: int, conversation: str, text: str) -> None:
+    """Have a model make a title from the first message, unless there is a title or a job for it."""
+    row = conversations.find_conversation(execute, conversation)
+    if row and not row.title:
+        payload = {"run": run, "conversation": conversation, "text": text[:MAX_TEXT_CHARS]}
+        enqueue_job(execute, key=f"{TITLE_JOB}:{conversation}", kind=TITLE_JOB, payload=payload, keep=True)
 
-    def __init__(self, store: Database, agent: Agent) -> None:
-        self._store = store
-        self._agent = agent
-        self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, job: ClaimedRun) -> str:
-        """Return the title that the end of this run is to record.
+async def make_title(agent: Agent, job: BackgroundJob) -> Effect:
+    """Handle a title job: make the title, and return what records it with its usage."""
+    arguments, meter = job.arguments, Meter()
+    title = await agent.make_title(arguments["text"], meter)
 
-        "" when the conversation has a title, or a task makes one from now on.
-        """
-        if job.title or not job.messages or job.conversation in self._tasks:
-            return ""
-        text = job.messages[0].text
-        if title := self._agent.title_at_once(text):
-            return title
-        task = asyncio.create_task(self._make(job, text), name=f"title {job.run}")
-        self._tasks[job.conversation] = task
-        task.add_done_callback(lambda _: self._tasks.pop(job.conversation))
-        return ""
+    def record(execute: Execute) -> None:
+        usage.record_calls(execute, arguments["run"], arguments["conversation"], meter.take_unrecorded())
+        conversations.set_title(execute, arguments["conversation"], title)
 
-    async def _make(self, job: ClaimedRun, text: str) -> None:
-        meter = Meter()
-        title = await self._agent.make_title(text, meter)
-
-        def record(execute: Execute) -> None:
-            runs.add_usage(execute, job.run, meter.take_unrecorded())
-            conversations.set_title(execute, job.conversation, title)
-
-        try:
-            await self._store.run(record)
-        except StorageError as error:  # the next turn makes another
-            log.warning("title.not_recorded reason=%s", error)
-
-    async def close(self) -> None:
-        """Cancel unfinished titles: the next turn of the conversation makes one."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+    return record

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Done, Failed, Final, View, command_hint
+from agent.blocks import Done, Failed, Final, Usage, View, command_hint
 from agent.context import Turn, TurnContext, UserInput
 from bot import access, artifacts, claims
 from bot.artifacts import Artifacts
@@ -27,12 +27,12 @@ from bot.null_reply import NullReply
 from bot.outbox import Outbox, file_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
 from bot.spelled_reply import open_reply
-from bot.storage import conversations, outbox, outputs
+from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
-from bot.titles import Titles
+from bot.titles import enqueue_title
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -70,6 +70,7 @@ class TurnState:
     view: View = field(default_factory=View)
     sandbox: LazySandbox | None = None
     title: str = ""  # for a conversation without one, where no model makes it
+    title_text: str = ""  # from which a model makes it
     begun: bool = False  # the agent was called: its checkpoint may need repair
     clean: bool = False  # the agent ended by itself
 
@@ -82,6 +83,7 @@ class RunResult:
     final: Final
     collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
     before: Mapping[str, str] = field(default_factory=dict)
+    title_text: str = ""
 
 
 class TurnRunner:
@@ -97,8 +99,8 @@ class TurnRunner:
         channel: Callable[[str], Channel | None],
         data_dir: Path,
         limits: ServiceLimits,
+        wake_jobs: Callable[[], None],
     ) -> None:
-        self.titles = Titles(store, agent)
         self._store = store
         self._agent = agent
         self._provider = provider
@@ -107,6 +109,7 @@ class TurnRunner:
         self._channel = channel
         self._data_dir = data_dir
         self._limits = limits
+        self._wake_jobs = wake_jobs
 
     def folder(self, conversation: str) -> Path:
         """Return the folder of a conversation's workspace, uploads and outputs."""
@@ -148,7 +151,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn) -> TurnState:
-        job, account = live.job, Account(self._store, live.job.run)
+        job, account = live.job, Account(self._store, live.job)
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
         return TurnState(
             account, uploads, StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._limits)
@@ -177,7 +180,9 @@ class TurnRunner:
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,
         )
-        work.title = self.titles.begin(job)
+        if not job.title:
+            work.title = self._agent.title_at_once(job.messages[0].text)
+            work.title_text = "" if work.title else job.messages[0].text
         work.begun = True
         async with asyncio.timeout(self._limits.turn_seconds):
             async for block in self._agent.run(turn, context):
@@ -252,7 +257,7 @@ class TurnRunner:
             title=work.title,
             clean=work.clean or not work.begun,
         )
-        return RunResult(ending, final, collected, before)
+        return RunResult(ending, final, collected, before, work.title_text)
 
     async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
@@ -266,7 +271,7 @@ class TurnRunner:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
 
-        def record(execute: Execute) -> list[OutboxItem]:
+        def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
@@ -276,12 +281,15 @@ class TurnRunner:
             ]
             if ping := self._make_ping(execute, job, ending.state, collected, now):
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
-            return [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
+            if end.title_text:
+                enqueue_title(execute, job.run, job.conversation, end.title_text)
+            items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
+            return items, usage.usage_of_run(execute, job.run)
 
         self._outbox.adopt_reply(job.run, live.reply)
         while True:
             try:
-                items = await work.account.commit(record)
+                items, used = await work.account.commit(record)
                 break
             except ClaimLost:
                 log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
@@ -291,14 +299,15 @@ class TurnRunner:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         self._outbox.offer(items)
-        usage = work.account.meter.total
+        if end.title_text:
+            self._wake_jobs()
         log.info(
             "turn.%s seconds=%.2f input=%d output=%d calls=%d files=%d",
             ending.state,
             time.monotonic() - live.started,
-            usage.input,
-            usage.output,
-            usage.calls,
+            used.input,
+            used.output,
+            used.calls,
             len(collected.files),
         )
 

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import time
+
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages.ai import UsageMetadata
 from langgraph.constants import TAG_NOSTREAM
 
-from agent.blocks import Usage
-from agent.context import Meter
+from agent.context import Meter, ModelCall
 from agent.text_cleaning import clean_message
 
-
-def record_answer(message: AIMessage, meter: Meter, model: str = "") -> None:
-    """Clean the answer in place and add its tokens to the meter, as far as the provider reports them."""
-    reported = clean_message(message).usage_metadata
-    usage = Usage(calls=1)
-    if reported:
-        cached = (reported.get("input_token_details") or {}).get("cache_read") or 0
-        usage = Usage(input=reported["input_tokens"], output=reported["output_tokens"], cached=cached, calls=1)
-    meter.add(usage, model)
+LEAD = "lead"  # the agent that answers the person
 
 
-async def ask_model(model: BaseChatModel, prompt: str, meter: Meter) -> str:
+def record_answer(
+    message: AIMessage, meter: Meter, model: BaseChatModel, began: float, kind: str = "turn", agent: str = LEAD
+) -> None:
+    """Clean the answer in place and add the call to the meter. `began` is the monotonic time of its start."""
+    used = clean_message(message).usage_metadata or UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
+    call = ModelCall(
+        agent=agent,
+        model=model.name or "",
+        kind=kind,
+        input=used["input_tokens"],
+        output=used["output_tokens"],
+        cached=(used.get("input_token_details") or {}).get("cache_read") or 0,
+        reasoning=(used.get("output_token_details") or {}).get("reasoning") or 0,
+        seconds=time.monotonic() - began,
+        at=time.time(),
+    )
+    meter.add(call)
+
+
+async def ask_model(model: BaseChatModel, prompt: str, meter: Meter, kind: str) -> str:
     """Return the text of the answer, for a summary or a title. It is counted, but not streamed to people."""
+    began = time.monotonic()
     message = await model.ainvoke([HumanMessage(prompt)], {"tags": [TAG_NOSTREAM]})
-    record_answer(message, meter)
+    record_answer(message, meter, model, began, kind)
     return message.text.strip()

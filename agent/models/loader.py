@@ -29,13 +29,13 @@ def load_model(settings: ModelSettings) -> BaseChatModel:
     cls = _import_class(settings)
     arguments = _class_arguments(settings, cls)
     try:
-        if settings.use == CHAT_OPENAI_CLASS_PATH:
-            return make_chat_openai(settings, dict(settings.options))
-        model: BaseChatModel = cls(**arguments)
+        is_openai = settings.use == CHAT_OPENAI_CLASS_PATH
+        model = make_chat_openai(settings, dict(settings.options)) if is_openai else cls(**arguments)
     except Exception as error:  # noqa: BLE001  # a third-party class may raise anything
         raise AgentConfigError(
             f"models: {settings.name}: {settings.use} refused its settings: {_refusal_reason(error)}"
         ) from None
+    model.name = settings.name  # the usage of its calls is recorded under this name
     return model
 
 

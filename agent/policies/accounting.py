@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from agent.models.answers import record_answer
+import time
+
+from agent.models.answers import LEAD, record_answer
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
 
 
 class AccountingPolicy:
-    """Innermost of the model policies: the others see a clean answer, and every attempt is counted."""
+    """Innermost of the model policies: the others see a clean answer, and every attempt is counted.
 
-    def __init__(self, model: str) -> None:
-        self._model = model
+    `agent` names whose calls these are. A sub-agent shares the context, and so the meter, of the turn.
+    """
+
+    def __init__(self, agent: str = LEAD) -> None:
+        self._agent = agent
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
-        """Clean the answer in place and add its usage to the turn's meter."""
+        """Clean the answer in place and add the call to the turn's meter."""
+        began = time.monotonic()
         response = await handler(request)
-        record_answer(model_answer(response), request.runtime.context.meter, self._model)
+        meter = request.runtime.context.meter
+        record_answer(model_answer(response), meter, request.model, began, agent=self._agent)
         return response

@@ -115,7 +115,7 @@ class SummarizationPolicy:
         if len(conversation) > max_chars:
             conversation = f"{conversation[: max_chars // 4]}\n[… left out …]\n{conversation[-max_chars * 3 // 4 :]}"
         prompt = SUMMARY_PROMPT.format(conversation=conversation)
-        return await ask_model(self._model or request.model, prompt, request.runtime.context.meter)
+        return await ask_model(self._model or request.model, prompt, request.runtime.context.meter, "summary")
 
 
 def estimated_tokens(messages: Sequence[AnyMessage]) -> int:

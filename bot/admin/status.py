@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from bot.scheduler import Scheduler
 from bot.storage import conversations, outbox
 from bot.storage.database import Database, Execute
+from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
 from bot.version import VERSION
 from channels.base import Channel, Health
@@ -80,6 +82,7 @@ def _row_counts(execute: Execute) -> dict[str, Any]:
         "oldest": max(0.0, now - ready) if ready else 0.0,
         "undelivered": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
         "dead": counts[OutboxState.DEAD],
+        "jobs": asdict(count_jobs(execute)),
     }
 
 

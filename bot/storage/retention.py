@@ -13,6 +13,8 @@ FINISHED = {
     "runs": "finished IS NOT NULL AND finished<:before",
     "people": "allowed=0 AND until<:before AND notify IS NULL",
     "heard": "topic<>'' AND time<:before",
+    "jobs": "owner IS NULL AND due IS NULL AND created<:before",
+    "usage": "at<:before",
 }
 """Table → the rows of it that may be deleted."""
 

@@ -1,10 +1,9 @@
-"""Runs: one row for each unit of work, with its state, attempts and usage."""
+"""Runs: one row for each unit of work, with its state and attempts."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
-from agent.blocks import Usage
 from agent.messages import Message, Thread
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
@@ -23,13 +22,10 @@ class RunRow:
     state: str
     attempt: int
     stop_by: str
-    model: str
     started: float
 
 
-def create_run(
-    execute: Execute, run: int, conversation: str, first: Message, state: RunState, *, model: str, now: float
-) -> RunRow:
+def create_run(execute: Execute, run: int, conversation: str, first: Message, state: RunState, now: float) -> RunRow:
     """Create the run that answers `first` and what came with it."""
     values = {
         "id": run,
@@ -38,7 +34,6 @@ def create_run(
         "reply_to": first.id,
         "state": state,
         "attempt": int(state is RunState.RUNNING),  # a queued run was not tried yet
-        "model": model,
         "started": now,
     }
     return build_dataclass(RunRow, dict(insert_row(execute, "runs", "id", values, update=("state",))[0]))
@@ -107,13 +102,3 @@ def count_runs(execute: Execute, conversation: str) -> int:
     """Count the runs of a conversation."""
     rows = execute("SELECT count(*) AS n FROM runs WHERE conversation=:conversation", {"conversation": conversation})
     return int(rows[0]["n"])
-
-
-def add_usage(execute: Execute, run: int, usage: Usage, model: str = "") -> None:
-    """Add model calls to the usage of a run, and note which model answers it."""
-    if usage.calls:
-        execute(
-            "UPDATE runs SET input=input+:input, output=output+:output, cached=cached+:cached, calls=calls+:calls,"
-            " model=CASE :model WHEN '' THEN model ELSE :model END WHERE id=:run",
-            {**asdict(usage), "model": model, "run": run},
-        )

@@ -63,8 +63,7 @@ CREATE TABLE addresses (
 );
 CREATE INDEX addresses_conversation ON addresses (conversation);
 
--- state: queued, running, done, waiting, stopped, failed. `id` is the id of the first inbox row. `model`, `input`,
--- `output`, `cached` and `calls` record the usage for operators; the service does not read them.
+-- state: queued, running, done, waiting, stopped, failed. `id` is the id of the first inbox row.
 CREATE TABLE runs (
     id INTEGER NOT NULL,
     conversation TEXT NOT NULL,
@@ -73,11 +72,6 @@ CREATE TABLE runs (
     state TEXT NOT NULL,
     attempt INTEGER DEFAULT '0' NOT NULL,
     stop_by TEXT DEFAULT '' NOT NULL,
-    model TEXT DEFAULT '' NOT NULL,
-    input INTEGER DEFAULT '0' NOT NULL,
-    output INTEGER DEFAULT '0' NOT NULL,
-    cached INTEGER DEFAULT '0' NOT NULL,
-    calls INTEGER DEFAULT '0' NOT NULL,
     started FLOAT NOT NULL,
     finished FLOAT,
     PRIMARY KEY (id)
@@ -85,6 +79,41 @@ CREATE TABLE runs (
 CREATE INDEX runs_conversation ON runs (conversation, id);
 CREATE INDEX runs_finished ON runs (finished);
 CREATE INDEX runs_open ON runs (conversation, id) WHERE state IN ('queued', 'running');
+
+-- A row for each model call of a run: agent (lead or a sub-agent), model (its name in the configuration), kind (turn,
+-- summary, title), tokens, and the seconds that it took until `at`.
+CREATE TABLE usage (
+    id INTEGER NOT NULL,
+    run INTEGER NOT NULL,
+    conversation TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    model TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    input INTEGER NOT NULL,
+    output INTEGER NOT NULL,
+    cached INTEGER NOT NULL,
+    reasoning INTEGER NOT NULL,
+    seconds FLOAT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE INDEX usage_at ON usage (at);
+CREATE INDEX usage_run ON usage (run);
+
+-- Background jobs until they are done. `due` is NULL when a job was given up, `owner` names the process that runs it,
+-- `error` is the last one. `payload` depends on the kind.
+CREATE TABLE jobs (
+    "key" TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    due FLOAT,
+    payload BLOB NOT NULL,
+    attempts INTEGER DEFAULT '0' NOT NULL,
+    owner TEXT,
+    error TEXT DEFAULT '' NOT NULL,
+    created FLOAT NOT NULL,
+    PRIMARY KEY ("key")
+);
+CREATE INDEX jobs_owner ON jobs (owner, due);
 
 -- kind: reply (the end of a run), file, ping (a long run ended), say (a notice of the bot). `person` is the addressee.
 -- state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
@@ -175,5 +204,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0005');
+INSERT INTO alembic_version VALUES ('0008');
 COMMIT;

@@ -88,6 +88,7 @@ async def test_a_finished_tool_call_does_not_run_again(telegram: FakeTelegram, m
     await service.quiet()
     assert (service.folder_of() / "workspace" / "effects").read_text() == "once\n"
     assert said(telegram, JANE) == ["all done"]
+    assert service.rows("SELECT agent, kind FROM usage") == [("lead", "turn")] * 2, "of both processes"
 
 
 @pytest.mark.usefixtures("bubblewrap")

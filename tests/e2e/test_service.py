@@ -118,6 +118,8 @@ async def test_status_and_check_report_the_actual_state(telegram: FakeTelegram, 
     code, words = await service.fawn("status")
     assert code == 0, words
     assert "telegram: ready" in words
+    assert "Background jobs: " in words
+    assert " 0 given up." in words
     code, words = await service.fawn("check")
     assert code == 0, words
     assert await service.stop() == 0

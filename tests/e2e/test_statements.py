@@ -18,7 +18,14 @@ from tests.support.service_process import Service, ask
 SMALL = {"people", "heard", "alembic_version"}
 WRITES = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/outputs/a.txt", "content": "a"}}]}
 SETTINGS = {"limits": {"live_turns": 1}, "sandbox": {"provider": "none"}}
-AGES = {"inbox": "received", "outbox": "created", "posts": "created", "runs": "finished", "conversations": "used"}
+AGES = {
+    "inbox": "received",
+    "outbox": "created",
+    "posts": "created",
+    "runs": "finished",
+    "conversations": "used",
+    "usage": "at",
+}
 ASKS = {"calls": [{"name": "ask_clarification", "args": {"question": "Which one?", "options": ["a", "b"]}}]}
 
 
@@ -113,7 +120,7 @@ async def test_every_statement_finds_its_rows_by_an_index(
         seen |= await service.statements()
     finally:
         await service.kill()
-    assert {"inbox", "outbox", "runs", "conversations", "ledger", "posts", "checkpoints"} <= {
+    assert {"inbox", "outbox", "runs", "jobs", "usage", "conversations", "ledger", "posts", "checkpoints"} <= {
         word for statement in seen for word in re.findall(r"\w+", statement)
     }
     assert len(seen) > 50

@@ -174,7 +174,7 @@ class FakeModel(LocalServer):
         return {"id": f"chatcmpl-{self._answers}", "object": kind, "created": 1, "model": body.get("model", "")}
 
     def _numbered(self, script: Answer) -> list[tuple[str, ToolCall]]:
-        return [(f"call_{self._answers}_{index}", call) for index, call in enumerate(script.calls)]
+        return [(call.id or f"call_{self._answers}_{index}", call) for index, call in enumerate(script.calls)]
 
     def _usage(self, body: Json, raw: bytes, script: Answer) -> Json:
         """Count four bytes as a token; a prefix of an earlier request counts as cached, as with real providers."""

@@ -39,6 +39,7 @@ CUTS = ("abort_at", "cut_at", "hang_at", "garbage_at")
 class ToolCall:
     name: str
     arguments: str  # JSON text, broken where the test wants it
+    id: str = ""  # "": a new one
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,16 @@ class Bench:
         return context
 
     async def run(
-        self, *inputs: UserInput, conversation: str = "c", answers: tuple[Answer, ...] = (), **more: Any
+        self,
+        *inputs: UserInput,
+        conversation: str = "c",
+        answers: tuple[Answer, ...] = (),
+        context: TurnContext | None = None,
+        **more: Any,
     ) -> list[Block]:
         """Run a turn and return all its blocks."""
         turn = Turn(conversation, inputs, answers=answers, merge_window_seconds=0.0, **more)
-        return [block async for block in self.agent.run(turn, await self.context(conversation))]
+        return [block async for block in self.agent.run(turn, context or await self.context(conversation))]
 
     async def state(self, conversation: str = "c") -> list[Any]:
         """Return the messages in the checkpoint."""

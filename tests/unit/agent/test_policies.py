@@ -11,17 +11,11 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from langchain.agents import create_agent
-from langchain.tools import tool
-from langchain_core.messages import HumanMessage
 
 from agent.blocks import Block, Done, Failed, Notice, Text, command_hint
-from agent.context import TurnContext, UserInput
+from agent.context import UserInput
 from agent.models.errors import classify_error
-from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import ModelSettings
-from agent.policies.accounting import AccountingPolicy
-from agent.policies.base import PolicyMiddleware
 from agent.policies.loop_detection import call_fingerprint
 from agent.policies.retry import RetryPolicy
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
@@ -236,31 +230,6 @@ async def test_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
     assert json.loads(result)["content"] == "did once"
     message = next(m for m in await bench.state() if m.type == "ai")
     assert key == f"{message.id}/{message.tool_calls[0]['id']}"
-
-
-# ---------------------------------------------------------------- usage
-
-
-async def test_model_calls_of_a_graph_inside_a_tool_are_counted(make: Workshop, model: FakeModel) -> None:
-    """They are not in the stream, so the turn's meter counts them."""
-    settings = ModelSettings("inner", base_url=f"{model.base_url}/v1")
-    policies = PolicyMiddleware(model=(AccountingPolicy("inner"),), tool=())
-    chat = make_chat_openai(settings, {})
-    inner = create_agent(chat, [], middleware=[policies], context_schema=TurnContext)
-
-    @tool
-    async def task(text: str) -> str:
-        """Delegate to another graph."""
-        return str((await inner.ainvoke({"messages": [HumanMessage(text)]}))["messages"][-1].text)
-
-    bench = await make(tools=[task])
-    blocks = await bench.run(say(script([call("task", text="count me")], tokens=2)))
-    await chat.root_async_client.close()
-    assert "count me" in str(model.requests()[-1].messages)
-    done = blocks[-1]
-    assert isinstance(done, Done)
-    assert done.usage.calls == 3
-    assert done.usage.input == sum(request.bytes // 4 for request in model.requests())
 
 
 # ---------------------------------------------------------------- steering

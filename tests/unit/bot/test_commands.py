@@ -19,6 +19,7 @@ from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage import conversations, runs
 from bot.storage.database import Database, Execute
+from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from tests.support.idle_listener import IdleListener
@@ -39,7 +40,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def answering(store: Database, count: int) -> AsyncIterator[None]:
     """Serve commands from the end of the block on, until `count` were answered."""
-    doors = AccessPolicy({"telegram": AccessConfig(open=True)})
+    doors = AccessPolicy({"telegram": AccessConfig(open=True, operators=("boss",))})
     done = asyncio.Semaphore(0)
     yield
     serving = asyncio.create_task(CommandRunner(store, doors, IDLE_SERVICE, done.release).serve())
@@ -81,13 +82,13 @@ async def test_a_command_beside_the_threads_names_those_that_run(store: Database
             key = conversations.begin_conversation(execute, topic, float(number))
             execute("UPDATE conversations SET title=:title WHERE key=:key", {"title": title, "key": key})
             state = RunState.DONE if title == "Idle" else RunState.RUNNING
-            runs.create_run(execute, number + 100, key, command, state, model="", now=0.0)
+            runs.create_run(execute, number + 100, key, command, state, now=0.0)
 
         await store.run(begin)
     async with answering(store, 1):
         await receive(store, command)
     [words] = await said(store)
-    assert "Running threads: “Deploy”, “Fix the build”. Use" in words
+    assert "Running threads: “Deploy”, “Fix the build”. Send" in words
     assert words.startswith("Nothing is running here." if name == "stop" else "Each thread here is a conversation")
     async with answering(store, 1):
         await receive(store, replace(command, key="k10", private=True, thread=Thread("telegram", "1", "43")))
@@ -105,3 +106,13 @@ async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: 
     failed, *answered = await said(store)
     assert failed.startswith("`/model` failed on my side")
     assert all("/stop" in words for words in answered)
+
+
+async def test_operators_see_the_background_jobs_in_the_status(store: Database) -> None:
+    status = replace(HELP, text="status")
+    async with answering(store, 2):
+        await receive(store, status, replace(status, key="k2", author=Author("boss", "Ann")))
+        await store.run(lambda execute: enqueue_job(execute, key="k", kind="title", payload={}))
+    mine, bosses = await said(store)
+    assert "jobs" not in mine
+    assert "Background jobs: 1 waiting, 0 running, 0 given up." in bosses

@@ -21,6 +21,7 @@ from bot import claims
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
+from bot.jobs import JobWorker
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage.database import Database
@@ -80,9 +81,10 @@ class TurnHarness:
         async with Database(self.folder / "checkpoints.db") as checkpoints:
             agent = await build_agent((), AgentSettings(), checkpoints, commands=False)
             outbox = Outbox(self.store, self.channel, self.limits)
+            jobs = JobWorker(self.store)
             parts = (self.store, agent, self.provider, folders, outbox, self.channel, self.folder, self.limits)
             self.threads = Scheduler(self.store, self.limits)
-            turns = TurnRunner(*parts)
+            turns = TurnRunner(*parts, jobs.wake)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
             try:
                 yield
@@ -221,7 +223,8 @@ async def test_an_end_that_cannot_be_recorded_ends_without_files(harness: TurnHa
 
 @pytest.mark.slow
 async def test_the_last_fallback_records_one_plain_sentence(harness: TurnHarness) -> None:
-    await harness.refuse("runs", "new.input>0 OR new.calls>0 OR new.state='done'", "UPDATE")
+    await harness.refuse("usage", "1")
+    await harness.refuse("runs", "new.state='done'", "UPDATE")
     await harness.refuse("outbox", "instr(new.payload, 'stored this answer')")
     await harness.inbox.receive([HELLO])
     await harness.idle()

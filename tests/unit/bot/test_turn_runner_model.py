@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from bot import claims
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
+from bot.jobs import JobWorker
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
+from bot.titles import TITLE_JOB, make_title
 from bot.turn_runner import TurnRunner
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.spec import DockerSettings
@@ -110,9 +113,13 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
                 models, AgentSettings(retry_seconds=0.01, **plan), checkpoints, toolbox, commands=False
             )
             outbox = Outbox(store, lambda name: wall, ServiceLimits())
-            turns = TurnRunner(store, agent, provider, images, outbox, lambda name: wall, tmp_path, ServiceLimits())
+            jobs = JobWorker(store)
+            jobs.register(TITLE_JOB, partial(make_title, agent))
+            limits = ServiceLimits()
+            turns = TurnRunner(store, agent, provider, images, outbox, lambda name: wall, tmp_path, limits, jobs.wake)
             harness = ModelHarness(store, agent)
-            serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(harness.threads.serve(turns))]
+            works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())
+            serving = [asyncio.create_task(work) for work in works]
             await asyncio.sleep(0)
             try:
                 yield harness
@@ -121,7 +128,6 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
                 for task in serving:
                     task.cancel()
                 await asyncio.wait(serving)
-                await turns.titles.close()
                 await agent.close()
 
     return opened
@@ -226,41 +232,50 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
         assert harness.rows("SELECT title FROM conversations") == [("",)]
         await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
         await harness.say("and that?", "k3")
-        assert harness.rows("SELECT calls FROM runs ORDER BY id") == [(2,), (1,), (1,)]
+        assert harness.rows("SELECT run, model, kind FROM usage ORDER BY run, kind") == [
+            (1, "small", "title"),
+            (1, "main", "turn"),
+            (2, "main", "turn"),
+            (3, "main", "turn"),
+        ]
+        assert harness.rows("SELECT 1 FROM usage WHERE input=0 OR output=0 OR seconds<=0 OR at<=0") == []
     assert sum(len(request.messages) == 1 for request in model.requests()) == 1
     assert [bool(count) for count in wall.earlier] == [True, False, False], "earlier messages are asked for once"
 
 
-async def test_a_title_cancelled_by_a_shutdown_is_made_by_the_next_turn(enter: Open, model: FakeModel) -> None:
+async def test_a_title_cancelled_by_a_shutdown_is_made_after_the_next_start(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
     async with enter(title_model="small") as harness:
         await harness.say("what is this about?", "k1")
-        assert harness.rows("SELECT title FROM conversations") == [("",)]
-    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("title")]
+        await until(lambda: any(len(request.messages) == 1 for request in model.requests()), 10, "the title's request")
+    assert harness.rows("SELECT attempts, owner, error FROM jobs") == [(0, None, "")]
     model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
     async with enter(title_model="small") as harness:
-        await harness.say("and this?", "k2")
         await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
 
 
 # ---------------------------------------------------------------- usage
 
 
-async def test_usage_is_added_up_over_attempts_and_names_the_model(enter: Open, model: FakeModel) -> None:
-    """The usage before a suspended attempt is kept; the model that answers last is named."""
+async def test_the_usage_of_every_attempt_is_recorded_with_its_model(
+    enter: Open, model: FakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The usage before a suspended attempt is kept, and the log has the sum."""
+    caplog.set_level("INFO")
     answers = iter([Answer(calls=call_of("effect", text="a")), Answer("never", delay=60), Answer("fine")])
     model.script = lambda body: next(answers)
     async with enter() as harness:
         await harness.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 2, 10, "the second model call")
-        assert harness.rows("SELECT calls, model FROM runs") == [(1, "main")], "with the commit that followed the call"
-        before = harness.rows("SELECT input, output FROM runs")
+        assert harness.rows("SELECT model FROM usage") == [("main",)], "with the commit that followed the call"
     async with Database(harness.store._path) as store:
         await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
     async with enter() as harness:
         await harness.threads.wait_until_idle()
-        assert harness.rows("SELECT calls, model, state FROM runs") == [(2, "small", "done")]
-        assert harness.rows("SELECT input, output FROM runs") > before
+        assert await harness.states() == ["done"]
+        assert harness.rows("SELECT model FROM usage ORDER BY id") == [("main",), ("small",)]
+        [(input_, output)] = harness.rows("SELECT sum(input), sum(output) FROM usage")
+    assert f"input={input_} output={output} calls=2" in caplog.text
 
 
 async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeModel) -> None:
@@ -272,7 +287,8 @@ async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeM
         [live] = harness.threads.running_turns
         live.stop("42")
         await harness.threads.wait_until_idle()
-        assert harness.rows("SELECT calls, state FROM runs") == [(1, "stopped")]
+        assert await harness.states() == ["stopped"]
+        assert harness.rows("SELECT agent, model, kind FROM usage") == [("lead", "main", "turn")]
 
 
 # ---------------------------------------------------------------- invalid characters

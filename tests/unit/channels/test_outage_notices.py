@@ -24,7 +24,11 @@ def test_a_thread_is_notified_once_per_outage() -> None:
 
 
 def test_only_messages_to_the_bot_are_answered() -> None:
-    quiet = [Unreadable("wall", "k", b"", "?"), replace(SAID, addressed=False), replace(SAID, kind=Kind.CLICK)]
+    quiet: list[Message | Unreadable] = [
+        Unreadable("wall", "k", b"", "?"),
+        replace(SAID, addressed=False),
+        replace(SAID, kind=Kind.CLICK),
+    ]
     notices = OutageNotices()
     assert notices.take_due(quiet) == []
     assert notices.take_due([SAID]) == [SAID]

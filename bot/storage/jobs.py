@@ -1,0 +1,123 @@
+"""Background jobs: work that is due at some time, one row for each key until it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row, read_row, read_rows
+
+_WAITING = "owner IS NULL AND due IS NOT NULL"
+_GIVEN_UP = "owner IS NULL AND due IS NULL"
+_CLAIMED = "owner>''"  # an index finds this, unlike IS NOT NULL
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundJob:
+    """A claimed job. `attempts` counts this one, and `error` is that of the attempt before."""
+
+    key: str
+    kind: str
+    due: float
+    payload: bytes
+    attempts: int
+    owner: str
+    error: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The payload. Raises ValueError if it is damaged."""
+        arguments: dict[str, Any] = orjson.loads(self.payload)
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How many jobs wait, run and were given up. `failing` is the kind and error of a job that failed, "" for none."""
+
+    waiting: int
+    running: int
+    given_up: int
+    failing: str
+
+    def __str__(self) -> str:
+        line = f"Background jobs: {self.waiting} waiting, {self.running} running, {self.given_up} given up."
+        return f"{line} Last error: {self.failing}" if self.failing else line
+
+
+def enqueue_job(
+    execute: Execute, *, key: str, kind: str, payload: Mapping[str, Any], due: float = 0.0, keep: bool = False
+) -> None:
+    """Enqueue a job. `due` is in unix time, 0 means at once. Wake the worker after the commit.
+
+    A job with the same key is replaced, and its attempts count anew; if it is running, it runs once more afterwards.
+    With `keep`, it stays as it is.
+    """
+    values = {
+        "key": key,
+        "kind": kind,
+        "due": due,
+        "payload": orjson.dumps(payload),
+        "attempts": 0,
+        "error": "",
+        "created": time.time(),
+    }
+    insert_row(execute, "jobs", "key", values, update=() if keep else ("kind", "due", "payload", "attempts", "error"))
+
+
+def claim_jobs(execute: Execute, owner: str, now: float, limit: int) -> list[BackgroundJob]:
+    """Claim up to `limit` due jobs, the earliest first, and count this attempt."""
+    sql = (
+        "UPDATE jobs SET owner=:owner, attempts=attempts+1 WHERE key IN"
+        " (SELECT key FROM jobs WHERE owner IS NULL AND due<=:now ORDER BY due LIMIT :limit) RETURNING *"
+    )
+    return read_rows(execute, BackgroundJob, sql, owner=owner, now=now, limit=limit)
+
+
+def earliest_due(execute: Execute) -> float | None:
+    """Return when the next waiting job is due."""
+    due: float | None = execute(f"SELECT min(due) AS due FROM jobs WHERE {_WAITING}", {})[0]["due"]
+    return due
+
+
+def finish_job(execute: Execute, job: BackgroundJob) -> None:
+    """Delete a job that is done, unless it was replaced while it ran."""
+    _end_claim(execute, "DELETE FROM jobs WHERE key=:key AND owner=:owner AND attempts=:attempts", job)
+
+
+def reschedule_job(execute: Execute, job: BackgroundJob, due: float | None, *, attempts: int, error: str) -> None:
+    """Run a job again when it is `due` (None: never, it is given up), unless it was replaced while it ran."""
+    sql = (
+        "UPDATE jobs SET owner=NULL, due=:due, attempts=:counted, error=:error"
+        " WHERE key=:key AND owner=:owner AND attempts=:attempts"
+    )
+    _end_claim(execute, sql, job, due=due, counted=attempts, error=error)
+
+
+def _end_claim(execute: Execute, sql: str, job: BackgroundJob, **values: Any) -> None:
+    """Run the statement that ends a claim. A replaced job has no attempts, so it does not match: it is released."""
+    claim = {"key": job.key, "owner": job.owner}
+    execute(sql, {**claim, "attempts": job.attempts, **values})
+    execute("UPDATE jobs SET owner=NULL WHERE key=:key AND owner=:owner", claim)
+
+
+def release_stale_jobs(execute: Execute, error: str) -> None:
+    """Release what a dead process had claimed; the attempt counts."""
+    execute(f"UPDATE jobs SET owner=NULL, error=:error WHERE {_CLAIMED}", {"error": error})
+
+
+def count_jobs(execute: Execute) -> JobCounts:
+    """Count the jobs by what happens with them."""
+    sql = (
+        f"SELECT (SELECT count(*) FROM jobs WHERE {_WAITING}) AS waiting,"
+        f" (SELECT count(*) FROM jobs WHERE {_CLAIMED}) AS running,"
+        f" (SELECT count(*) FROM jobs WHERE {_GIVEN_UP}) AS given_up,"
+        " coalesce((SELECT kind || ': ' || error FROM jobs WHERE owner IS NULL AND error<>''"
+        " ORDER BY created DESC LIMIT 1), '') AS failing"
+    )
+    return read_row(execute, JobCounts, sql) or JobCounts(0, 0, 0, "")

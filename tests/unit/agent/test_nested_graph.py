@@ -1,0 +1,116 @@
+"""A graph that a tool runs: its usage counts, its questions and steps are shown, its texts are the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.tools import tool
+from langchain_core.messages import HumanMessage
+from langchain_core.tools import BaseTool
+
+from agent.blocks import Block, Done, Step, Text
+from agent.context import Answer as HumanAnswer
+from agent.context import ModelCall, TurnContext
+from agent.models.loader import load_model
+from agent.models.settings import ModelSettings
+from agent.policies.accounting import AccountingPolicy
+from agent.policies.base import PolicyMiddleware
+from agent.policies.empty_response import EmptyResponsePolicy
+from agent.policies.tool_errors import ToolErrorPolicy
+from tests.fakes.model import Answer, FakeModel, ToolCall
+from tests.support.agent_tools import TOOLS
+from tests.support.turn_context import say
+from tests.unit.agent.conftest import Workshop, steps
+from tests.unit.agent.test_resume import asks, end
+
+
+@pytest.fixture
+async def task(model: FakeModel) -> AsyncIterator[BaseTool]:
+    """A tool that delegates to a worker's graph."""
+    chat: Any = load_model(ModelSettings("small", model="worker", base_url=f"{model.base_url}/v1"))
+    policies = PolicyMiddleware(model=(EmptyResponsePolicy(), AccountingPolicy("worker")), tool=(ToolErrorPolicy(),))
+    worker = create_agent(chat, TOOLS, middleware=[policies], context_schema=TurnContext)
+
+    @tool("task")
+    async def delegate(text: str) -> str:
+        """Delegate to another graph."""
+        return str((await worker.ainvoke({"messages": [HumanMessage(text)]}))["messages"][-1].text)
+
+    yield delegate
+    await chat.root_async_client.close()
+
+
+def answers(lead: list[Answer], worker: list[Answer]) -> Any:
+    """Return a script that answers each model in order."""
+    left = {"scripted": iter(lead), "worker": iter(worker)}
+    return lambda body: next(left[body["model"]])
+
+
+def lead_text(blocks: list[Block]) -> str:
+    return "".join(block.delta for block in blocks if isinstance(block, Text))
+
+
+# The call ids of both graphs are the same, as with servers that restart them with every message.
+DELEGATE = Answer("I delegate. ", calls=(ToolCall("task", '{"text": "dig"}', id="call_0"),))
+LOOK = Answer("draft of the worker", calls=(ToolCall("look", '{"text": "a"}', id="call_0"),))
+ASK = Answer(calls=(ToolCall("ask_clarification", '{"question": "Which?", "options": ["x", "y"]}', id="call_0"),))
+
+
+async def test_the_calls_of_a_nested_graph_are_counted_under_its_agent_and_model(
+    make: Workshop, model: FakeModel, task: BaseTool
+) -> None:
+    model.script = answers([DELEGATE, Answer("done")], [LOOK, Answer("found it")])
+    bench = await make(tools=[task])
+    context = await bench.context()
+    blocks = await bench.run(say("go"), context=context)
+    calls: list[ModelCall] = context.meter.take_unrecorded()
+    assert [(each.agent, each.model, each.kind) for each in calls] == [
+        ("lead", "main", "turn"),
+        ("worker", "small", "turn"),
+        ("worker", "small", "turn"),
+        ("lead", "main", "turn"),
+    ]
+    assert all(each.input and each.output and each.seconds > 0 for each in calls)
+    done = blocks[-1]
+    assert isinstance(done, Done)
+    assert done.usage.calls == 4
+    assert done.usage.input == sum(request.bytes // 4 for request in model.requests())
+
+
+async def test_texts_and_steps_of_a_nested_graph_do_not_touch_the_leads(
+    make: Workshop, model: FakeModel, task: BaseTool
+) -> None:
+    """Its empty answer is taken back after the lead's text was shown."""
+    model.script = answers([DELEGATE, Answer("All done.")], [LOOK, Answer(""), Answer("result of the worker")])
+    bench = await make(tools=[task])
+    blocks = await bench.run(say("go"))
+    assert lead_text(blocks) == "I delegate. All done."
+    assert not any(isinstance(block, Text) and block.replace for block in blocks)
+    assert steps(blocks) == [
+        ("task: dig", "running"),
+        ("look: a", "running"),
+        ("look: a", "done"),
+        ("task: dig", "done"),
+    ]
+    assert len({block.id for block in blocks if isinstance(block, Step)}) == 2
+    assert "result of the worker" in str(model.requests()[-1].messages)
+
+
+async def test_a_question_of_a_nested_graph_reaches_the_person_and_its_answer_the_graph(
+    make: Workshop, model: FakeModel, task: BaseTool
+) -> None:
+    model.script = answers([DELEGATE, Answer("All done.")], [LOOK, ASK, Answer("it is x")])
+    bench = await make(tools=[task])
+    blocks = await bench.run(say("go"))
+    assert end(blocks) == "waiting"
+    [ask] = asks(blocks)
+    assert (ask.question, ask.options) == ("Which?", ("x", "y"))
+    answer = HumanAnswer(ask.id, "x", "m2")
+    blocks = await bench.run(say("x", "m2"), answers=(answer,))
+    assert lead_text(blocks) == "All done."
+    worker = [request for request in model.requests() if "dig" in str(request.messages[0])]
+    assert len(worker) == 3, "the worker continued where it asked"
+    assert "x" in worker[-1].messages[-1]["content"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Literal
 
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
+
+APPROVAL_OPTIONS = ("Approve", "Deny")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Ask:
     question: str
     options: tuple[str, ...] = ()
     free_text: bool = True
+    hours: float = 0.0  # after which it expires; 0: never
 
     def match_option(self, text: str) -> str | None:
         """Return the option with this text or number."""
@@ -59,18 +63,37 @@ class Ask:
         numbered = {str(number): option for number, option in enumerate(self.options, 1)}
         return next((option for option in self.options if option.casefold() == wanted), numbered.get(wanted))
 
+    def to_question(self) -> Ask:
+        """Return the question as shown: with the time when it expires."""
+        note = f"\n\n_Without an answer within {self.hours:g} h I go on without it._"
+        return replace(self, question=self.question + note) if self.hours else self
+
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """A tool call that needs approval: `action` in a few words, `detail` the exact call."""
+    """A tool call that needs approval: the `question` in a few words, what to know about it, and the exact `call`.
+
+    The `id` contains a part of `call_hash`: another call is another question, which an old answer does not approve.
+    """
 
     id: str
-    action: str
+    question: str
     detail: str = ""
+    call: str = ""
+    hours: float = 0.0  # after which it expires; 0: never
+
+    @property
+    def call_hash(self) -> str:
+        """The SHA-256 of the call."""
+        return sha256(self.call.encode()).hexdigest()
 
     def to_question(self) -> Ask:
-        """Return the question for the person."""
-        return Ask(self.id, f"{self.action}\n\n{self.detail}".strip(), ("Approve", "Deny"), free_text=False)
+        """Return the question as shown: with the call as a block of code, and the time when it expires."""
+        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", self.call))])
+        call = f"{fence}\n{self.call}\n{fence}" if self.call else ""
+        note = f"_Without an answer within {self.hours:g} h it counts as denied._" if self.hours else ""
+        text = "\n\n".join(part for part in (self.question, self.detail, call, note) if part)
+        return Ask(self.id, text, APPROVAL_OPTIONS, free_text=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +142,7 @@ class Done:
     usage: Usage = field(default_factory=Usage)
 
 
+ANSWERED_PART = "answered"  # of a Text that lists the answers while other questions stay open
 _COMMAND_HINT = re.compile("\ufdd0([^\ufdd0]+)\ufdd0")  # a noncharacter, which no text of a person or model contains
 
 
@@ -219,9 +243,10 @@ class View:
 
     def final(self) -> Final:
         """Return the final reply: answer, questions and failure, without steps and plan."""
-        asks = tuple(block.to_question() if isinstance(block, Approve) else block for block in self.asks)
+        asks = tuple(block.to_question() for block in self.asks)
         parts = [
             self.text.strip(),
+            "Still open:" if asks and self.text and self.text == self.texts.get(ANSWERED_PART) else "",
             SEVERAL_QUESTIONS_TEXT.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
         ]
         if self.done and self.done.state == "stopped":

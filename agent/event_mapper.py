@@ -6,13 +6,15 @@ shown. Its events carry a namespace, which keeps them apart from those of the le
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.blocks import Ask, Block, File, Notice, Step, Text
+from agent.blocks import Approve, Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
@@ -27,7 +29,7 @@ class EventMapper:
     """Maps the events of one turn; keeps what the turn has shown."""
 
     def __init__(self, context: TurnContext, needs_sandbox: frozenset[str]) -> None:
-        self.asks: list[Ask] = []
+        self.asks: list[Ask | Approve] = []
         self._context = context
         self._needs_sandbox = needs_sandbox
         self._texts: dict[str, str] = {}
@@ -94,7 +96,7 @@ class EventMapper:
                 name = known.title if known else str(message.name)
                 yield Step(id_, name, "failed" if message.status == "error" else "done")
 
-    def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask]:
+    def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask | Approve]:
         """Yield a question for each interrupt."""
         for interrupt in interrupts:
             ask = interrupt_question(interrupt)
@@ -126,11 +128,22 @@ def presented_files(messages: Iterable[Any]) -> Iterator[File]:
             yield from (File(file["path"], file["caption"]) for file in message.artifact.get("presented", ()))
 
 
-def interrupt_question(interrupt: Interrupt) -> Ask:
-    """Return the question of an interrupt."""
+def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
+    """Return the question of an interrupt. The value of an approval has kind "approve", name, args and detail."""
     value = interrupt.value if isinstance(interrupt.value, dict) else {"question": interrupt.value}
+    if value.get("kind") == "approve":
+        name = str(value["name"])
+        call = _describe_call(name, value["args"])
+        approve = Approve(interrupt.id, f"May I run `{name}`?", str(value.get("detail", "")), call)
+        return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
+
+
+def _describe_call(name: str, args: Mapping[str, Any]) -> str:
+    """Return the exact call as text. Characters that a reader cannot see are escaped."""
+    text = f"{name}\n{json.dumps(args, ensure_ascii=False, indent=2, sort_keys=True, default=str)}"
+    return "".join(each if each.isprintable() or each == "\n" else f"\\u{ord(each):04x}" for each in text)
 
 
 def step_title(name: str, args: Mapping[str, Any]) -> str:

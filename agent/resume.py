@@ -16,8 +16,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
-from agent.blocks import File
-from agent.context import Answer, Turn, TurnContext
+from agent.blocks import Approve, File
+from agent.context import Turn, TurnContext
 from agent.event_mapper import interrupt_question, presented_files
 from agent.repair import CUT_KEY, repair_state
 from agent.user_message import MessageFormatter, format_body
@@ -77,7 +77,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
     begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
     if begin >= 0 and (answer := _final_answer(messages[begin:])):
         return _finished_entry(messages, answer)
-    if state.interrupts and begin < 0 and (given := _answer_texts(state, turn)):
+    if begin < 0 and (given := _answer_texts(state, turn)):
         update = {"answered": [*keys]} if keys else None
         return GraphInput(
             Command(resume=given, update=update), _open_tool_calls(messages), answered=_answered_summary(state, given)
@@ -102,18 +102,23 @@ def _new_messages(turn: Turn, formatter: MessageFormatter) -> list[HumanMessage]
 
 def _answer_texts(state: StateSnapshot, turn: Turn) -> dict[str, str]:
     """Return the answer to each interrupt, with the quotes and files of its message. Other messages are appended to the
-    last answer; without any answer they answer the first question."""
-    open_ = [interrupt.id for interrupt in state.interrupts]
+    last answer, but not to an approval, which stays exact."""
+    open_ = {interrupt_question(interrupt).id: interrupt for interrupt in state.interrupts}
     inputs = {item.message.key: item for item in turn.inputs}
     given: dict[str, list[str]] = {}
-    for answer in turn.answers or (Answer(open_[0], "", ""),):
+    approvals = {}
+    for answer in turn.answers:
         item = inputs.pop(answer.key, None)
-        if answer.id in open_:
+        if (interrupt := open_.get(answer.id)) is None:
+            continue
+        if isinstance(interrupt_question(interrupt), Approve):
+            approvals[interrupt.id] = answer.text
+        else:
             text = format_body(replace(item, message=replace(item.message, text=answer.text))) if item else answer.text
-            given[answer.id] = [text]
+            given[interrupt.id] = [text]
     if given:
         given[next(reversed(given))] += [format_body(item) for item in inputs.values()]
-    return {id: "\n\n".join(filter(None, texts)) for id, texts in given.items()}
+    return approvals | {id: "\n\n".join(filter(None, texts)) for id, texts in given.items()}
 
 
 def _answered_summary(state: StateSnapshot, given: Mapping[str, str]) -> str:
@@ -123,7 +128,7 @@ def _answered_summary(state: StateSnapshot, given: Mapping[str, str]) -> str:
     lines = [
         f"✓ {interrupt_question(each).question} → {given[each.id]}" for each in state.interrupts if each.id in given
     ]
-    return "\n".join([*lines, "", "Still open:"])
+    return "\n".join(lines)
 
 
 def _presented_in_turn(messages: Sequence[AnyMessage]) -> list[File]:

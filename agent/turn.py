@@ -9,7 +9,7 @@ from contextlib import aclosing
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
-from agent.blocks import Block, Done, Failed, Notice, Text
+from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
@@ -93,7 +93,7 @@ class Agent:
                 for file in files:
                     yield file
                 if answered:
-                    yield Text(answered, "answered")
+                    yield Text(answered, ANSWERED_PART)
                 for step in mapper.begin_calls(calls):
                     yield step
                 events = graph.astream(

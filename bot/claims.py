@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 
-import orjson
-
-from agent.blocks import Ask
+from agent.blocks import Approve, Ask
 from agent.context import Answer
-from agent.messages import Message, Thread
-from agent.stored_json import Damaged, build_dataclass, raise_damaged
+from agent.messages import Kind, Message, Thread
+from agent.stored_json import Damaged
 from bot import questions
+from bot.questions import Bound
 from bot.storage import conversations, inbox, outbox, runs, sent_messages, tool_calls
+from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.runs import RunRow
 from bot.storage.states import ConversationState, InboxState, RunState
-from channels.base import SentMessage
+from channels.base import Receipt, SentMessage
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class RunEnding:
     """How a run ended."""
 
     state: RunState
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[Ask | Approve, ...] = ()
     title: str = ""
     clean: bool = True  # the checkpoint holds nothing unfinished
 
@@ -77,6 +77,8 @@ def claim_conversations(execute: Execute, owner: str, now: float, longest: float
 
     `longest` is the longest time (seconds) that a message may have to wait until it is ready.
     """
+    for key in stored_questions.conversations_with_expired_questions(execute, now):
+        _isolate_damage(execute, key, now, partial(questions.close_expired_questions, execute, key, now))
     keys = conversations.claimable_conversations(execute, now, now + longest, free)
     return [job for key in keys if (job := _claim_conversation(execute, key, owner, now, longest))]
 
@@ -114,9 +116,10 @@ def _isolate_damage(execute: Execute, key: str, now: float, take: Callable[[], C
         log.exception("claim.unreadable conversation=%s", key)
         bury_messages(execute, inbox.open_rows(execute, key), error, now)
         runs.fail_open_runs(execute, key, now)
-        conversations.forget_questions(execute, key)
+        stored_questions.close_questions(execute, key)
+        conversations.mark_dirty(execute, key)
         job = None
-    if not job:  # only answers to closed questions, or nothing that can be read
+    if not job:  # only answers to closed questions, expired questions, or nothing that can be read
         conversations.refresh_pending(execute, key)
     return job
 
@@ -158,7 +161,9 @@ def _resume_run(execute: Execute, row: ConversationRow, now: float) -> ClaimedRu
         return None
     taken = [each for each in inbox.rows_of_run(execute, run.id) if not each.steered]
     posted = sent_messages.known_messages(execute, f"r{run.id}")
-    return _claimed_run(row, run, _readable(execute, taken, now), posted)
+    readable = _readable(execute, taken, now)
+    _record_answers(execute, row, _merge_bundles(readable), now)  # an older version did not record them
+    return _claimed_run(execute, row, run, readable, posted)
 
 
 def _take_messages(
@@ -166,13 +171,15 @@ def _take_messages(
 ) -> ClaimedRun | None:
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
     pending = inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN)
-    ready = _ready_rows(_readable(execute, pending, now), now, longest)
+    readable = _readable(execute, pending, now)
+    ready = _ready_rows(readable, now, longest)
+    ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = _merge_bundles(ready)
-    bound = questions.bind(_open_questions(row), messages.values())
+    bound = _record_answers(execute, row, messages, now)
     for message, words in bound.refused:
         key = f"refused:{message.key}"
         outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
-    keys = {answer.key for answer in bound.answers} or {*bound.rest}
+    keys = bound.answering or {*bound.rest}
     taken = []
     for each in ready:
         key = messages[_bundle_key(each)].key
@@ -182,7 +189,7 @@ def _take_messages(
             inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
     if not taken:
         return None
-    return replace(start_run(execute, row, taken, state, now), resumed=bool(bound.answers))
+    return replace(start_run(execute, row, taken, state, now), resumed=bool(bound.answering))
 
 
 def start_run(
@@ -193,11 +200,15 @@ def start_run(
     run = runs.create_run(execute, first.id, row.key, first.message, state, now)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
-    return _claimed_run(row, run, taken)
+    return _claimed_run(execute, row, run, taken)
 
 
 def _claimed_run(
-    row: ConversationRow, run: RunRow, taken: Sequence[InboxRow], posted: Sequence[SentMessage] | None = None
+    execute: Execute,
+    row: ConversationRow,
+    run: RunRow,
+    taken: Sequence[InboxRow],
+    posted: Sequence[SentMessage] | None = None,
 ) -> ClaimedRun:
     messages = tuple(_merge_bundles(taken).values())
     return ClaimedRun(
@@ -210,7 +221,7 @@ def _claimed_run(
         started=run.started,
         reply_to=run.reply_to,
         messages=messages,
-        answers=tuple(questions.bind(_open_questions(row), messages).answers),
+        answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
         model=row.model,
         title=row.title,
         first=row.used == row.created,
@@ -244,21 +255,19 @@ def _merge_bundles(rows: Sequence[InboxRow]) -> dict[str, Message]:
     return merged
 
 
-def _open_questions(row: ConversationRow) -> tuple[Ask, ...]:
-    """Return the questions that a conversation waits for. Raises Damaged."""
-    with raise_damaged():
-        dumped = orjson.loads(row.asks) if row.state == ConversationState.WAITING and row.asks else ()
-        return tuple(build_dataclass(Ask, ask) for ask in dumped)
+def _record_answers(execute: Execute, row: ConversationRow, messages: Mapping[str, Message], now: float) -> Bound:
+    """Bind messages to the questions that a conversation waits for, and record the answers. Raises Damaged."""
+    if row.state != ConversationState.WAITING:
+        return questions.bind((), messages.values(), {})
+    return questions.record_answers(execute, row.key, messages.values(), now)
 
 
-def is_open_question(execute: Execute, key: str, ask: str, now: float) -> bool:
-    """Return whether a conversation waits for the answer to `ask`, and no pending message answers it."""
-    row = conversations.find_conversation(execute, key)
-    asks = _open_questions(row) if row else ()
-    if ask not in {each.id for each in asks}:
-        return False
-    messages = _merge_bundles(_readable(execute, inbox.open_rows(execute, key), now))
-    return ask not in {answer.id for answer in questions.bind(asks, messages.values()).answers}
+def refuse_click(execute: Execute, conversation: str, click: Message, now: float) -> Receipt | None:
+    """Return why a click has no effect; None if it answers an open question."""
+    rows = inbox.pending_rows(execute, conversation, MAX_MESSAGES_PER_RUN)
+    pending = _merge_bundles(_readable(execute, rows, now)).values()
+    allowed = questions.can_click(execute, conversation, click, pending)
+    return {True: None, False: Receipt.IGNORED, None: Receipt.DUPLICATE}[allowed]
 
 
 def take_steering(execute: Execute, job: ClaimedRun, now: float, longest: float) -> tuple[list[Message], bool]:
@@ -286,9 +295,13 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     state = ConversationState.IDLE if ending.clean else ConversationState.DIRTY
     if ending.state is RunState.WAITING:
         state = ConversationState.WAITING
-    asks = orjson.dumps(ending.asks).decode()
-    if not conversations.end_claim(execute, job.conversation, job.fence, state, asks=asks, title=ending.title, now=now):
+    if not conversations.end_claim(execute, job.conversation, job.fence, state, title=ending.title, now=now):
         raise ClaimLost(job.conversation)
+    if ending.asks or job.answers:
+        answered = {answer.id for answer in job.answers}
+        questions.replace_questions(
+            execute, job.conversation, ending.asks, answered, run=job.run, requester=job.requester, now=now
+        )
     inbox.finish_rows(execute, job.run)
     runs.finish_run(execute, job.run, ending.state, now)
     tool_calls.forget_calls(execute, job.conversation)

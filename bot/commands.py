@@ -16,7 +16,7 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
-from bot import access, claims
+from bot import access, claims, questions
 from bot.access import AccessPolicy
 from bot.background import run_forever
 from bot.storage import conversations, inbox, outbox, people, runs
@@ -92,22 +92,26 @@ def _new_command(call: CommandCall) -> str:
         return (
             f"Each thread here is a conversation of its own. Mention me in a new message to begin one. {words}".strip()
         )
+    closed = questions.close_open_questions(call.execute, call.conversation, call.now)
     conversations.begin_conversation(call.execute, call.thread, call.now)
-    return "New conversation. The old one keeps its files and history."
+    return "New conversation. The old one keeps its files and history." + " Its open question is closed." * closed
 
 
 def _stop_command(call: CommandCall) -> str:
     """Stop every run at this address that this person may stop."""
     stoppable = runs.stoppable_runs(call.execute, call.thread)
     person = call.message.author
+    allowed = call.access.is_operator(call.thread.channel, person.id)
     withdrawn = inbox.withdraw_pending(call.execute, call.conversation, call.message)  # no turn has begun with them
     if withdrawn:
         conversations.refresh_pending(call.execute, call.conversation)
     if not stoppable:  # a ❌ on an old reply needs no answer
+        latest = runs.latest_run(call.execute, call.conversation)
+        if latest and (allowed or latest.requester == person.id):
+            withdrawn |= questions.close_open_questions(call.execute, call.conversation, call.now)
         if withdrawn or not call.message.addressed:
             return "Stopped." if withdrawn else ""
         return f"Nothing is running here. {_threads_here(call)}".strip()
-    allowed = call.access.is_operator(call.thread.channel, person.id)
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
         return "Only the person who asked, or an operator, can stop this."

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
-from bot import claims
+from bot import claims, questions
 from bot.access import AccessPolicy
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
@@ -117,11 +117,14 @@ class Inbox:
                 arrived.said = True
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         conversation = _find_conversation(execute, event, now)
-        if event.kind is Kind.CLICK and not claims.is_open_question(execute, conversation, event.target, now):
-            return Receipt.DUPLICATE
+        if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, conversation, event, now)):
+            return refusal
         receipt = self._store_message(execute, event, conversation, now, arrived)
         if receipt is Receipt.ACCEPTED:
             arrived.accepted.append((conversation, event))
+            if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
+                questions.record_answers(execute, conversation, [event], now)
+                arrived.said = True
         return receipt
 
     def _store_message(

@@ -1,77 +1,214 @@
-"""Bind messages to the open questions they answer."""
+"""Questions: who may answer, which message answers which question, and what ends a question without an answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.blocks import Ask
+from agent.blocks import Approve, Ask
 from agent.context import Answer
-from agent.messages import Kind, Message
+from agent.messages import Author, Kind, Message, Thread
+from bot.storage import conversations, inbox, outbox, runs, sent_messages
+from bot.storage import questions as stored
+from bot.storage.database import Execute
+from bot.storage.questions import QuestionRow
+from bot.storage.states import QuestionKind, QuestionState, RunState
 
+NO_ANSWER = "no answer in time"
+EXPIRED = "⌛ Nobody answered in time, so I go on without an answer: {text}"
+_AGAIN = " I have not read your message; send it again after that."
 REFUSED = (
-    "This question can only be answered with one of: {options}. Press a button, or send me one of these words."
-    " I have not read your message; send it again after that."
+    "This question can only be answered with one of: {options}. Press a button, or send me one of these words." + _AGAIN
 )
+AMBIGUOUS = "Press a button under the question that you mean, or reply to its message with one of its options." + _AGAIN
+NOT_ASKED = "I wait for an answer that only the person whom I asked can give." + _AGAIN
+CLOSED = "That question is closed, and another one is open: please answer that one." + _AGAIN
 _NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
 
 
 @dataclass(slots=True)
 class Bound:
-    """Answers; messages that the open question refuses, with the notice; keys of messages without an open question.
+    """New answers; keys of all messages that answer; messages that are refused, with the notice; keys of messages
+    without an open question. Clicks on closed questions are dropped."""
 
-    Clicks on closed questions are dropped.
-    """
-
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[tuple[QuestionRow, str, Message]] = field(default_factory=list)
+    answering: set[str] = field(default_factory=set)
     refused: list[tuple[Message, str]] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
 
 
-def bind(asks: Sequence[Ask], messages: Iterable[Message]) -> Bound:
-    """Bind the messages to the open questions `asks`, in order."""
-    bound, unanswered = Bound(), {ask.id: ask for ask in asks}
+def may_answer(question: QuestionRow, person: str) -> bool:
+    """Return whether a person who may talk in the chat may answer this question. The only place that decides this."""
+    return not question.who or person in question.who.split()
+
+
+def bind(questions: Sequence[QuestionRow], messages: Iterable[Message], replies: Mapping[str, str]) -> Bound:
+    """Bind the messages to the open ones of these questions, in order.
+
+    `replies` are the keys of messages that reply to a message with a question, and the question's id.
+    """
+    bound = Bound()
+    unanswered = {question.id: question for question in questions if question.state == QuestionState.OPEN}
+    known = {question.answer_key for question in questions}
     for message in messages:
-        if message.kind is Kind.CLICK:
-            said = [(unanswered[message.target], message.text)] if message.target in unanswered else []
-        elif not unanswered:
-            said = []
+        click = message.kind is Kind.CLICK
+        if message.key in known:
+            bound.answering.add(message.key)
+        elif not unanswered and not click:
             bound.rest.append(message.key)
         else:
-            meant = _meant(asks, unanswered, message.text)
-            said = [(ask, given) for ask, words in meant if (given := _given(ask, words)) is not None]
-            if len(said) < len(meant):
-                refusing = next(ask for ask, words in meant if _given(ask, words) is None)
-                options = ", ".join(f"**{option}**" for option in refusing.options)
-                bound.refused.append((message, REFUSED.format(options=options)))
-                said = []
-        for ask, text in said:
-            bound.answers.append(Answer(ask.id, text, message.key))
-            del unanswered[ask.id]
+            target = message.target if click else replies.get(message.key, "")
+            given = _match_message([*unanswered.values()], message, target)
+            if isinstance(given, str):
+                bound.refused += [] if click else [(message, given)]
+                continue
+            bound.answering.add(message.key)
+            for question, text in given:
+                bound.answers.append((question, text, message))
+                del unanswered[question.id]
     return bound
 
 
-def _meant(asks: Sequence[Ask], unanswered: dict[str, Ask], text: str) -> list[tuple[Ask, str]]:
-    """Return the questions that a text answers: those it numbers, the only one with such an option, the first that
-    accepts it, else the first."""
-    numbered = _numbered(asks, text) if len(asks) > 1 else []
-    if numbered and all(ask.id in unanswered for ask, _ in numbered):
-        return numbered
-    named = [ask for ask in unanswered.values() if text.strip().casefold() in map(str.casefold, ask.options)]
-    taking = [ask for ask in unanswered.values() if _given(ask, text) is not None]
-    return [((named if len(named) == 1 else taking or [*unanswered.values()])[0], text)]
+def _match_message(unanswered: list[QuestionRow], message: Message, target: str) -> list[tuple[QuestionRow, str]] | str:
+    """Return the questions that a message answers, with the answers, or why it answers none."""
+    allowed = [question for question in unanswered if may_answer(question, message.author.id)]
+    if not allowed:
+        return NOT_ASKED
+    if target:
+        meant = [(question, message.text) for question in allowed if question.id == target]
+        if not meant:
+            return CLOSED
+    else:
+        meant = _numbered_answers(allowed, message.text) or _match_text(allowed, message.text)
+        if not meant:
+            return AMBIGUOUS
+    given = [(question, answer) for question, text in meant if (answer := question.accept(text)) is not None]
+    if len(given) < len(meant):
+        refusing = next(question for question, text in meant if question.accept(text) is None)
+        return REFUSED.format(options=", ".join(f"**{option}**" for option in refusing.options))
+    return given
 
 
-def _numbered(asks: Sequence[Ask], text: str) -> list[tuple[Ask, str]]:
+def _match_text(allowed: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
+    """Return the only question, one with such an option, or the first that takes any text. A question without free text
+    is never chosen among several that have the same option."""
+    named = [each for each in allowed if text.strip().casefold() in map(str.casefold, each.options)]
+    open_to_text = [each for each in allowed if each.accept(text) == text and each not in named]
+    if len(allowed) == 1 or len(named) == 1:
+        return [((named or allowed)[0], text)]
+    if not all(each.free_text for each in named):
+        return []
+    return [(each, text) for each in (named or open_to_text)[:1]]
+
+
+def _numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
     """Split numbered answers, such as "2: yes", one a line. Empty when the text is anything else."""
+    by_number = {question.number: question for question in questions if question.number}
     before, *parts = _NUMBERED.split(text)
     numbers = [int(number) for number in parts[::2]]
-    if before.strip() or len({*numbers}) < len(numbers) or not all(1 <= number <= len(asks) for number in numbers):
+    if before.strip() or len({*numbers}) < len(numbers) or not by_number.keys() >= {*numbers}:
         return []
-    return [(asks[number - 1], words.strip()) for number, words in zip(numbers, parts[1::2], strict=True)]
+    return [(by_number[number], words.strip()) for number, words in zip(numbers, parts[1::2], strict=True)]
 
 
-def _given(ask: Ask, text: str) -> str | None:
-    """Return the answer that `text` gives to a question; None when the question does not accept it."""
-    return text if ask.free_text or not ask.options else ask.match_option(text)
+# ------------------------------------------------------------ inside a transaction
+
+
+def record_answers(execute: Execute, conversation: str, messages: Collection[Message], now: float) -> Bound:
+    """Bind messages to the open questions of a conversation and record the answers. Raises Damaged."""
+    questions = stored.unresolved_questions(execute, conversation)
+    bound = bind(questions, messages, _replies(execute, messages) if questions else {})
+    for question, text, message in bound.answers:
+        stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
+        if question.kind == QuestionKind.APPROVE:  # everybody in the chat sees who decided
+            words = f"{message.author.name or message.author.id} chose **{text}**: {question.text}"
+            key = f"answered:{question.id}:{message.key}"
+            outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+    return bound
+
+
+def can_click(execute: Execute, conversation: str, click: Message, pending: Collection[Message]) -> bool | None:
+    """Return whether a click answers an open question: False if this person may not, None if nobody can any more.
+
+    `pending` are messages that no run has taken yet: one of them may answer the question.
+    """
+    questions = stored.unresolved_questions(execute, conversation)
+    bound = bind(questions, pending, _replies(execute, pending))
+    answered = {question.id for question, _, _ in bound.answers}
+    for question in questions:
+        if question.id == click.target and question.state == QuestionState.OPEN and question.id not in answered:
+            return may_answer(question, click.author.id)
+    return None
+
+
+def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
+    """Return the keys of messages that reply to a question's own message, with the id of that question."""
+    return {
+        message.key: question
+        for message in messages
+        if message.reply_to
+        and message.kind is Kind.CHAT
+        and (question := sent_messages.question_of_message(execute, message.thread, message.reply_to))
+    }
+
+
+def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
+    """Return the answers with which the next turn resumes. Raises Damaged."""
+    return tuple(
+        Answer(question.id, question.answer, question.answer_key)
+        for question in stored.unresolved_questions(execute, conversation)
+        if question.state == QuestionState.ANSWERED
+    )
+
+
+def replace_questions(
+    execute: Execute,
+    conversation: str,
+    asks: Sequence[Ask | Approve],
+    resumed: Collection[str],
+    *,
+    run: int,
+    requester: str,
+    now: float,
+) -> None:
+    """Store what a run asks at its end and close the rest. `resumed` are the ids that were answered before the run: if
+    it asks one of them again, that answer was not taken. What was answered during the run stays answered."""
+    known = {question.id: question for question in stored.unresolved_questions(execute, conversation)}
+    for id in known.keys() - {ask.id for ask in asks}:
+        stored.close_questions(execute, conversation, id)
+    for number, ask in enumerate(asks, 1):
+        old = known.get(ask.id)
+        if old and old.state == QuestionState.ANSWERED and ask.id not in resumed:
+            continue
+        shown = number if len(asks) > 1 else old.number if old else 0
+        who = old.who if old else requester if isinstance(ask, Approve) else ""
+        stored.store_question(execute, ask, conversation, run=run, number=shown, who=who, now=now)
+
+
+def close_open_questions(execute: Execute, conversation: str, now: float) -> bool:
+    """Close what a conversation waits for; its next turn begins afresh. Returns whether it waited.
+
+    Nothing is closed while a turn works on an answer: the end of that turn decides.
+    """
+    if not conversations.stop_waiting(execute, conversation):
+        return False
+    stored.close_questions(execute, conversation)
+    if run := runs.latest_run(execute, conversation):
+        runs.finish_run(execute, run.id, RunState.STOPPED, now)
+    return True
+
+
+def close_expired_questions(execute: Execute, conversation: str, now: float) -> None:
+    """Answer the expired questions of a conversation with NO_ANSWER, say so, and let a turn resume. Raises Damaged."""
+    row, run = conversations.find_conversation(execute, conversation), runs.latest_run(execute, conversation)
+    for question in stored.unresolved_questions(execute, conversation):
+        if question.state != QuestionState.OPEN or question.until is None or question.until > now:
+            continue
+        key = f"expired:{question.id}:{question.run}"
+        stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
+        if row and run:
+            nobody = Author(run.requester, "")
+            click = Message(Thread.parse(row.thread), key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id)
+            inbox.store_message(execute, click, conversation, ready=now, received=now)
+            outbox.enqueue_notice(execute, row.thread, EXPIRED.format(text=question.text), key=key, now=now)

@@ -12,12 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Done, Failed, Final, Usage, View, command_hint
+from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View, command_hint
 from agent.context import Turn, TurnContext, UserInput
-from bot import access, artifacts, claims
+from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
@@ -186,6 +187,9 @@ class TurnRunner:
         work.begun = True
         async with asyncio.timeout(self._limits.turn_seconds):
             async for block in self._agent.run(turn, context):
+                if isinstance(block, Ask | Approve):
+                    hours = self._limits.question_hours if isinstance(block, Ask) else self._limits.approval_hours
+                    block = replace(block, hours=hours)
                 work.view.add(block)
                 if not isinstance(block, Done):  # the outbox delivers the end, after the commit
                     live.reply.show(block)
@@ -250,10 +254,17 @@ class TurnRunner:
 
     async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
         collected, before = await self._collect_artifacts(job, work)
-        view, final = work.view, _final_reply(work.view, collected)
+        state = _run_state(work.view)
+        asks = work.view.asks if state is RunState.WAITING else []  # a turn that stopped or failed waits for nothing
+        answered: set[str] = set()
+        if asks:  # what was answered meanwhile is not shown as open; the next turn resumes with it
+            answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
+            answered = {answer.id for answer in {*answers} - {*job.answers}}
+        view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
+        final = _final_reply(view, collected)
         ending = RunEnding(
-            state=_run_state(view),
-            asks=final.asks,
+            state=state,
+            asks=tuple(asks),
             title=work.title,
             clean=work.clean or not work.begun,
         )

@@ -19,7 +19,7 @@ A channel imports only `agent.messages`, `agent.blocks`, `agent.setting`, this f
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -117,6 +117,9 @@ class SentMessages(Protocol):
     async def sent(self, index: int, message_id: str) -> None: ...
 
     async def unsent(self, index: int) -> None: ...
+
+    async def record_questions(self, questions: Mapping[int, str]) -> None:
+        """Record the ids of the questions that messages show, so that a reply to such a message answers it."""
 
 
 def first_sent_message(posts: SentMessages) -> SentMessage | None:

@@ -106,6 +106,8 @@ class ServiceLimits:
     flood_messages: int = setting(20, "messages that one person may send …", ge=1)
     flood_seconds: float = setting(10.0, "… in so many seconds; more are queued, with one notice", ge=0.1)
     reply_hours: float = setting(6.0, "a reply that is delivered later than this says how late it is", ge=0)
+    question_hours: float = setting(0.0, "a question that is open for longer is closed; 0: it waits without end", ge=0)
+    approval_hours: float = setting(24.0, "an approval that is open for longer counts as denied; 0: it waits", ge=0)
     upload_mb: int = setting(100, "largest file that is accepted from a chat", ge=0)
     grace_seconds: float = setting(10.0, "how long a shutdown waits for running turns before it suspends them", ge=0)
     notify_seconds: float = setting(

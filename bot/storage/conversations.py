@@ -20,14 +20,13 @@ _INTERRUPT = (
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """A conversation. `asks` is the JSON of its open questions, `fence` the number of its latest claim."""
+    """A conversation. `fence` is the number of its latest claim."""
 
     key: str
     thread: str
     title: str
     model: str
     state: str
-    asks: str
     fence: int
     created: float
     used: float
@@ -161,15 +160,13 @@ def claim_conversation(execute: Execute, key: str, owner: str) -> ConversationRo
     return row
 
 
-def end_claim(
-    execute: Execute, key: str, fence: int, state: ConversationState, *, asks: str, title: str, now: float
-) -> bool:
+def end_claim(execute: Execute, key: str, fence: int, state: ConversationState, *, title: str, now: float) -> bool:
     """Record the end of a turn and release the conversation. False: the claim was lost, and nothing is recorded."""
     return bool(
         execute(
-            "UPDATE conversations SET owner=NULL, state=:state, asks=:asks, used=:now,"
+            "UPDATE conversations SET owner=NULL, state=:state, used=:now,"
             " title=CASE title WHEN '' THEN :title ELSE title END WHERE key=:key AND fence=:fence RETURNING key",
-            {"key": key, "fence": fence, "state": state, "asks": asks, "title": title, "now": now},
+            {"key": key, "fence": fence, "state": state, "title": title, "now": now},
         )
     )
 
@@ -189,7 +186,15 @@ def release_stale_claims(execute: Execute) -> None:
     execute(f"{_INTERRUPT} WHERE owner IS NOT NULL", {})
 
 
-def forget_questions(execute: Execute, key: str) -> None:
-    """Close the questions of a conversation that cannot be read."""
-    sql = f"UPDATE conversations SET state='{ConversationState.DIRTY}', asks='' WHERE key=:key"
-    execute(sql, {"key": key})
+def mark_dirty(execute: Execute, key: str) -> None:
+    """Note that the checkpoint may hold unfinished work: the next turn repairs it."""
+    execute(f"UPDATE conversations SET state='{ConversationState.DIRTY}' WHERE key=:key", {"key": key})
+
+
+def stop_waiting(execute: Execute, key: str) -> bool:
+    """Let a conversation wait for no answers any more. False: it does not wait, or a turn works in it."""
+    sql = (
+        f"UPDATE conversations SET state='{ConversationState.DIRTY}'"
+        f" WHERE key=:key AND state='{ConversationState.WAITING}' AND owner IS NULL RETURNING key"
+    )
+    return bool(execute(sql, {"key": key}))

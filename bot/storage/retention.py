@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
-from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState
+from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, QuestionState
 
 FINISHED = {
     "inbox": f"state<>{InboxState.NEW} AND received<:before",
     "outbox": f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}) AND created<:before",
     "posts": "created<:before",
     "runs": "finished IS NOT NULL AND finished<:before",
+    "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
     "people": "allowed=0 AND until<:before AND notify IS NULL",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
@@ -58,5 +59,6 @@ def delete_conversation(execute: Execute, key: str) -> None:
     ):
         return
     execute("DELETE FROM outputs WHERE conversation=:key", {"key": key})
+    execute("DELETE FROM questions WHERE conversation=:key", {"key": key})
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": key})
     execute("UPDATE addresses SET conversation='' WHERE conversation=:key", {"key": key})

@@ -33,14 +33,13 @@ CREATE INDEX inbox_run ON inbox (run);
 
 -- One conversation of the agent: checkpoint, folders, and the claim of a process (`owner`, `fence`). `pending` counts
 -- open rows; `ready` is when the first of them may be claimed (NULL: none). state: idle, dirty (the checkpoint may hold
--- unfinished work), waiting (for answers to `asks`).
+-- unfinished work), waiting (for answers to questions).
 CREATE TABLE conversations (
     "key" TEXT NOT NULL,
     thread TEXT NOT NULL,
     title TEXT DEFAULT '' NOT NULL,
     model TEXT DEFAULT '' NOT NULL,
     state TEXT DEFAULT 'idle' NOT NULL,
-    asks TEXT DEFAULT '' NOT NULL,
     pending INTEGER DEFAULT '0' NOT NULL,
     ready FLOAT,
     owner TEXT,
@@ -79,6 +78,33 @@ CREATE TABLE runs (
 CREATE INDEX runs_conversation ON runs (conversation, id);
 CREATE INDEX runs_finished ON runs (finished);
 CREATE INDEX runs_open ON runs (conversation, id) WHERE state IN ('queued', 'running');
+
+-- kind: ask, approve (with the exact `call` and its SHA-256). `run` is the run whose reply shows it, `number` its number
+-- there (0: alone). `who`: ids of those who may answer, separated by spaces ("": everybody who may talk). state: open,
+-- answered (a turn must resume with it), closed. `until` is when it expires; `answer_key` is the message that answered.
+CREATE TABLE questions (
+    conversation TEXT NOT NULL,
+    id TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    number INTEGER DEFAULT '0' NOT NULL,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL,
+    options TEXT DEFAULT '[]' NOT NULL,
+    free_text INTEGER DEFAULT '1' NOT NULL,
+    call TEXT DEFAULT '' NOT NULL,
+    call_hash TEXT DEFAULT '' NOT NULL,
+    who TEXT DEFAULT '' NOT NULL,
+    state TEXT DEFAULT 'open' NOT NULL,
+    asked FLOAT NOT NULL,
+    until FLOAT,
+    answer TEXT DEFAULT '' NOT NULL,
+    answered_by TEXT DEFAULT '' NOT NULL,
+    answer_key TEXT DEFAULT '' NOT NULL,
+    answered_at FLOAT,
+    PRIMARY KEY (conversation, id)
+);
+CREATE INDEX questions_asked ON questions (asked);
+CREATE INDEX questions_until ON questions (until) WHERE state='open';
 
 -- A row for each model call of a run: agent (lead or a sub-agent), model (its name in the configuration), kind (turn,
 -- summary, title), tokens, and the seconds that it took until `at`.
@@ -136,6 +162,7 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_state ON outbox (state, created);
 
 -- The platform messages of a reply. sent=0: committed right before the call, outcome unknown; `posts` counts such calls.
+-- `question` is the id of the question that the message shows.
 CREATE TABLE posts (
     reply TEXT NOT NULL,
     part INTEGER NOT NULL,
@@ -145,6 +172,7 @@ CREATE TABLE posts (
     sent INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
     posts INTEGER DEFAULT '1' NOT NULL,
+    question TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (reply, part)
 );
 CREATE INDEX posts_created ON posts (created);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.messages import Thread
 from bot.storage.database import Database, Execute
@@ -47,6 +47,12 @@ class StoredSentMessages:
         self._known.pop(index, None)
         values = {"reply": self.key, "part": index}
         await self._store.run(lambda execute: execute("DELETE FROM posts WHERE reply=:reply AND part=:part", values))
+
+    async def record_questions(self, questions: Mapping[int, str]) -> None:
+        """Record which messages show which question."""
+        sql = "UPDATE posts SET question=:question WHERE reply=:reply AND part=:part"
+        rows = [{"reply": self.key, "part": part, "question": question} for part, question in questions.items()]
+        await self._store.run(lambda execute: [execute(sql, values) for values in rows])
 
     def _unknown(self, index: int) -> int:
         known = self._known.get(index)
@@ -92,3 +98,10 @@ def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -
         {"thread": str(thread), "id": message_id},
     )
     return str(rows[0]["conversation"]) if rows else ""
+
+
+def question_of_message(execute: Execute, thread: Thread, message_id: str) -> str:
+    """Return the id of the question that a message of the bot shows; "" for none."""
+    sql = "SELECT question FROM posts WHERE thread=:thread AND message_id=:id AND question<>'' LIMIT 1"
+    rows = execute(sql, {"thread": str(thread), "id": message_id})
+    return str(rows[0]["question"]) if rows else ""

@@ -55,5 +55,20 @@ class ConversationState(StrEnum):
     WAITING = "waiting"  # open questions
 
 
+class QuestionKind(StrEnum):
+    """What a question asks for."""
+
+    ASK = "ask"  # an answer
+    APPROVE = "approve"  # permission for one exact call
+
+
+class QuestionState(StrEnum):
+    """The state of a question."""
+
+    OPEN = "open"
+    ANSWERED = "answered"  # a turn must resume with the answer
+    CLOSED = "closed"
+
+
 OPEN_RUN = f"state IN ('{RunState.QUEUED}', '{RunState.RUNNING}')"
 """The condition of the partial index `runs_open`."""

@@ -122,7 +122,7 @@ class ConsoleChannel:
         kind, target = (Kind.CHAT, "") if command is None else (Kind.COMMAND, "")
         if len(self._asks) == 1 and command is None and (option := self._asks[0].match_option(text)):
             kind, target, text = Kind.CLICK, self._asks[0].id, option
-        if command in (None, "new"):  # a message answers the question, a new conversation drops it
+        if command in (None, "new", "stop"):  # a message answers the question, the commands close it
             self._asks = ()
         return self._make_event(kind, command if command is not None else text, target)
 

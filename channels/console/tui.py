@@ -21,7 +21,7 @@ from prompt_toolkit.output import create_output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.utils import get_cwidth
 
-from agent.blocks import Ask, Block, View
+from agent.blocks import Block, View
 from channels.base import ChatGone
 from channels.console.view import ICONS, Key, one_line, strip_controls
 from channels.shared.background import BackgroundTasks
@@ -185,8 +185,7 @@ def draw_reply(view: View, columns: int) -> Iterator[tuple[str, str]]:
     for line in strip_controls(view.text[-_TAIL_CHARS:]).expandtabs(4).splitlines():
         yield from (("", row) for row in wrap_line(line, columns))
     for ask in view.asks:
-        question = ask.question if isinstance(ask, Ask) else ask.action
-        yield from (("bold", row) for row in wrap_line(one_line(question), columns))
+        yield from (("bold", row) for row in wrap_line(one_line(ask.question), columns))
     if view.notice:
         yield from (("ansiyellow", row) for row in wrap_line(one_line(view.notice.text), columns))
     if view.failed:

@@ -136,6 +136,18 @@ class ReplyWriter(Generic[P]):
         for index in [index for index in sorted(self._ids) if index >= len(parts)]:
             await self._rate_limit.acquire(Priority.FINAL)
             await self._checked_call(self._delete_part(index))
+        if final.asks:
+            await self._posts.record_questions(self._locate_questions(final))
+
+    def _locate_questions(self, final: Final) -> dict[int, str]:
+        """Return the index of each part that shows a question, with the question's id."""
+        found: dict[int, str] = {}
+        begin = 0
+        for text, ask in final.messages():
+            end = begin + len(self._renderer.render_final(Final(text, (ask,) if ask else ())))
+            found |= dict.fromkeys(range(begin, end), ask.id) if ask else {}
+            begin = end
+        return found
 
     async def close(self) -> None:
         """Stop, and leave what is visible."""

@@ -10,7 +10,7 @@ from channels.base import Receipt
 
 NOT_STORED = "I can't save messages right now. You don't need to send it again: I'll pick yours up as soon as I can."
 NOT_YOURS = "Only the person who was asked can answer this."
-ANSWERED = "Someone has already answered this."
+ANSWERED = "This is already answered or closed."
 REPEAT_MARK = "↻ Possibly a repeat:"  # before a message that may be visible twice
 _STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
 _ITEM = {"pending": "☐", "running": "▸", "done": "☑"}

@@ -12,13 +12,14 @@ from tests.support.rigs.registry import Memory, Rig, deliver, demanded, settled,
 COLOURS = Ask("ask-0123456789abcdef0123456789abcdef", "Which colour?", ("red", "a very dark shade of blue", "绿"))
 
 
-async def ask(rig: Rig, *questions: Ask | Approve, topic: int = 0) -> None:
-    """Post questions that wait for an answer."""
-    view = View()
+async def ask(rig: Rig, *questions: Ask | Approve, topic: int = 0) -> dict[int, str]:
+    """Post questions that wait for an answer; return which message shows which."""
+    view, posts = View(), Memory()
     for question in questions or (COLOURS,):
         view.add(question)
     view.add(Done("waiting"))
-    await rig.channel.reply(rig.thread(topic), Memory()).finish(view.final())
+    await rig.channel.reply(rig.thread(topic), posts).finish(view.final())
+    return posts.rows.questions
 
 
 # ---------------------------------------------------------------- buttons
@@ -95,8 +96,9 @@ async def test_buttons_work_after_a_restart(rig: Rig) -> None:
 
 @demanded("buttons")
 async def test_an_approval_has_two_buttons_and_shows_the_exact_call(rig: Rig) -> None:
-    await ask(rig, Approve("ap-1", "Delete the table?", "`DROP TABLE users`"))
-    assert "DROP TABLE users" in "\n".join(rig.visible())
+    await ask(rig, Approve("ap-1", "May I run `sql`?", "It deletes data.", "sql\nDROP TABLE *users*", hours=24.0))
+    shown = "\n".join(rig.visible())
+    assert all(words in shown for words in ("DROP TABLE *users*", "deletes data", "within 24 h"))
     assert rig.buttons() == ["Approve", "Deny"]
     rig.press("Deny")
     click = await rig.box.next(kind=Kind.CLICK)
@@ -148,7 +150,8 @@ async def test_an_answered_question_loses_its_buttons(rig: Rig) -> None:
 
 @demanded("buttons")
 async def test_each_of_several_questions_has_its_own_buttons(rig: Rig) -> None:
-    await ask(rig, COLOURS, Ask("ask-5", "Which size?", ("small", "large")))
+    shown = await ask(rig, COLOURS, Ask("ask-5", "Which size?", ("small", "large")))
+    assert shown == {1: COLOURS.id, 2: "ask-5"}
     seen = "\n".join(rig.visible())
     assert seen.index("1.") < seen.index("Which colour?") < seen.index("2.") < seen.index("Which size?")
     rig.press("large")

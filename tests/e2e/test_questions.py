@@ -74,3 +74,51 @@ async def test_messages_sent_with_an_answer_reach_the_model(
     await service.quiet()
     assert results(model) == ["this one:"]
     assert "x" * 4096 in str(model.requests()[-1].messages)
+
+
+async def test_a_reply_to_a_question_and_a_press_after_a_kill_answer_their_own_questions(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start()
+    telegram.send(ask(steps=BOTH, text="thank you"))
+    await telegram.wait(JANE, "Delete the old one?")
+    await service.quiet()
+    _, second = [shown for shown in telegram.visible(JANE) if shown.buttons]
+    telegram.send("rather not", reply_to=second.id)  # without the reply it would answer the first question
+    await telegram.wait(JANE, "✓ Delete the old one? → rather not")
+    await service.quiet()
+    again = next(shown for shown in telegram.visible(JANE)[::-1] if shown.buttons)
+    await service.restart()
+    assert len(model.requests()) == 1
+    telegram.click(again.buttons[1][1], again.id)
+    await telegram.wait(JANE, "thank you")
+    await service.quiet()
+    assert results(model) == ["xlsx", "rather not"]
+
+
+async def test_a_question_without_an_answer_is_closed_and_its_turn_continues(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(limits={"question_hours": 0.0001})
+    telegram.send(ask(steps=[{"calls": [question("Which text?", "a", "b")]}], text="thank you"))
+    await telegram.wait(JANE, "Nobody answered in time")
+    await telegram.wait(JANE, "thank you")
+    await service.quiet()
+    assert results(model) == ["no answer in time"]
+
+
+async def test_stop_and_new_close_the_open_question(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
+    service = await start()
+    for number, (command, answer) in enumerate((("/stop", "Stopped."), ("/new", "Its open question is closed."))):
+        telegram.send(ask(steps=[{"calls": [question(f"Which {command}?", "a", "b")]}], id=str(number)))
+        shown = await telegram.wait(JANE, f"Which {command}?")
+        await service.quiet()
+        telegram.send(command)
+        await telegram.wait(JANE, answer)
+        click = telegram.click(shown.buttons[0][1], shown.id)
+        await until(lambda click=click: click in telegram.answers, 10, "the answer to the click")  # type: ignore[misc]  # bound now
+        assert "answered or closed" in str(telegram.answers[click])
+    telegram.send(ask(text="a new turn", id="3"))
+    await telegram.wait(JANE, "a new turn")
+    await service.quiet()
+    assert service.rows("SELECT DISTINCT state FROM questions") == [("closed",)]

@@ -23,6 +23,7 @@ AGES = {
     "outbox": "created",
     "posts": "created",
     "runs": "finished",
+    "questions": "asked",
     "conversations": "used",
     "usage": "at",
 }
@@ -120,9 +121,18 @@ async def test_every_statement_finds_its_rows_by_an_index(
         seen |= await service.statements()
     finally:
         await service.kill()
-    assert {"inbox", "outbox", "runs", "jobs", "usage", "conversations", "ledger", "posts", "checkpoints"} <= {
-        word for statement in seen for word in re.findall(r"\w+", statement)
-    }
+    assert {
+        "inbox",
+        "outbox",
+        "runs",
+        "jobs",
+        "usage",
+        "conversations",
+        "questions",
+        "ledger",
+        "posts",
+        "checkpoints",
+    } <= {word for statement in seen for word in re.findall(r"\w+", statement)}
     assert len(seen) > 50
     databases = {True: service.data / "checkpoints.db", False: service.data / "fawn.db"}
     plans = {

@@ -72,6 +72,12 @@ async def ask_clarification(question: str, options: list[str] | None = None) -> 
     return str(interrupt({"kind": "ask", "question": question, "options": options or []}))
 
 
+@tool
+async def gated(text: str) -> str:
+    """Return what the person decided about this call."""
+    return str(interrupt({"kind": "approve", "name": "gated", "args": {"text": text}, "detail": "It has effects."}))
+
+
 TOOLS: list[BaseTool] = [look, effect, slow, big, read_file, broken, present_files, ask_clarification]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,8 @@ class Memory:
 
     async def unsent(self, index: int) -> None:
         del self.rows[index]
+
+    async def record_questions(self, questions: Mapping[int, str]) -> None: ...
 
 
 class Script:

@@ -23,6 +23,7 @@ class Rows(dict[int, str | None]):
     def __init__(self, rows: Mapping[int, str | None] = MappingProxyType({})) -> None:
         super().__init__(rows)
         self.posts = dict.fromkeys(rows, 1)
+        self.questions: dict[int, str] = {}
 
 
 class Memory:
@@ -47,6 +48,9 @@ class Memory:
         self.rows.posts[index] -= 1
         if not self.rows.posts[index]:
             del self.rows[index]
+
+    async def record_questions(self, questions: Mapping[int, str]) -> None:
+        self.rows.questions = dict(questions)
 
 
 @dataclass

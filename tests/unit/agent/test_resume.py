@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from agent.blocks import Ask, Block, Done, File, Notice, Text
+from agent.blocks import Approve, Ask, Block, Done, File, Notice, Text
 from agent.context import Answer, Turn, UploadedFile
 from agent.messages import Quote
+from agent.repair import UNANSWERED_RESULT
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
+from tests.support.agent_tools import gated
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, view
 
@@ -88,11 +90,50 @@ async def test_a_question_waits_and_its_answer_resumes_the_turn(bench: Bench, mo
     assert len(model.requests()) == 2
 
 
-async def test_free_text_answers_the_open_question_with_its_files(bench: Bench, model: FakeModel) -> None:
+async def test_a_message_that_answers_nothing_closes_the_question(bench: Bench, model: FakeModel) -> None:
     await bench.run(say(ASKING))
-    blocks = await bench.run(say("the second one, please", "m2"))
+    blocks = await bench.run(say("something else, please", "m2"))
     assert end(blocks) == "done"
-    assert model.requests()[-1].messages[-1]["content"] == "the second one, please"
+    assert UNANSWERED_RESULT in [m["content"] for m in model.requests()[-1].messages]
+    assert model.requests()[-1].messages[-1]["content"].endswith("something else, please")
+
+
+GATED = script([call("gated", text="a"), call("gated", text="b")], tokens=3)
+
+
+def approvals(blocks: list[Block]) -> list[Approve]:
+    return [block for block in blocks if isinstance(block, Approve)]
+
+
+async def test_an_approval_shows_and_names_the_exact_call(make: Workshop, model: FakeModel) -> None:
+    bench = await make(tools=[gated])
+    blocks = await bench.run(say(script([call("gated", text="a ``` \u202eb")], tokens=3)))
+    [approve] = approvals(blocks)
+    assert approve.call == 'gated\n{\n  "text": "a ``` \\u202eb"\n}'
+    assert approve.id.endswith(f"-{approve.call_hash[:16]}")
+    final = view(blocks).final()
+    assert f"````\n{approve.call}\n````" in final.text
+    assert (final.asks[0].options, final.asks[0].free_text) == (("Approve", "Deny"), False)
+
+
+async def test_each_approval_gets_its_exact_answer(make: Workshop, model: FakeModel) -> None:
+    bench = await make(tools=[gated])
+    one, two = approvals(await bench.run(say(GATED)))
+    quoted = say("2: deny", "m2", quotes=(Quote("Ann", "this one"),), uploads=[UploadedFile("a", "/mnt/a")])
+    blocks = await bench.run(quoted, answers=(Answer(two.id, "Deny", "m2"),))
+    assert [ask.id for ask in approvals(blocks)] == [one.id]
+    blocks = await bench.run(say("", "m3"), answers=(Answer(one.id, "Approve", "m3"),))
+    assert end(blocks) == "done"
+    assert [m["content"] for m in model.requests()[-1].messages[-2:]] == ["Approve", "Deny"]
+
+
+async def test_an_approval_of_another_call_is_refused(make: Workshop, model: FakeModel) -> None:
+    bench = await make(tools=[gated])
+    one, two = approvals(await bench.run(say(GATED)))
+    shown = one.id.partition("-")[0] + "-" + two.id.partition("-")[2]
+    blocks = await bench.run(answers=(Answer(shown, "Approve", "m2"),))
+    assert [ask.id for ask in approvals(blocks)] == [one.id, two.id]
+    assert (end(blocks), len(model.requests())) == ("waiting", 1)
 
 
 async def test_an_answer_entered_twice_counts_once(bench: Bench, model: FakeModel) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Ask, Final
+from agent.blocks import Approve, Ask, Final
 from agent.messages import Author, Kind, Message, Thread
-from bot import claims
+from bot import claims, questions
 from bot.access import AccessPolicy
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
@@ -175,7 +175,14 @@ async def test_a_question_is_answered_by_one_click(store: Database, inbox: Inbox
 
 
 async def damage(store: Database, sql: str) -> None:
-    await store.run(lambda execute: execute(sql, {}))
+    await store.run(lambda execute: [execute(each, {}) for each in sql.split(";")])
+
+
+ASKED_DAMAGED = (
+    "UPDATE conversations SET state='waiting' WHERE thread LIKE '%/42/';"
+    "INSERT INTO questions(conversation, id, run, kind, text, options, asked, until)"
+    " SELECT key, 'q', 1, 'ask', '?', '{}', 0, {} FROM conversations WHERE thread LIKE '%/42/'"
+)
 
 
 async def notices(store: Database) -> list[str]:
@@ -217,8 +224,9 @@ async def test_a_conversation_with_only_a_damaged_message_is_released(store: Dat
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE conversations SET state='waiting', asks='no JSON' WHERE thread LIKE '%/42/'",
-        "UPDATE conversations SET state='waiting', asks='[{}]' WHERE thread LIKE '%/42/'",
+        ASKED_DAMAGED.format("no JSON", "NULL"),
+        ASKED_DAMAGED.format("7", "NULL"),
+        ASKED_DAMAGED.format("no JSON", "1"),
         "UPDATE conversations SET thread='nowhere' WHERE thread LIKE '%/42/'",
         "UPDATE conversations SET ready='soon' WHERE thread LIKE '%/42/'",
         "UPDATE inbox SET ready='soon' WHERE id=1",
@@ -236,7 +244,7 @@ async def test_an_unreadable_conversation_does_not_block_others(store: Database,
 async def test_a_damaged_question_is_dropped(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("yes")])
     await damage(store, "UPDATE inbox SET kind='click'")
-    await damage(store, "UPDATE conversations SET state='waiting', asks='[{}]'")
+    await damage(store, ASKED_DAMAGED.format("7", "NULL"))
     assert await claim(store) == []
     assert await notices(store) == [claims.DAMAGED]
     await inbox.receive([message("on we go", 2)])
@@ -304,7 +312,7 @@ COLOUR, SIZE = Ask("ask-1", "Which colour?", ("red", "blue")), Ask("ask-2", "Whi
 RUN = Ask("ask-3", "Run it?", ("Approve", "Deny"), free_text=False)
 
 
-async def asked(store: Database, inbox: Inbox, *asks: Ask) -> None:
+async def asked(store: Database, inbox: Inbox, *asks: Ask | Approve) -> None:
     """Create a conversation that waits for the answers to these questions."""
     await inbox.receive([message("paint it", 1)])
     (job,) = await claim(store)
@@ -333,7 +341,7 @@ async def test_all_answered_questions_resume_one_run(store: Database, inbox: Inb
     await asked(store, inbox, COLOUR, SIZE)
     await inbox.receive([message("L", 2, kind=Kind.CLICK, target="ask-2"), message("green", 3)])
     (job,) = await claim(store)
-    assert given(job) == [("ask-2", "L"), ("ask-1", "green")]
+    assert given(job) == [("ask-1", "green"), ("ask-2", "L")]
     await store.run(lambda execute: claims.suspend_run(execute, job))
     (again,) = await claim(store)
     assert given(again) == given(job)
@@ -362,3 +370,80 @@ async def test_a_question_without_free_text_explains_that_and_stays_open(store: 
     assert await inbox.receive([message("Deny", 3, kind=Kind.CLICK, target="ask-3")]) == [Receipt.ACCEPTED]
     (job,) = await claim(store)
     assert given(job) == [("ask-3", "Deny")]
+
+
+async def expire(store: Database) -> None:
+    await store.run(lambda execute: execute("UPDATE questions SET until=1 WHERE until IS NOT NULL", {}))
+
+
+async def test_an_expired_question_is_answered_once_with_a_visible_note(store: Database, inbox: Inbox) -> None:
+    await asked(store, inbox, COLOUR, replace(SIZE, hours=1.0))
+    assert await claim(store) == []
+    await expire(store)
+    (job,) = await claim(store)
+    assert given(job) == [("ask-2", questions.NO_ANSWER)]
+    assert await notices(store) == [questions.EXPIRED.format(text="Which size?")]
+    assert await inbox.receive([message("L", 5, kind=Kind.CLICK, target="ask-2")]) == [Receipt.DUPLICATE]
+    await store.run(claims.release_stale_claims)  # killed
+    (again,) = await claim(store)
+    assert given(again) == given(job)
+    ending = RunEnding(RunState.WAITING, (COLOUR,))
+    await store.run(lambda execute: claims.finish_run(execute, again, ending, time.time()))
+    assert await claim(store) == []
+    assert len(await notices(store)) == 1
+
+
+async def test_all_clicks_are_kept_across_a_kill(store: Database, inbox: Inbox) -> None:
+    """Killed between the first answer and the end of its turn, with a second answer in the inbox."""
+    await asked(store, inbox, COLOUR, SIZE)
+    await inbox.receive([message("red", 2, kind=Kind.CLICK, target="ask-1")])
+    await claim(store)
+    await inbox.receive([message("L", 3, kind=Kind.CLICK, target="ask-2")])
+    await store.run(claims.release_stale_claims)
+    (job,) = await claim(store)
+    assert given(job) == [("ask-1", "red"), ("ask-2", "L")]
+    await store.run(lambda execute: claims.finish_run(execute, job, DONE, time.time()))
+    assert await claim(store) == []
+    rows = await store.run(lambda execute: execute("SELECT state, answered_by FROM questions", {}))
+    assert [tuple(row) for row in rows] == [("closed", JANE.id)] * 2
+
+
+async def test_an_answer_that_the_turn_did_not_take_opens_the_question_again(store: Database, inbox: Inbox) -> None:
+    await asked(store, inbox, COLOUR)
+    await inbox.receive([message("red", 2)])
+    (job,) = await claim(store)
+    again = RunEnding(RunState.WAITING, (COLOUR,))
+    await store.run(lambda execute: claims.finish_run(execute, job, again, time.time()))
+    await inbox.receive([message("blue", 3)])
+    (job,) = await claim(store)
+    assert given(job) == [("ask-1", "blue")]
+
+
+DEPLOY = Approve("ap-1", "May I run `deploy`?", call="deploy\n{}")
+BOB = Author("7", "Bob")
+
+
+async def test_an_approval_is_given_by_its_requester_only(store: Database, inbox: Inbox) -> None:
+    await asked(store, inbox, DEPLOY)
+    press = message("Approve", 2, kind=Kind.CLICK, target="ap-1")
+    foreign = replace(press, key="foreign", author=BOB)
+    assert await inbox.receive([foreign, message("approve", 3, author=BOB)]) == [Receipt.IGNORED, Receipt.ACCEPTED]
+    assert await claim(store) == []
+    assert await notices(store) == [questions.NOT_ASKED]
+    assert await inbox.receive([message("yes please", 4), press]) == [Receipt.ACCEPTED] * 2
+    (job,) = await claim(store)
+    assert given(job) == [("ap-1", "Approve")]
+    assert await notices(store) == [questions.NOT_ASKED, "Jane chose **Approve**: May I run `deploy`?"]
+    rows = await store.run(lambda execute: execute("SELECT kind, call, call_hash, who FROM questions", {}))
+    assert [tuple(row) for row in rows] == [("approve", DEPLOY.call, DEPLOY.call_hash, JANE.id)]
+
+
+async def test_closing_questions_lets_the_next_message_begin_afresh(store: Database, inbox: Inbox) -> None:
+    await asked(store, inbox, COLOUR)
+    key = "telegram/1/42/#1"
+    assert await store.run(lambda execute: questions.close_open_questions(execute, key, time.time()))
+    assert not await store.run(lambda execute: questions.close_open_questions(execute, key, time.time()))
+    assert await inbox.receive([message("red", 2, kind=Kind.CLICK, target="ask-1")]) == [Receipt.DUPLICATE]
+    await inbox.receive([message("something else", 3)])
+    (job,) = await claim(store)
+    assert (given(job), job.fresh) == ([], False)

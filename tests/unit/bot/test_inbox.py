@@ -98,7 +98,8 @@ async def test_access_lists_people_chats_and_workspaces(
 async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
-        "config_version: 1\nchannels: {slack: {bot_token: b, app_token: a, access: {allow: [123], pairing: false}}}\n"
+        "config_version: 1\nchannels:\n"
+        "  slack: {bot_token: xoxb-b, app_token: xapp-a, access: {allow: [123], pairing: false}}\n"
     )
     [entry] = load_config(file, {}).channels
     entrance = Inbox(store, AccessPolicy({"slack": entry.access}), ServiceLimits(), IdleListener())

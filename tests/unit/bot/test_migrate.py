@@ -69,6 +69,27 @@ def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
     assert migrate.schema_revision(path) == "9999"
 
 
+def test_open_questions_become_rows(tmp_path: Path) -> None:
+    path = tmp_path / "fawn.db"
+    migrate.upgrade_schema(path, revision="0005")
+    connection = sqlite3.connect(path)
+    asks = '[{"id":"a","question":"Which?","options":["x"],"free_text":false},{"id":"b","question":"Why?"}]'
+    rows = [("c1", "waiting", asks), ("c2", "waiting", "no JSON"), ("c3", "idle", asks)]
+    connection.executemany(
+        "INSERT INTO conversations(key, thread, state, asks, created, used) VALUES (?, 't', ?, ?, 1, 2)", rows
+    )
+    connection.commit()
+    connection.close()
+    migrate.migrate_database(path)
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT conversation, id, number, text, options, free_text, state FROM questions")
+    assert found.fetchall() == [
+        ("c1", "a", 1, "Which?", '["x"]', 0, "open"),
+        ("c1", "b", 2, "Why?", "[]", 1, "open"),
+    ]
+    connection.close()
+
+
 # Case 89 of docs/cases.md
 @pytest.mark.slow
 def test_a_migration_killed_at_any_step_is_completed_by_the_next_start(tmp_path: Path) -> None:

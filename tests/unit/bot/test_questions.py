@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Thread
-from bot.questions import bind
+from bot import questions
+from bot.questions import Bound
+from bot.storage.questions import QuestionRow
+from bot.storage.states import QuestionKind, QuestionState
 
 FORMAT = Ask("a", "Which format?")
 DELETE = Ask("b", "Delete the old one?", ("Yes", "No"))
 APPROVE = Ask("c", "Run it?", ("Approve", "Deny"), free_text=False)
+SURE = Ask("d", "Really?", ("Yes", "No"))
+TWICE = Ask("f", "Run that?", ("Approve", "Deny"), free_text=False)
+
+
+def bind(asks: Sequence[Ask], messages: Iterable[Message], replies: Mapping[str, str] | None = None) -> Bound:
+    """Bind messages to open questions; those without free text may only be answered by person 42."""
+    rows = [
+        QuestionRow(
+            "c", ask.id, 1, number if len(asks) > 1 else 0, QuestionKind.ASK, ask.question, ask.options,
+            int(ask.free_text), "" if ask.free_text else "41 42", QuestionState.OPEN, None, "", "",
+        )
+        for number, ask in enumerate(asks, 1)
+    ]  # fmt: skip
+    return questions.bind(rows, messages, replies or {})
+
+
+def given(bound: Bound) -> list[tuple[str, str]]:
+    return [(question.id, text) for question, text, _ in bound.answers]
 
 
 def said(*texts: str) -> list[Message]:
@@ -32,7 +55,7 @@ def clicked(ask: Ask, option: str, key: str = "click") -> Message:
         ([FORMAT], ["2: csv"], [("a", "2: csv")]),
         ([FORMAT, DELETE], ["csv"], [("a", "csv")]),
         ([FORMAT, DELETE], ["no"], [("b", "no")]),  # only one has that option
-        ([DELETE, Ask("d", "Sure?", ("Yes", "No"))], ["no"], [("b", "no")]),
+        ([DELETE, SURE], ["no"], [("b", "no")]),
         ([FORMAT, DELETE], ["2: no"], [("b", "no")]),
         (
             [FORMAT, DELETE],
@@ -51,18 +74,28 @@ def clicked(ask: Ask, option: str, key: str = "click") -> Message:
         ([APPROVE, FORMAT], ["csv"], [("a", "csv")]),
         ([APPROVE, FORMAT], ["1: deny"], [("c", "Deny")]),
         ([Ask("e", "How many?", ("5", "10"))], ["2"], [("e", "2")]),
+        ([FORMAT, APPROVE], ["yes please"], [("a", "yes please")]),
+        ([APPROVE, TWICE], ["2: approve"], [("f", "Approve")]),
     ],
 )
 def test_a_text_answers_the_matching_question(
     asks: list[Ask], texts: list[str], answers: list[tuple[str, str]]
 ) -> None:
     bound = bind(asks, said(*texts))
-    assert [(answer.id, answer.text) for answer in bound.answers] == answers
+    assert given(bound) == answers
     assert not bound.refused
 
 
 @pytest.mark.parametrize(
-    ("asks", "text"), [([APPROVE], "rather not"), ([FORMAT, APPROVE], "2: rather not"), ([APPROVE], "3")]
+    ("asks", "text"),
+    [
+        ([APPROVE], "rather not"),
+        ([APPROVE], "yes please"),
+        ([FORMAT, APPROVE], "2: rather not"),
+        ([APPROVE], "3"),
+        ([APPROVE, TWICE], "approve"),  # which one?
+        ([APPROVE, TWICE], "1"),
+    ],
 )
 def test_a_question_without_free_text_rejects_text_and_stays_open(asks: list[Ask], text: str) -> None:
     bound = bind(asks, said(text))
@@ -79,10 +112,25 @@ def test_the_refusal_names_the_choices_of_its_question() -> None:
 def test_each_question_is_answered_once_by_the_first_answer() -> None:
     texts = said("csv", "by the way")
     bound = bind([FORMAT, DELETE], [clicked(DELETE, "Yes"), texts[0], clicked(DELETE, "No", "late"), texts[1]])
-    assert [(answer.id, answer.text) for answer in bound.answers] == [("b", "Yes"), ("a", "csv")]
+    assert given(bound) == [("b", "Yes"), ("a", "csv")]
     assert bound.rest == ["k1"]
 
 
 def test_without_an_open_question_messages_are_messages() -> None:
     bound = bind([], [clicked(DELETE, "Yes"), *said("hello")])
     assert (bound.answers, bound.rest) == ([], ["k0"])
+
+
+def test_a_reply_to_the_message_of_a_question_answers_that_question() -> None:
+    asks = [FORMAT, DELETE, SURE, APPROVE, TWICE]
+    bound = bind(asks, said("no", "2", "no"), {"k0": "d", "k1": "f", "k2": "d"})
+    assert given(bound) == [("d", "No".lower()), ("f", "Deny")]
+    [(message, words)] = bound.refused
+    assert (message.key, words) == ("k2", questions.CLOSED)
+
+
+def test_only_the_named_people_answer() -> None:
+    foreign = [replace(message, author=Author("7", "Bob")) for message in (*said("approve"), clicked(APPROVE, "Deny"))]
+    bound = bind([APPROVE], foreign)
+    assert (bound.answers, [words for _, words in bound.refused]) == ([], [questions.NOT_ASKED])
+    assert given(bind([APPROVE, FORMAT], foreign)) == [("a", "approve")]

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from langchain.tools import tool
 from langchain_core.tools import BaseTool
+from langgraph.types import interrupt
 
 from agent.factory import AgentSettings, Toolbox, build_agent
-from agent.messages import Message
+from agent.messages import Kind, Message
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from bot import claims
@@ -31,6 +32,7 @@ from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.titles import TITLE_JOB, make_title
 from bot.turn_runner import TurnRunner
+from channels.base import Receipt
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.spec import DockerSettings
 from sandbox.select import select_provider
@@ -58,9 +60,9 @@ class ModelHarness:
     async def states(self) -> list[str]:
         return [state for (state,) in self.rows("SELECT state FROM runs ORDER BY id")]
 
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Read from the database."""
-        with sqlite3.connect(f"file:{self.store._path}?mode=ro", uri=True) as connection:
+    def rows(self, sql: str, database: str = "fawn.db") -> list[tuple[Any, ...]]:
+        """Read from a database."""
+        with sqlite3.connect(f"file:{self.store._path.with_name(database)}?mode=ro", uri=True) as connection:
             return connection.execute(sql).fetchall()
 
     async def say(self, text: str, key: str, wait: bool = True) -> None:
@@ -167,6 +169,67 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
         assert await harness.states() == ["waiting", "done"]
     assert effects.read_text() == "it\n"
     assert held == {}, "a conversation that waits holds nothing in memory"
+
+
+# ---------------------------------------------------------------- several approvals
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_an_approval_is_given_while_the_turn_works_on_another_one(
+    enter: Open, model: FakeModel, restart: bool
+) -> None:
+    working, release = asyncio.Event(), asyncio.Event()
+    wall = Reader()
+
+    @tool
+    async def deploy(place: str) -> str:
+        """Ask, then work."""
+        decided = interrupt({"kind": "approve", "name": "deploy", "args": {"place": place}})
+        working.set()
+        await release.wait()
+        return f"{decided}: {place}"
+
+    async def press(harness: ModelHarness, ask: str) -> None:
+        click = replace(HELLO, key=f"press {ask}", kind=Kind.CLICK, target=ask, text="Approve")
+        assert await harness.inbox.receive([click, replace(click, key="again")]) == [
+            Receipt.ACCEPTED,
+            Receipt.DUPLICATE,
+        ]
+
+    both = [call("deploy", place="here"), call("deploy", place="there")]
+    async with enter(deploy, wall=wall) as harness:
+        await harness.say(script(both, text="all done"), "k1")
+        one, two = [id for (id,) in harness.rows("SELECT id FROM questions ORDER BY number")]
+        await press(harness, one)
+        await working.wait()
+        await press(harness, two)
+        if not restart:
+            release.set()
+            await harness.threads.wait_until_idle()
+    release.set()
+    async with enter(deploy, wall=wall) as harness:
+        await harness.threads.wait_until_idle()
+        assert await harness.states() == (["waiting", "done"] if restart else ["waiting", "waiting", "done"])
+        assert harness.rows("SELECT DISTINCT state, answer FROM questions") == [("closed", "Approve")]
+        assert len(harness.rows("SELECT 1 FROM outbox WHERE key LIKE 'answered:%'")) == 2
+    results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
+    assert results == ["Approve: here", "Approve: there"]
+    assert not [text for _, text in wall.shown if "Still open" in text]
+
+
+async def test_a_stopped_turn_leaves_no_open_question(enter: Open) -> None:
+    both = [call("ask_clarification", question="Which?", options=["a", "b"]), call("slow", seconds=60)]
+    wall = Reader()
+    async with enter(wall=wall) as harness:
+        await harness.say(script(both), "k1", wait=False)
+        shown = "SELECT 1 FROM checkpoint_writes WHERE channel='__interrupt__'"
+        await until(lambda: harness.rows(shown, "checkpoints.db"), 10, "the question")
+        harness.threads.stop_run(1, "42")
+        await harness.threads.wait_until_idle()
+        assert await harness.states() == ["stopped"]
+        assert harness.rows("SELECT 1 FROM questions") == []
+        await until(lambda: wall.shown, 10, "the end of the reply")
+        assert "Which?" not in wall.shown[-1][1]
 
 
 # ---------------------------------------------------------------- steering in a failing turn

@@ -241,7 +241,7 @@ async def test_a_person_who_may_not_click_gets_a_private_notice(rig: SlackRig) -
     rig.press("blue", 7)  # by a person whose app had not shown the change yet
     await until(lambda: rig.box.receipts[-1] is Receipt.DUPLICATE)
     await until(lambda: len(rig.server.calls_of("chat.postEphemeral")) == 2)
-    assert rig.server.visible(OPS, rig.root(7))[-1].text == "Someone has already answered this."
+    assert rig.server.visible(OPS, rig.root(7))[-1].text == "This is already answered or closed."
 
 
 # ---------------------------------------------------------------- the slash command, the shortcut

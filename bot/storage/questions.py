@@ -1,0 +1,100 @@
+"""Questions: what a conversation waits for. Each is answered once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import orjson
+
+from agent.blocks import Approve, Ask
+from agent.stored_json import build_dataclass, raise_damaged
+from bot.storage.database import Execute
+from bot.storage.rows import insert_row
+from bot.storage.states import QuestionKind, QuestionState
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """A question. `number` is its number in the reply of `run`, 0 where it was asked alone."""
+
+    conversation: str
+    id: str
+    run: int
+    number: int
+    kind: str
+    text: str
+    options: tuple[str, ...]
+    free_text: int
+    who: str  # ids of the people who may answer, separated by spaces; "": everybody who may talk here
+    state: str
+    until: float | None
+    answer: str
+    answer_key: str  # of the message that answered
+
+    def accept(self, text: str) -> str | None:
+        """Return the answer that `text` gives; None when the question does not accept it."""
+        question = Ask(self.id, self.text, self.options)
+        return text if self.free_text or not self.options else question.match_option(text)
+
+
+def unresolved_questions(execute: Execute, conversation: str) -> list[QuestionRow]:
+    """Return the questions that are open, or answered while no turn has resumed with the answer. Raises Damaged."""
+    sql = (
+        "SELECT * FROM questions WHERE conversation=:conversation"
+        f" AND state IN ('{QuestionState.OPEN}', '{QuestionState.ANSWERED}') ORDER BY run, number"
+    )
+    rows = execute(sql, {"conversation": conversation})
+    with raise_damaged():
+        return [
+            build_dataclass(QuestionRow, {**dict(row), "options": tuple(orjson.loads(row["options"]))}) for row in rows
+        ]
+
+
+def store_question(
+    execute: Execute, ask: Ask | Approve, conversation: str, *, run: int, number: int, who: str, now: float
+) -> None:
+    """Store a question as open, also one that was stored before."""
+    approve = ask if isinstance(ask, Approve) else None
+    shown = ask.to_question()
+    values = {
+        "conversation": conversation,
+        "id": ask.id,
+        "run": run,
+        "number": number,
+        "kind": QuestionKind.APPROVE if approve else QuestionKind.ASK,
+        "text": ask.question,
+        "options": orjson.dumps(shown.options).decode(),
+        "free_text": int(shown.free_text),
+        "call": approve.call if approve else "",
+        "call_hash": approve.call_hash if approve else "",
+        "who": who,
+        "state": QuestionState.OPEN,
+        "asked": now,
+        "until": now + ask.hours * 3600 if ask.hours else None,
+        "answer": "",
+        "answered_by": "",
+        "answer_key": "",
+        "answered_at": None,
+    }
+    insert_row(execute, "questions", "conversation, id", values, update=[*values])
+
+
+def record_answer(execute: Execute, question: QuestionRow, answer: str, *, by: str, key: str, now: float) -> None:
+    """Record the answer to an open question."""
+    execute(
+        f"UPDATE questions SET state='{QuestionState.ANSWERED}', answer=:answer, answered_by=:by, answer_key=:key,"
+        f" answered_at=:now WHERE conversation=:conversation AND id=:id AND state='{QuestionState.OPEN}'",
+        {"answer": answer, "by": by, "key": key, "now": now, "conversation": question.conversation, "id": question.id},
+    )
+
+
+def close_questions(execute: Execute, conversation: str, id: str | None = None) -> None:
+    """Close one question of a conversation, or all."""
+    sql = f"UPDATE questions SET state='{QuestionState.CLOSED}' WHERE conversation=:key AND (:id IS NULL OR id=:id)"
+    execute(sql, {"key": conversation, "id": id})
+
+
+def conversations_with_expired_questions(execute: Execute, now: float) -> list[str]:
+    """Return the conversations in which a question is open for too long."""
+    sql = f"SELECT conversation FROM questions WHERE until<=:now AND state='{QuestionState.OPEN}'"
+    return sorted({str(row["conversation"]) for row in execute(sql, {"now": now})})

@@ -94,10 +94,11 @@ class Telegram(telegram.FakeTelegram, Crowd):
 
 class Slack(slack.FakeSlack, Crowd):
     def settings(self) -> dict[str, object]:
-        return {"bot_token": slack.BOT_TOKEN, "app_token": slack.APP_TOKEN, "base_url": self.api_url}
+        tokens = {"bot_token": slack.BOT_TOKEN, "app_token": slack.APP_TOKEN}
+        return {**tokens, "base_url": self.api_url, "rate_factor": 1e6}
 
     def quick(self) -> dict[str, object]:
-        return {"rate_factor": 1e6}
+        return {}  # Slack's limits are those of the workspace
 
     def connected(self) -> bool:
         return bool(self.sockets)

@@ -180,7 +180,7 @@ class SlackRenderer:
         return ts
 
     async def _post_or_stream(self, part: SlackMessage, index: int) -> str:
-        if self._native and part.live and not part.plain:
+        if self._native and part.live and not part.plain and await self._may_stream():
             try:
                 return await self._start_stream(part)
             except OutcomeUnknown:
@@ -219,6 +219,9 @@ class SlackRenderer:
                 pass
             del self._streams[message_id]
             self._native = False
+            if part.live:
+                self._own.add(message_id)
+                raise TryLater("the stream has ended: edit the message instead", 0.0)
         elif self._thread.topic and message_id not in self._own:  # it may be an open stream of an earlier process
             self._native = False
             with suppress(StreamEnded, MessageMissing):
@@ -278,7 +281,7 @@ class SlackRenderer:
     async def find_earlier_post(self, index: int) -> str | None:
         """Find it by its metadata, or a stream as the one message without any since the question."""
         workspace = await self._workspace()
-        since = self._to if self._to.replace(".", "").isdecimal() else f"{time.time() - SEARCH_SECONDS:.6f}"
+        since = self._to if _is_timestamp(self._to) else f"{time.time() - SEARCH_SECONDS:.6f}"
         search: Json = {"channel": self._thread.chat, "oldest": since, "include_all_metadata": True}
         method = "conversations.history"
         if self._thread.topic:
@@ -314,8 +317,7 @@ class SlackRenderer:
     async def reserve(self, priority: Priority) -> None:
         """Wait until the next live call is allowed. Begins no stream if it would have to wait for long."""
         with suppress(ChannelError):  # the call itself reports it
-            limits, chat = (await self._workspace()).api.limits, self._thread.chat
-            if limits.seconds_until_free("chat.startStream", chat) > MAX_STREAM_WAIT_SECONDS and not self._indexes:
+            if not self._indexes and not await self._may_stream():
                 self._native = False
             if self._streams:
                 method = "chat.appendStream"
@@ -324,13 +326,25 @@ class SlackRenderer:
             else:
                 method = "chat.startStream" if self._native else "chat.postMessage"
             if self._reserved != method:
-                await limits.acquire(method, chat, priority)
+                await (await self._workspace()).api.limits.acquire(method, self._thread.chat, priority)
                 self._reserved = method
+
+    async def _may_stream(self) -> bool:
+        """Return whether a new stream would begin soon."""
+        limits = (await self._workspace()).api.limits
+        wait = limits.seconds_until_free("chat.startStream", self._thread.chat)
+        return wait <= MAX_STREAM_WAIT_SECONDS or self._reserved == "chat.startStream"
 
     async def _end_session(self, part: SlackMessage) -> None:
         """End the signs of work after a final message."""
         if part.session not in ("", "processing"):
-            (await self._workspace()).end_working(self._thread, part.session)
+            asked = self._to if _is_timestamp(self._to) else ""
+            (await self._workspace()).end_working(self._thread, part.session, asked)
 
     def _metadata(self, index: int) -> Json:
         return {"event_type": METADATA_TYPE, "event_payload": {"key": self._key, "index": index}}
+
+
+def _is_timestamp(message_id: str) -> bool:
+    """Return whether it is a message's ts, and not the id of an interaction."""
+    return message_id.replace(".", "").isdecimal()

@@ -195,10 +195,14 @@ class Workspace:
             if self._watched.get(thread) is not watched:  # it ended during the call
                 self._take_back_eyes(thread, asked.id)
 
-    def end_working(self, thread: Thread, status: str = "") -> None:
-        """Note that a thread's turn ended: take 👀 back, and send Slack the session's status unless it is empty."""
+    def end_working(self, thread: Thread, status: str = "", asked: str = "") -> None:
+        """Note that a thread's turn ended: take 👀 back, and send Slack the session's status unless it is empty.
+
+        `asked` is the message of the request, which an earlier process may have given 👀.
+        """
         self._working.pop(thread, None)
-        for message_id in self._watched.pop(thread, ()):
+        marked = {*self._watched.pop(thread, ()), *([asked] if asked and not thread.topic else [])}
+        for message_id in sorted(marked):
             self._take_back_eyes(thread, message_id)
         if status and thread.topic:
             self._end_session(thread, status)

@@ -79,6 +79,7 @@ class AllPlatforms(Service):
                     "bot_token": fake_slack.BOT_TOKEN,
                     "app_token": fake_slack.APP_TOKEN,
                     "base_url": team.api_url,
+                    "rate_factor": 20.0,
                 },
                 "discord": {
                     "token": fake_discord.TOKEN,

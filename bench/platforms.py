@@ -116,7 +116,6 @@ class Discord(discord.FakeDiscord, Crowd):
             "token": discord.TOKEN,
             "base_url": self.api_url,
             "gateway_url": self.gateway_url,
-            "overall": 1e6,
         }
 
     def quick(self) -> dict[str, object]:

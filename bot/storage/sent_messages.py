@@ -102,6 +102,6 @@ def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -
 
 def question_of_message(execute: Execute, thread: Thread, message_id: str) -> str:
     """Return the id of the question that a message of the bot shows; "" for none."""
-    sql = "SELECT question FROM posts WHERE thread=:thread AND message_id=:id AND question<>'' LIMIT 1"
+    sql = f"SELECT question FROM posts WHERE thread=:thread AND {_HAS_ID} AND question<>'' LIMIT 1"
     rows = execute(sql, {"thread": str(thread), "id": message_id})
     return str(rows[0]["question"]) if rows else ""

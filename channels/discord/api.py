@@ -19,6 +19,7 @@ import orjson
 
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.discord import DiscordSettings
+from channels.discord.call_window import CallWindow
 from channels.shared.file_limits import CHUNK
 from channels.shared.http_client import (
     CALL_TIMEOUT,
@@ -95,11 +96,10 @@ class DiscordApi:
         self._settings = settings
         self._base_url = settings.base_url.rstrip("/")
         self._rate_limiter = rate_limiter
-        self._max_per_second = settings.overall + 2  # Discord allows 50 (…/docs/topics/rate-limits#global-rate-limit)
+        self.window = CallWindow(settings.overall)
         self._proxy = settings.proxy or None
         self._session: aiohttp.ClientSession | None = None
         self._closed_until: dict[str, float] = {}  # bucket ("": all) → loop time at which it may be used again
-        self._recent_calls: deque[float] = deque()  # loop times of the calls of the last second
         self.trust: ssl.SSLContext | None = None
         self.token_shared = False
         self.nonces: deque[str] = deque(maxlen=2000)  # of the posts of this process
@@ -145,7 +145,7 @@ class DiscordApi:
         if (left := closed_until - asyncio.get_running_loop().time()) > 0:
             raise TryLater("Discord's limit for this channel is used up", left)
         if not interaction:
-            await self._wait_for_global_limit()
+            await self.window.wait()
         headers = {} if interaction else {"Authorization": f"Bot {self._settings.token.reveal()}"}
         if isinstance(body, dict) and "nonce" in body:
             self.nonces.append(body["nonce"])
@@ -194,17 +194,6 @@ class DiscordApi:
         if self._session is None or self._session.closed:
             raise TryLater("the channel is closed")
         return self._session
-
-    async def _wait_for_global_limit(self) -> None:
-        """Wait until a call keeps within the limit per second: a global 429 would stop all calls for longer."""
-        loop = asyncio.get_running_loop()
-        while True:
-            while self._recent_calls and self._recent_calls[0] <= loop.time() - 1:
-                self._recent_calls.popleft()
-            if len(self._recent_calls) < self._max_per_second:
-                break
-            await asyncio.sleep(self._recent_calls[0] + 1 - loop.time())
-        self._recent_calls.append(loop.time())
 
     def _note_bucket(self, bucket: str, path: str, headers: Any) -> None:
         """Close an empty bucket: the next call in it would be a 429."""

@@ -26,6 +26,7 @@ from channels.base import (
 )
 from channels.discord import DiscordSettings, events
 from channels.discord.api import NO_MENTIONS, DiscordApi
+from channels.discord.call_window import DiscordScope
 from channels.discord.gateway import Gateway
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
 from channels.discord.inbound import Inbound
@@ -89,7 +90,10 @@ class DiscordChannel:
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = DiscordRenderer(self._api, self._threads, self._interactions, thread, posts, to)
-        writer = TypingReplyWriter(renderer, posts, self._rate_limit_scope(thread))
+        scope = DiscordScope(
+            self._rate_limiter, thread.topic or thread.chat, idempotent=True, window=self._api.window, reply=renderer
+        )
+        writer = TypingReplyWriter(renderer, posts, scope)
         self._writers.add(writer)
         return writer
 

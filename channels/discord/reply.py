@@ -13,13 +13,13 @@ from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from channels.base import ChannelError, Refused, SentMessages
 from channels.discord.api import NONCE_MARK, DiscordApi, InteractionExpired
+from channels.discord.call_window import DiscordScope
 from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
 from channels.discord.threads import DiscordThreads
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown, utf16_length
-from channels.shared.rate_limit import RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 
 log = logging.getLogger(__name__)
@@ -163,9 +163,21 @@ class TypingReplyWriter(ReplyWriter[DiscordMessage]):
 
     TYPING_SECONDS = 8.5  # Discord ends it after ten
 
-    def __init__(self, renderer: DiscordRenderer, posts: SentMessages, scope: RateLimitScope) -> None:
+    def __init__(self, renderer: DiscordRenderer, posts: SentMessages, scope: DiscordScope) -> None:
         self._posted = renderer.posted
+        self._scope = scope
+        scope.window.open_reply(scope.reply)
         super().__init__(renderer, posts, scope)
+
+    async def finish(self, final: Final) -> None:
+        try:
+            await super().finish(final)
+        finally:
+            self._scope.window.close_reply(self._scope.reply)
+
+    async def close(self) -> None:
+        self._scope.window.close_reply(self._scope.reply)
+        await super().close()
 
     async def _show_typing(self) -> None:
         while not self._ending:

@@ -41,7 +41,7 @@ from channels.feishu.card_renderer import CHOICES, MAX_CARD_BYTES, FeishuMessage
 from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
-from channels.feishu.reply import FeishuRenderer, MessageSender
+from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
 from channels.shared.background import BackgroundTasks
 from channels.shared.outage_notices import OutageNotices
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
@@ -61,6 +61,8 @@ CLICK_ANSWER_SECONDS = 1.0  # after the answer to a click: Feishu undoes earlier
 
 class ReactingReplyWriter(ReplyWriter[FeishuMessage]):
     """A reply writer that calls `on_finished` when the reply is complete."""
+
+    MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from agent.messages import Attachment
 from channels.base import OutcomeUnknown, OutgoingFile, Refused, SentMessages, TryLater
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_renderer import without_mentions
-from channels.feishu.reply import MessageSender
+from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
 from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
 from channels.shared.rate_limit import RateLimitScope
 from channels.shared.reply_writer import post_once
@@ -39,7 +39,7 @@ async def send_file(
             await sender.send_message("text", {"text": without_mentions(file.caption)}, "caption")
         return message_id
 
-    await post_once(posts, post, scope)
+    await post_once(posts, post, scope, MAX_IDEMPOTENT_POSTS)
 
 
 async def _upload_file(api: FeishuApi, file: OutgoingFile) -> tuple[str, dict[str, str]]:

@@ -91,6 +91,7 @@ class ReplyWriter(Generic[P]):
     TYPING_SECONDS = 4.5  # between two typing actions
     DRAFT_SECONDS = 20.0  # after which an unchanged draft is sent again
     LAST_POST_SECONDS = 5.0  # for a post under way at a cancellation
+    MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
 
     def __init__(
         self, renderer: MessageRenderer[P], posts: SentMessages, rate_limit: ReplyRateLimit, *, drafts: bool = False
@@ -314,7 +315,7 @@ class ReplyWriter(Generic[P]):
             await self._posts.sent(index, found)
             self._ids[index] = found
             return await self._edit_part(index, part)
-        max_posts = MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
+        max_posts = self.MAX_IDEMPOTENT_POSTS if self._rate_limit.idempotent else MAX_POSTS
         if unknown >= (max_posts if self._ending else max_posts - 1):  # a stream leaves one for the final
             raise Unconfirmed(UNCONFIRMED.format(n=unknown))
         if unknown and not self._rate_limit.idempotent:
@@ -355,13 +356,16 @@ class ReplyWriter(Generic[P]):
 
 
 async def post_once(
-    posts: SentMessages, post: Callable[[], Awaitable[str]], rate_limit: ReplyRateLimit | None = None
+    posts: SentMessages,
+    post: Callable[[], Awaitable[str]],
+    rate_limit: ReplyRateLimit | None = None,
+    max_idempotent_posts: int = MAX_IDEMPOTENT_POSTS,
 ) -> None:
     """Post a file unless it was posted before, recorded before and after. Raises ChannelError."""
     known = first_sent_message(posts)
     if known and known.id:
         return
-    if known and known.posts >= (MAX_IDEMPOTENT_POSTS if rate_limit and rate_limit.idempotent else MAX_POSTS):
+    if known and known.posts >= (max_idempotent_posts if rate_limit and rate_limit.idempotent else MAX_POSTS):
         raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
     if rate_limit:
         await rate_limit.acquire(Priority.FINAL)

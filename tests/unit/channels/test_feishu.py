@@ -14,7 +14,7 @@ import pytest
 
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import Kind
-from channels.base import ChatGone, OutgoingFile, Refused, TryLater
+from channels.base import ChatGone, OutcomeUnknown, OutgoingFile, Refused, TryLater
 from channels.feishu.card_api import SEQUENCE_EPOCH
 from channels.feishu.card_renderer import MAX_CARD_BYTES, render_final_cards
 from channels.feishu.history import EDIT_SECONDS
@@ -323,6 +323,17 @@ async def test_a_first_post_answered_with_5xx_keeps_growing_in_the_message_peopl
     await first.finish(Final("The whole."))
     assert rig.visible() == ["The whole."]
     assert len(rig.server.cards) == 1 + 2 * restarts  # the earlier process's card is unknown: its message is recalled
+
+
+async def test_an_outage_with_5xx_does_not_give_an_answer_up(rig: FeishuRig) -> None:
+    rig.server.fault("error", "message.send", code=502, times=8)
+    posts = Memory()
+    for _ in range(8):
+        with pytest.raises(OutcomeUnknown):
+            await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("The whole."))
+    await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("The whole."))
+    assert rig.visible() == ["The whole."]
+    assert len(rig.server.cards) == 1
 
 
 @pytest.mark.parametrize("state", ["failed", "stopped"])

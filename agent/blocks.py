@@ -106,10 +106,11 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Information for a waiting person: a retry, a fallback, a queue, a limit."""
+    """Information for a waiting person: a retry, a fallback, a queue, a limit. If `kept`, the final reply has it."""
 
     kind: str
     text: str
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ class View:
     steps: dict[str, Step] = field(default_factory=dict)
     plan: Plan | None = None
     notice: Notice | None = None  # the latest; removed when the work continues
+    kept: list[str] = field(default_factory=list)  # the texts of the notices that stay
     asks: list[Ask | Approve] = field(default_factory=list)
     files: list[File] = field(default_factory=list)
     failed: Failed | None = None
@@ -226,6 +228,7 @@ class View:
                     self.files.append(block)
             case Notice():
                 self.notice = block
+                self.kept += [block.text] if block.kept else []
             case Failed():
                 self.failed = block
             case Done():
@@ -249,6 +252,7 @@ class View:
             "Still open:" if asks and self.text and self.text == self.texts.get(ANSWERED_PART) else "",
             SEVERAL_QUESTIONS_TEXT.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
         ]
+        parts += [f"_{text}_" for text in self.kept]
         if self.done and self.done.state == "stopped":
             parts.append("_Stopped._")
         if self.failed:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.blocks import Usage
 from agent.messages import Message
 from sandbox.base import SandboxHandle
+
+if TYPE_CHECKING:  # it imports the model classes
+    from agent.models.loader import LoadedModel
 
 T = TypeVar("T")
 
@@ -22,6 +25,14 @@ Execute = Callable[[str, Mapping[str, Any]], Sequence[Any]]
 
 MakePreviewLink = Callable[[object, int], Awaitable[str]]
 """Make a link to a port of a sandbox. Raises SandboxError."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServices:
+    """The parts of the service that tools use, beside those of the turn."""
+
+    runs_commands: bool  # the sandbox can run commands
+    make_preview_link: MakePreviewLink | None = None
 
 
 class TransactionRunner(Protocol):
@@ -139,10 +150,16 @@ class SteeringQueue(Protocol):
 
 @dataclass(slots=True)
 class TurnContext:
-    """The services of one turn, passed to LangGraph as its runtime context."""
+    """The services of one turn, passed to LangGraph as its runtime context.
+
+    `brief` is the system text of all its model calls. The first of `route` is the model in use, the others are its
+    fallbacks; the agent sets it.
+    """
 
     sandbox: SandboxHandle
     ledger: ToolLedger
     steering: SteeringQueue
+    brief: str = ""
+    route: Sequence[LoadedModel] = ()
     taken_steering: list[UserInput] = field(default_factory=list)  # messages that joined this turn
     meter: Meter = field(default_factory=Meter)

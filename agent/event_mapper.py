@@ -18,20 +18,21 @@ from agent.blocks import Approve, Ask, Block, File, Notice, Step, Text
 from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
+from agent.tools.tool import ToolTraits
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 TITLE_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
 MAX_TITLE_CHARS = 80
-HIDDEN_TOOLS = frozenset({"ask_clarification"})  # not shown as steps
 
 
 class EventMapper:
     """Maps the events of one turn; keeps what the turn has shown."""
 
-    def __init__(self, context: TurnContext, needs_sandbox: frozenset[str]) -> None:
+    def __init__(self, context: TurnContext, traits: Mapping[str, ToolTraits]) -> None:
         self.asks: list[Ask | Approve] = []
         self._context = context
-        self._needs_sandbox = needs_sandbox
+        self._needs_sandbox = {name for name, each in traits.items() if each.needs_sandbox}
+        self._asking = {name for name, each in traits.items() if each.asks}  # not shown as steps
         self._texts: dict[str, str] = {}
         self._part = ""
         self._steps: dict[str, Step] = {}
@@ -55,7 +56,7 @@ class EventMapper:
     def begin_calls(self, calls: Sequence[ToolCall], scope: str = "") -> Iterator[Step]:
         """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
         for call in calls:
-            if call["name"] not in HIDDEN_TOOLS:
+            if call["name"] not in self._asking:
                 step = Step(f"{scope}{call['id']}", step_title(call["name"], call["args"]))
                 self._steps[step.id] = step
                 yield step
@@ -90,7 +91,7 @@ class EventMapper:
     def _map_tool_results(self, scope: str, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented_files(messages)
         for message in messages:
-            if isinstance(message, ToolMessage) and message.name not in HIDDEN_TOOLS:
+            if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"
                 known = self._steps.get(id_)
                 name = known.title if known else str(message.name)

@@ -6,7 +6,7 @@ entered twice resumes where it was, and the model never gets the same message tw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NotRequired
 
@@ -16,9 +16,9 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, Interrupt, StateSnapshot
 
-from agent.blocks import Approve, File
+from agent.blocks import Approve, Block, File, Step, Text
 from agent.context import Turn, TurnContext
-from agent.event_mapper import interrupt_question, presented_files
+from agent.event_mapper import interrupt_question, presented_files, step_title
 from agent.repair import CUT_KEY, repair_state
 from agent.user_message import MessageFormatter, format_body
 
@@ -133,8 +133,29 @@ def _answered_summary(state: StateSnapshot, given: Mapping[str, str]) -> str:
 
 def _presented_in_turn(messages: Sequence[AnyMessage]) -> list[File]:
     """Return the files that the latest turn in these messages presented."""
+    return list(presented_files(_latest_turn(messages)))
+
+
+def _latest_turn(messages: Sequence[AnyMessage]) -> Sequence[AnyMessage]:
+    """Return what follows the last but one final answer."""
     earlier = [number for number, message in enumerate(messages[:-1], 1) if _final_answer([message])]
-    return list(presented_files(messages[earlier[-1] if earlier else 0 :]))
+    return messages[earlier[-1] if earlier else 0 :]
+
+
+def recall_blocks(messages: Sequence[AnyMessage], keys: Collection[str], hidden: Collection[str]) -> Iterator[Block]:
+    """Yield the texts and the ended steps of the latest turn, without steps of `hidden` tools.
+
+    It began with the first message of `keys`, if that one is present.
+    """
+    begin = next((number for number, message in enumerate(messages) if message.id in keys), None)
+    titles: dict[str, str] = {}
+    for message in _latest_turn(messages) if begin is None else messages[begin:]:
+        if isinstance(message, AIMessage) and not message.additional_kwargs.get(CUT_KEY):
+            yield Text(message.text, message.id or "")
+            titles |= {str(call["id"]): step_title(call["name"], call["args"]) for call in message.tool_calls}
+        elif isinstance(message, ToolMessage) and message.name not in hidden:
+            title = titles.get(message.tool_call_id, str(message.name))
+            yield Step(message.tool_call_id, title, "failed" if message.status == "error" else "done")
 
 
 def _finished_entry(messages: Sequence[AnyMessage], answer: AIMessage) -> TurnEntry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 from langchain_core.runnables import RunnableConfig
@@ -14,10 +14,12 @@ from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
 from agent.models.errors import ModelFailure
+from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
 from agent.repair import repair_state
-from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn
+from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
 from agent.title import TitleMaker
+from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter
 
 log = logging.getLogger(__name__)
@@ -26,25 +28,30 @@ RECURSION_LIMIT = 10_000  # supersteps; the policies end a turn long before
 
 
 class Agent:
-    """One graph per model over one checkpointer. Made by `agent.factory.build_agent`."""
+    """One graph over one checkpointer, for all models. Made by `agent.factory.build_agent`.
+
+    `route` names the models of a turn for which no other one was chosen; `prompt` is the first part of every brief.
+    """
 
     def __init__(
         self,
-        graphs: Mapping[str, Graph],
-        lead: str,
+        graph: Graph,
+        models: Mapping[str, LoadedModel],
+        route: Sequence[str],
+        prompt: str,
         checkpoints: LatestCheckpointer,
         formatter: MessageFormatter,
-        needs_sandbox: frozenset[str],
+        tools: Mapping[str, ToolTraits],
         titles: TitleMaker,
-        closers: Sequence[Callable[[], Awaitable[None]]],
     ) -> None:
-        self.lead = lead
-        self._graphs = graphs
+        self.graph = graph
+        self.prompt = prompt
+        self._models = models
+        self._route = route
         self._checkpoints = checkpoints
         self._formatter = formatter
-        self._needs_sandbox = needs_sandbox
+        self._tools = tools
         self._titles = titles
-        self._closers = closers
 
     async def run(self, turn: Turn, context: TurnContext) -> AsyncGenerator[Block, None]:
         """Run the turn. The last block is the only Done (done, waiting or failed); a Failed may precede it.
@@ -53,7 +60,7 @@ class Agent:
         Run each turn in its own task: it sets a context variable.
         """
         MERGE_WINDOW_SECONDS.set(turn.merge_window_seconds)
-        mapper = EventMapper(context, self._needs_sandbox)
+        mapper = EventMapper(context, self._tools)
         failed: Failed | None = None
         try:
             async with aclosing(self._run_graph(turn, context, mapper)) as blocks:
@@ -75,12 +82,14 @@ class Agent:
         yield Done("failed" if failed else "waiting" if mapper.asks else "done", context.meter.total)
 
     async def _run_graph(self, turn: Turn, context: TurnContext, mapper: EventMapper) -> AsyncGenerator[Block, None]:
-        graph = self._graphs.get(turn.model or self.lead)
-        if graph is None:
-            yield Notice("model", f"The model {turn.model} is no longer configured; {self.lead} answers instead.")
-            graph = self._graphs[self.lead]
+        lead, *fallbacks = self._route
+        if turn.model and turn.model not in self._models:
+            yield Notice("model", f"The model {turn.model} is no longer configured; {lead} answers instead.")
+        elif turn.model:
+            lead = turn.model
+        context.route = [self._models[name] for name in dict.fromkeys([lead, *fallbacks])]
         config = _graph_config(turn.conversation)
-        match await enter_turn(graph, config, turn, self._formatter):
+        match await enter_turn(self.graph, config, turn, self._formatter):
             case AlreadyFinished(answer, files):
                 for file in files:
                     yield file
@@ -96,7 +105,7 @@ class Agent:
                     yield Text(answered, ANSWERED_PART)
                 for step in mapper.begin_calls(calls):
                     yield step
-                events = graph.astream(
+                events = self.graph.astream(
                     given,
                     config,
                     context=context,
@@ -112,7 +121,13 @@ class Agent:
     async def repair(self, conversation: str, partial_text: str = "", steering: Sequence[UserInput] = ()) -> None:
         """Repair the state after a stop; keep `partial_text` and the `steering` messages that joined the turn."""
         messages = [self._formatter.format_message(item) for item in steering]
-        await repair_state(self._graphs[self.lead], _graph_config(conversation), partial_text, messages)
+        await repair_state(self.graph, _graph_config(conversation), partial_text, messages)
+
+    async def recall(self, conversation: str, keys: Collection[str]) -> list[Block]:
+        """Return the texts and steps in the checkpoint of the latest turn, which the messages `keys` began."""
+        state = await self.graph.aget_state(_graph_config(conversation))
+        asking = {name for name, traits in self._tools.items() if traits.asks}
+        return list(recall_blocks(state.values.get("messages", []), keys, asking))
 
     async def forget(self, conversation: str) -> None:
         """Delete the checkpoint of a conversation."""
@@ -128,8 +143,8 @@ class Agent:
 
     async def close(self) -> None:
         """Close the connections to the models."""
-        for close in self._closers:
-            await close()
+        for model in self._models.values():
+            await model.close()
 
 
 def _graph_config(conversation: str) -> RunnableConfig:

@@ -1,4 +1,4 @@
-"""The command line: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup`, `sandbox`, `slack`."""
+"""The command line: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup`, `export`, `sandbox`, `slack`."""
 
 from __future__ import annotations
 
@@ -91,6 +91,10 @@ def command_line_parser() -> argparse.ArgumentParser:
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
     backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
+    export = add("export", "write the transcript of a thread", _export_thread)
+    export.add_argument("thread", metavar="THREAD", help="its address, as the log shows it, or the beginning of it")
+    export.add_argument("--format", choices=("md", "jsonl"), default="md", help="Markdown (default) or JSON lines")
+    export.add_argument("-o", dest="file", metavar="FILE", type=Path, help="file to write; default: standard output")
     box = add("sandbox", "build the image of Docker sandboxes", _build_sandbox_image)
     box.add_argument("action", choices=("build",))
     box.add_argument(
@@ -185,12 +189,13 @@ def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
 
 async def _print_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
-    from bot.app import folders, model_labels, sandbox_settings
+    from bot.app import folders, sandbox_settings
+    from bot.current import Current
     from sandbox.select import select_provider
 
     provider, sandbox = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
-    return f"Fawn {VERSION} · model: {next(iter(model_labels(config).values()))} · {config.source}\n{sandbox}"
+    return f"Fawn {VERSION} · model: {next(iter(Current(config).models.values()))} · {config.source}\n{sandbox}"
 
 
 def _channel_connectors(config: Config, *, alone: bool) -> dict[str, Any]:
@@ -275,6 +280,21 @@ def _run_operation(arguments: argparse.Namespace, config: Config) -> int:
     if arguments.action == "backup":  # the service can have another working directory
         words = [str(Path(words[0]).absolute())]
     return asyncio.run(cli.run_operation(config.data_dir, arguments.group, arguments.action, words))
+
+
+def _export_thread(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.admin import cli
+
+    try:
+        text = asyncio.run(cli.render_thread(config.data_dir, arguments.thread, arguments.format))
+        if arguments.file is None:
+            print(text, end="")
+        else:
+            with open(arguments.file, "w", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+                file.write(text)
+    except (cli.OperationFailed, OSError) as error:
+        return _fail(error, FAULT)
+    return OK
 
 
 if __name__ == "__main__":

@@ -17,14 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.context import ToolServices
+from agent.sections import AgentSettings
 from bot import claims
-from bot.access import AccessPolicy
 from bot.admin import operations
 from bot.admin.status import ServiceStatus
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
 from bot.commands import CommandRunner, CommandService
-from bot.config.schema import AccessConfig, Config
+from bot.config.schema import Config
+from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
 from bot.jobs import JobWorker
 from bot.outbox import Outbox
@@ -60,10 +62,10 @@ class App:
     """The service. `run` returns after a shutdown in which everything was recorded."""
 
     def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
-        self._config = config
+        self._config = config  # as it was at start, for parts that are built once
+        self._current = Current(config)
         self._stop = asyncio.Event()
         self._folders = folders(config)
-        self._models = model_labels(config)
         self._supervisor = ChannelSupervisor(connects, self._drain_console)
         self._store: Database
         self._checkpoints: Database
@@ -84,27 +86,24 @@ class App:
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
             store, channels = self._store, self._supervisor.channels
-            access = AccessPolicy(
-                {"console": AccessConfig(open=True)} | {entry.name: entry.access for entry in config.channels}
-            )
-            self._outbox = Outbox(store, channels.get, config.limits)
-            self._scheduler = Scheduler(store, config.limits)
-            self._status = ServiceStatus(store, self._scheduler, channels, self._supervisor.names, self._models)
+            self._outbox = Outbox(store, channels.get, self._current)
+            self._scheduler = Scheduler(store, self._current)
+            self._status = ServiceStatus(store, self._scheduler, channels, self._supervisor.names, self._current)
             service = CommandService(
-                self._models,
-                config.limits.notify_seconds,
+                self._current,
                 self._status.describe,
                 self._scheduler.stop_run,
                 self._scheduler.wake,
+                channels.get,
             )
-            self._commands = CommandRunner(store, access, service, self._outbox.wake)
+            self._commands = CommandRunner(store, service, self._outbox.wake)
             wake_ups = WakeUps(self._commands, self._outbox, self._scheduler)
             table = operations.Operations(store, config.data_dir, self._folders, wake_ups.wake_all).table()
             await stack.enter_async_context(
                 operations.serve_control_socket(config.data_dir, {**table, "status": self._status.report})
             )
             try:
-                await self._run_tasks(Inbox(store, access, config.limits, wake_ups))
+                await self._run_tasks(Inbox(store, self._current, wake_ups))
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
         return 0
@@ -124,7 +123,7 @@ class App:
             await self._stop.wait()
             log.info("app.stopping")
             self._supervisor.stop_listening()
-            await self._scheduler.close(self._config.limits.grace_seconds)
+            await self._scheduler.close(self._current.limits.grace_seconds)
             try:
                 async with asyncio.timeout(DELIVERY_SECONDS):
                     await self._outbox.wait_until_idle()
@@ -153,26 +152,29 @@ class App:
         await self._folders.adopt_leftovers()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(provider.close)
-            show = await self._start_preview(stack)
-            agent = await self._build_agent(commands=provider.runs_commands, show=show)
+            services = ToolServices(provider.runs_commands, await self._start_preview(stack))
+            await self._current.replace(config, await self._build_agent(config, services))
+            stack.push_async_callback(self._current.close)
             _freeze_heap()
-            log.info("app.ready models=%s", ",".join(self._models))
+            log.info("app.ready models=%s", ",".join(self._current.models))
             store, channel = self._store, self._supervisor.channels.get
             jobs = JobWorker(store)
-            jobs.register(TITLE_JOB, partial(make_title, agent))
-            retention = Retention(store, config.data_dir, self._folders, config.keep_days, agent.forget)
+            jobs.register(TITLE_JOB, partial(make_title, self._current))
+            retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
             turns = TurnRunner(
-                store, agent, provider, self._folders, self._outbox, channel, config.data_dir, config.limits, jobs.wake
+                store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )
             self._status.is_ready = True
-            stack.push_async_callback(agent.close)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")
                 group.create_task(run_forever("disk", provider.watch), name="disk")
-                reap = partial(_reap_sandboxes, provider, config.sandbox.idle_minutes * 60)
+                reap = partial(_reap_sandboxes, provider, self._current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
+
+    async def _forget(self, conversation: str) -> None:
+        await self._current.agent.forget(conversation)
 
     async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
         """Serve links to servers in sandboxes, if previews are enabled."""
@@ -180,23 +182,11 @@ class App:
             return None
         return (await stack.enter_async_context(PreviewServer(self._config.sandbox.preview))).make_link
 
-    async def _build_agent(self, *, commands: bool, show: MakePreviewLink | None) -> Agent:
-        from agent.factory import AgentSettings, build_agent
+    async def _build_agent(self, config: Config, services: ToolServices) -> Agent:
+        from agent.factory import build_agent
 
-        config = self._config
-        plan = AgentSettings(
-            lead_model=config.roles.lead,
-            title_model=config.roles.title,
-            summary_model=config.roles.summary,
-            prompt_file=config.prompt.file,
-            prompt_extend=config.prompt.extend,
-            time_zone=config.time_zone,
-            trigger_tokens=config.context.trigger_tokens,
-            trigger_messages=config.context.trigger_messages,
-            keep_messages=config.context.keep_messages,
-            output_chars=config.context.output_chars,
-        )
-        return await build_agent(config.models, plan, self._checkpoints, commands=commands, show=show)
+        settings = AgentSettings(config.roles, config.prompt, config.context, config.time_zone)
+        return await build_agent(config.models, settings, self._checkpoints, services)
 
 
 async def _open_databases(data_dir: Path, stack: AsyncExitStack) -> tuple[Database, Database]:
@@ -233,17 +223,10 @@ def _freeze_heap() -> None:
     gc.set_threshold(10_000, 20, 20)
 
 
-async def _reap_sandboxes(provider: SandboxProvider, idle: float) -> None:
+async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
     await asyncio.sleep(REAP_INTERVAL_SECONDS)
-    if keys := await provider.reap(idle):
+    if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
         log.info("sandbox.reaped count=%d", len(keys))
-
-
-def model_labels(config: Config) -> dict[str, str]:
-    """Return name → label of every model, the lead's first; the demo if none is configured."""
-    named = {settings.name: settings.label for settings in config.models} or {"demo": "Built-in demo"}
-    lead = config.roles.lead
-    return {lead: named[lead], **named} if lead in named else named
 
 
 def folders(config: Config) -> ConversationFolders:

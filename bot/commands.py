@@ -8,40 +8,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
+from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import access, claims, questions
-from bot.access import AccessPolicy
 from bot.background import run_forever
-from bot.storage import conversations, inbox, outbox, people, runs
+from bot.current import Current
+from bot.storage import conversations, inbox, outbox, people, runs, transcripts
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
-from channels.base import CommandInfo
+from channels.base import Channel, CommandInfo
 
 log = logging.getLogger(__name__)
 
 BATCH = 20  # commands read at once
 MAX_NAMED_THREADS = 10  # in an answer
+MAX_FOUND, SNIPPET_CHARS = 10, 160
 
 
 @dataclass(frozen=True, slots=True)
 class CommandService:
     """Values and functions of the running service that commands use."""
 
-    models: Mapping[str, str]  # name → label of every model, the lead's first
-    notify_seconds: float  # a turn that takes longer pings the requester; 0: only on request
+    current: Current
     status: Callable[[], str]  # a few lines: version, model, sandbox, running turns
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
+    channel: Callable[[str], Channel | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,13 @@ class CommandCall:
     message: Message
     conversation: str
     words: str  # what follows the command's name
-    access: AccessPolicy
     service: CommandService
     after: list[Callable[[], None]]  # to do after the commit
     now: float
+
+    @property
+    def current(self) -> Current:
+        return self.service.current
 
     @property
     def thread(self) -> Thread:
@@ -101,7 +108,7 @@ def _stop_command(call: CommandCall) -> str:
     """Stop every run at this address that this person may stop."""
     stoppable = runs.stoppable_runs(call.execute, call.thread)
     person = call.message.author
-    allowed = call.access.is_operator(call.thread.channel, person.id)
+    allowed = call.current.access.is_operator(call.thread.channel, person.id)
     withdrawn = inbox.withdraw_pending(call.execute, call.conversation, call.message)  # no turn has begun with them
     if withdrawn:
         conversations.refresh_pending(call.execute, call.conversation)
@@ -161,13 +168,13 @@ def _status_command(call: CommandCall) -> str:
     turns = runs.count_runs(call.execute, call.conversation)
     doing = f"working for {call.now - run.started:.0f} s" if run and run.state == RunState.RUNNING else "idle"
     title = f"“{call.here.title}”, " if call.here.title else ""
-    is_operator = call.access.is_operator(call.thread.channel, call.message.author.id)
+    is_operator = call.current.access.is_operator(call.thread.channel, call.message.author.id)
     jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
     return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
 
 
 def _model_command(call: CommandCall) -> str:
-    models = call.service.models
+    models = call.current.models
     chosen = _chosen_model(call)
     if not call.words:
         return f"This conversation is answered by `{chosen}` ({models.get(chosen, 'not configured any more')})."
@@ -181,7 +188,7 @@ def _model_command(call: CommandCall) -> str:
 def _models_command(call: CommandCall) -> str:
     chosen = _chosen_model(call)
     lines = [
-        f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.service.models.items()
+        f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.current.models.items()
     ]
     return "Models:\n" + "\n".join(lines) + f"\n`{command_hint('model NAME')}` chooses one for this conversation."
 
@@ -191,13 +198,15 @@ def _notify_command(call: CommandCall) -> str:
     word = call.words.lower()
     if word:
         try:
-            seconds = {"off": -1.0, "on": call.service.notify_seconds or 45.0}.get(word) or float(word)
+            seconds = {"off": -1.0, "on": call.current.limits.notify_seconds or 45.0}.get(word) or float(word)
         except ValueError:
             seconds = -2.0
         if not (seconds == -1.0 or 0 < seconds < 1e6):
             return f"{_notify_hints('off', 'on', '120')} (seconds) work."
         people.set_notify(call.execute, call.message, seconds)
-    after = access.notify_after(call.execute, call.thread.channel, call.message.author.id, call.service.notify_seconds)
+    after = access.notify_after(
+        call.execute, call.thread.channel, call.message.author.id, call.current.limits.notify_seconds
+    )
     if after is None:
         return f"I do not ping you when something is done. {_notify_hints('on', '120')} changes that."
     return f"I ping you when something took longer than {after:g} s. {_notify_hints('off', '120')} changes that."
@@ -208,8 +217,40 @@ def _notify_hints(*words: str) -> str:
     return ", ".join(hints[:-1]) + f" or {hints[-1]}"
 
 
+def _search_command(call: CommandCall) -> str:
+    """Search this chat only: everybody who reads the answer may read what it quotes."""
+    words = call.words.split()[: transcripts.MAX_WORDS]
+    if not words:
+        forms = [f"`{command_hint(f'search {words}')}`" for words in ("WORDS", "budget 2026")]
+        return f"{forms[0]} finds what was said in this chat, such as {forms[1]}."
+    channel = call.service.channel(call.thread.channel)
+    topics = channel is not None and not channel.limits.private_topics
+    found = transcripts.search_chat(call.execute, call.thread, words, MAX_FOUND + 1, topics=topics)
+    place = "chat" if topics else "thread"
+    if not found:
+        return f"I found nothing in this {place} with " + ", ".join(f"“{word}”" for word in words) + "."
+    name = call.current.config.time_zone
+    zone = ZoneInfo(name) if name else None
+    lines = [
+        f"- {datetime.fromtimestamp(entry.at, zone):%Y-%m-%d %H:%M} · {entry.name or 'I'}:"
+        f" {_snippet(entry.text, words[0])}"
+        for entry in found[:MAX_FOUND]
+    ]
+    if len(found) > MAX_FOUND:
+        lines.append(f"\nThese are the newest {MAX_FOUND}; add words to find less.")
+    return f"Found in this {place}, newest first:\n" + "\n".join(lines)
+
+
+def _snippet(text: str, word: str) -> str:
+    """Return the text around a word on one line, without characters that would format it."""
+    line = " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
+    begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
+    cut = line[begin : begin + SNIPPET_CHARS]
+    return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
+
+
 def _chosen_model(call: CommandCall) -> str:
-    return call.here.model or next(iter(call.service.models))
+    return call.here.model or next(iter(call.current.models))
 
 
 COMMANDS = (
@@ -220,6 +261,7 @@ COMMANDS = (
     Command("status", "how I am, and what this conversation does", _status_command),
     Command("model", "show or choose the model of this conversation", _model_command, "NAME"),
     Command("models", "list the models", _models_command),
+    Command("search", "find what was said in this chat", _search_command, "WORDS"),
     Command("notify", "whether and when I ping you at the end of long work", _notify_command, "on | off | SECONDS"),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
@@ -233,11 +275,8 @@ def listed_commands() -> list[CommandInfo]:
 class CommandRunner:
     """Answers the commands in the inbox."""
 
-    def __init__(
-        self, store: Database, access: AccessPolicy, service: CommandService, answered: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Database, service: CommandService, answered: Callable[[], None]) -> None:
         self._store = store
-        self._access = access
         self._service = service
         self._answered = answered
         self._wake = asyncio.Event()
@@ -284,9 +323,7 @@ class CommandRunner:
         log.info("command name=%s key=%s", name, message.key)
         if command := REGISTRY.get(name):
             answer = command.run(
-                CommandCall(
-                    execute, message, row.conversation, words.strip(), self._access, self._service, after, time.time()
-                )
+                CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             )
         else:
             known = ", ".join(f"`{command_hint(command.name)}`" for command in COMMANDS)

@@ -17,9 +17,9 @@ from typing import Protocol
 
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from bot import claims, questions
-from bot.access import AccessPolicy
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
+from bot.current import Current
 from bot.storage import conversations, inbox, outbox, runs, sent_messages, watermarks
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
@@ -51,10 +51,9 @@ class Next(Protocol):
 class Inbox:
     """Where channels offer their events."""
 
-    def __init__(self, store: Database, access: AccessPolicy, limits: ServiceLimits, next: Next) -> None:
+    def __init__(self, store: Database, current: Current, next: Next) -> None:
         self._store = store
-        self._access = access
-        self._limits = limits
+        self._current = current
         self._next = next
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
@@ -111,8 +110,9 @@ class Inbox:
             return Receipt.IGNORED
         if not _is_addressed(execute, event):
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
-        if not self._access.may_talk(execute, event):
-            if words := self._access.ask_pairing(execute, event, now):
+        access = self._current.access
+        if not access.may_talk(execute, event):
+            if words := access.ask_pairing(execute, event, now):
                 outbox.enqueue_notice(execute, event.thread, words, key=f"pair:{event.key}", now=now)
                 arrived.said = True
             return _ignore_event(execute, event, NOT_ALLOWED, now)
@@ -156,7 +156,8 @@ class Inbox:
 
     def _limit_flood(self, execute: Execute, message: Message, row: int, now: float, arrived: Arrived) -> None:
         """Delay messages above the limit of a person, and enqueue one notice about it."""
-        window, allowed = self._limits.flood_seconds, self._limits.flood_messages
+        limits = self._current.limits
+        window, allowed = limits.flood_seconds, limits.flood_messages
         if message.time < now - window or inbox.count_recent(execute, message, now - window) <= allowed:
             return
         key = f"flood:{message.thread.channel}:{message.author.id}:"  # of every such notice to this person

@@ -23,7 +23,7 @@ from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
 from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
-from bot.config.schema import ServiceLimits
+from bot.current import Current
 from bot.spelled_reply import open_reply
 from bot.storage import outbox, sent_messages
 from bot.storage.database import Database, Execute, StorageError
@@ -78,10 +78,10 @@ class Outbox:
     OVERTAKE_SECONDS = 60.0  # a row that fails for longer holds back no other
     UNKNOWN_SECONDS = 5.0  # before a post of unknown outcome is repeated: few repeats are allowed
 
-    def __init__(self, store: Database, channel: Callable[[str], Channel | None], limits: ServiceLimits) -> None:
+    def __init__(self, store: Database, channel: Callable[[str], Channel | None], current: Current) -> None:
         self._store = store
         self._channel = channel
-        self._limits = limits
+        self._current = current
         self._lanes: dict[Thread, Lane] = {}
         self._live: dict[int, Reply] = {}  # run → the reply that streams it
         self._wake = asyncio.Event()
@@ -218,7 +218,7 @@ class Outbox:
     def _with_age_note(self, final: Final, item: OutboxItem) -> Final:
         """Note in a late reply that it is late."""
         age = time.time() - item.created
-        if age < self._limits.reply_hours * 3600:
+        if age < self._current.limits.reply_hours * 3600:
             return final
         return replace(final, text=f"_(I could not deliver this for {age / 3600:.0f} hours.)_\n\n{final.text}")
 

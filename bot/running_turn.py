@@ -15,10 +15,13 @@ from bot import claims
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun
 from bot.config.schema import ServiceLimits
+from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import tool_calls, usage
 from bot.storage.database import Database, Execute
 from channels.base import Channel, Reply
+
+NOTED_STEP = "heard:"  # before the key of a message: the id of the step that shows its arrival
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class RunningTurn:
 
     job: ClaimedRun
     reply: Reply
+    feed: RunFeed
     started: float = field(default_factory=time.monotonic)
     work: asyncio.Task[None] | None = None
     working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
@@ -38,7 +42,7 @@ class RunningTurn:
     def message_arrived(self, message: Message) -> None:
         """Note a new message, and show at once that it was received."""
         self.has_unread = True
-        self.reply.show(_noted_step(message, taken=False))
+        self.feed.publish(_noted_step(message, taken=False))
 
     def stop(self, by: str) -> None:
         """Cancel the work for a person; its text so far stays."""
@@ -103,7 +107,7 @@ class StoredSteering:
         )
         self._live.has_unread = self._live.has_unread or waiting
         for message in messages:
-            self._live.reply.show(_noted_step(message, taken=True))
+            self._live.feed.publish(_noted_step(message, taken=True))
         return tuple([await self._input(message) for message in messages])
 
     async def taken(self) -> tuple[UserInput, ...]:
@@ -138,4 +142,4 @@ class StoredLedger:
 def _noted_step(message: Message, *, taken: bool) -> Step:
     words = " ".join(message.text.split()) or "a file"
     short = words if len(words) <= 60 else f"{words[:57]}…"
-    return Step(f"heard:{message.key}", f"noted: {short}", "done" if taken else "running")
+    return Step(f"{NOTED_STEP}{message.key}", f"noted: {short}", "done" if taken else "running")

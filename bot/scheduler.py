@@ -15,7 +15,7 @@ from agent.messages import Kind, Message, Thread
 from bot import claims
 from bot.background import run_forever
 from bot.claims import ClaimedRun
-from bot.config.schema import ServiceLimits
+from bot.current import Current
 from bot.inbox import longest_wait
 from bot.running_turn import RunningTurn
 from bot.storage import conversations, inbox
@@ -33,11 +33,10 @@ QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before i
 class Scheduler:
     """Claims conversations that have work and runs their turns."""
 
-    def __init__(self, store: Database, limits: ServiceLimits) -> None:
+    def __init__(self, store: Database, current: Current) -> None:
         self._store = store
         self._turns: TurnRunner
-        self._limits = limits
-        self._longest_wait = longest_wait(limits)
+        self._current = current
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._live: dict[str, RunningTurn] = {}  # conversation → its latest turn
         self._queued: dict[str, Reply] = {}  # queued conversation → the reply that says so
@@ -56,6 +55,14 @@ class Scheduler:
     def at(self, thread: Thread) -> list[RunningTurn]:
         """Return the turns at an address (also of its older conversations)."""
         return [live for live in self._live.values() if live.job.thread == thread]
+
+    @property
+    def _live_limit(self) -> int:
+        return self._current.limits.live_turns
+
+    @property
+    def _longest_wait(self) -> float:
+        return longest_wait(self._current.limits)
 
     def wake(self) -> None:
         """Look for work."""
@@ -101,11 +108,11 @@ class Scheduler:
     async def _claim_and_start(self) -> None:
         self._wake.clear()
         now = time.time()
-        free = 0 if self._closing else max(0, self._limits.live_turns - len(self._live))
+        free = 0 if self._closing else max(0, self._live_limit - len(self._live))
         jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free))
         for job in jobs:
             self._start_turn(job)
-        if len(self._live) >= self._limits.live_turns:
+        if len(self._live) >= self._live_limit:
             await self._tell_waiting(now)
         await self._wait()
 
@@ -117,7 +124,7 @@ class Scheduler:
     async def _wait(self) -> None:
         """Wait for a wake-up, until the next message is ready, or for a while."""
         seconds = LOOK_SECONDS if self._live else 5 * LOOK_SECONDS
-        if self._ready is not None and len(self._live) < self._limits.live_turns:
+        if self._ready is not None and len(self._live) < self._live_limit:
             seconds = min(seconds, max(0.0, self._ready - time.time()) + 0.002)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -125,13 +132,14 @@ class Scheduler:
 
     def _start_turn(self, job: ClaimedRun) -> None:
         queued = self._queued.pop(job.conversation) if job.conversation in self._queued else None
-        live = RunningTurn(job, queued or self._turns.make_reply(job), has_unread=job.resumed)
+        reply = queued or self._turns.make_reply(job)
+        live = RunningTurn(job, reply, self._turns.feed.begin_run(job.run, reply.show), has_unread=job.resumed)
         self._live[job.conversation] = live
         live.work = self._tasks.start(self._turns.run_turn(live), name=f"turn {job.run}")
         live.work.add_done_callback(lambda task: self._turn_ended(live))
 
     def _turn_ended(self, live: RunningTurn) -> None:
-        full = len(self._live) >= self._limits.live_turns
+        full = len(self._live) >= self._live_limit
         if self._live.get(live.job.conversation) is live:  # else the next turn of its conversation has begun
             del self._live[live.job.conversation]
         if full or live.more:
@@ -148,7 +156,7 @@ class Scheduler:
             reply.show(
                 Notice(
                     "queue",
-                    f"I'm at capacity ({self._limits.live_turns} running tasks). You're number {place} in the queue.",
+                    f"I'm at capacity ({self._live_limit} running tasks). You're number {place} in the queue.",
                 )
             )
 

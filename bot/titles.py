@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agent.context import Meter
+from bot.current import Current
 from bot.jobs import Effect
 from bot.storage import conversations, usage
 from bot.storage.database import Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
-
-if TYPE_CHECKING:  # importing it takes the whole agent stack along
-    from agent.turn import Agent
 
 TITLE_JOB = "title"
 MAX_TEXT_CHARS = 4000
@@ -25,10 +21,11 @@ def enqueue_title(execute: Execute, run: int, conversation: str, text: str) -> N
         enqueue_job(execute, key=f"{TITLE_JOB}:{conversation}", kind=TITLE_JOB, payload=payload, keep=True)
 
 
-async def make_title(agent: Agent, job: BackgroundJob) -> Effect:
+async def make_title(current: Current, job: BackgroundJob) -> Effect:
     """Handle a title job: make the title, and return what records it with its usage."""
     arguments, meter = job.arguments, Meter()
-    title = await agent.make_title(arguments["text"], meter)
+    async with current.use_agent() as agent:
+        title = await agent.make_title(arguments["text"], meter)
 
     def record(execute: Execute) -> None:
         usage.record_calls(execute, arguments["run"], arguments["conversation"], meter.take_unrecorded())

@@ -23,6 +23,8 @@ from bot.artifacts import Artifacts
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
+from bot.current import Current
+from bot.feed import Feed
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, file_payload
@@ -34,6 +36,7 @@ from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.titles import enqueue_title
+from bot.transcript import TranscriptRecorder
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -53,7 +56,6 @@ UNRECORDED = Failed(
     "Something went wrong on my side when I stored this answer; the operator can see what in the log.",
     f"No files were sent. Ask me for them, or send {command_hint('retry')} to try again.",
 )
-
 PING_TEXTS = {
     RunState.DONE: "Done after",
     RunState.WAITING: "I need your answer to go on, after",
@@ -65,10 +67,13 @@ PING_TEXTS = {
 class TurnState:
     """What a turn has done so far, kept outside its task, so that a stop finds it."""
 
+    agent: Agent
+    limits: ServiceLimits
     account: Account
     uploads: Attachments
     steering: StoredSteering
-    view: View = field(default_factory=View)
+    view: View
+    transcript: TranscriptRecorder
     sandbox: LazySandbox | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
@@ -85,6 +90,7 @@ class RunResult:
     collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
     before: Mapping[str, str] = field(default_factory=dict)
     title_text: str = ""
+    transcript: TranscriptRecorder | None = None
 
 
 class TurnRunner:
@@ -93,23 +99,22 @@ class TurnRunner:
     def __init__(
         self,
         store: Database,
-        agent: Agent,
+        current: Current,
         provider: SandboxProvider,
         folders: ConversationFolders,
         outbox: Outbox,
         channel: Callable[[str], Channel | None],
         data_dir: Path,
-        limits: ServiceLimits,
         wake_jobs: Callable[[], None],
     ) -> None:
+        self.feed = Feed()
         self._store = store
-        self._agent = agent
+        self._current = current
         self._provider = provider
         self._folders = folders
         self._outbox = outbox
         self._channel = channel
         self._data_dir = data_dir
-        self._limits = limits
         self._wake_jobs = wake_jobs
 
     def folder(self, conversation: str) -> Path:
@@ -133,7 +138,10 @@ class TurnRunner:
         thread_var.set(str(live.job.thread))
         run_var.set(str(live.job.run))
         log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
-        work = self._begin(live)
+        async with self._current.use_agent() as agent:
+            await self._run_and_end(live, self._begin(live, agent))
+
+    async def _run_and_end(self, live: RunningTurn, work: TurnState) -> None:
         live.working = True
         try:
             await self._run_agent(live, work)
@@ -143,71 +151,64 @@ class TurnRunner:
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
-            limit = _format_duration(self._limits.turn_seconds)
-            work.view.add(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
+            limit = _format_duration(work.limits.turn_seconds)
+            live.feed.record(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
             log.exception("turn.fault")
-            work.view.add(FAULT)
+            live.feed.record(FAULT)
         live.working = False
         await asyncio.shield(self._end_turn(live, work))
 
-    def _begin(self, live: RunningTurn) -> TurnState:
-        job, account = live.job, Account(self._store, live.job)
-        uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), self._limits)
-        return TurnState(
-            account, uploads, StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._limits)
-        )
+    def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
+        job, account, limits = live.job, Account(self._store, live.job), self._current.limits
+        uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
+        transcript = TranscriptRecorder(job)
+        live.feed.add_reader(transcript.add)
+        steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
         live.stopped_by = live.stopped_by or job.stop_by
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
-        if job.attempt > self._limits.attempts:
-            work.view.add(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
+        if job.attempt > work.limits.attempts:
+            live.feed.record(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
             return
         if not job.messages:
-            work.view.add(UNREADABLE)
+            live.feed.record(UNREADABLE)
             return
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.sandbox, ledger, work.steering, meter=work.account.meter)
+        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
         turn = Turn(
             conversation=job.conversation,
-            inputs=await self._make_inputs(job, channel, work.uploads),
+            inputs=await self._make_inputs(job, channel, work),
             model=job.model,
             answers=job.answers,
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,
         )
         if not job.title:
-            work.title = self._agent.title_at_once(job.messages[0].text)
+            work.title = work.agent.title_at_once(job.messages[0].text)
             work.title_text = "" if work.title else job.messages[0].text
         work.begun = True
-        async with asyncio.timeout(self._limits.turn_seconds):
-            async for block in self._agent.run(turn, context):
+        async with asyncio.timeout(work.limits.turn_seconds):
+            async for block in work.agent.run(turn, context):
                 if isinstance(block, Ask | Approve):
-                    hours = self._limits.question_hours if isinstance(block, Ask) else self._limits.approval_hours
+                    hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
                     block = replace(block, hours=hours)
-                work.view.add(block)
-                if not isinstance(block, Done):  # the outbox delivers the end, after the commit
-                    live.reply.show(block)
+                live.feed.publish(block)
         work.clean = True
 
-    async def _make_inputs(
-        self, job: ClaimedRun, channel: Channel | None, uploads: Attachments
-    ) -> tuple[UserInput, ...]:
+    async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
         """Prepare the messages. The first that calls the bot into a thread brings earlier messages of that thread."""
-        earlier = (
-            self._limits.earlier_messages if job.first and conversations.is_first_conversation(job.conversation) else 0
-        )
-        return tuple(
-            [
-                await uploads.make_input(channel, item, 0 if index else earlier)
-                for index, item in enumerate(job.messages)
-            ]
-        )
+        first = job.first and conversations.is_first_conversation(job.conversation)
+        earlier = work.limits.earlier_messages if first else 0
+        counts = [earlier, *[0] * (len(job.messages) - 1)]
+        pairs = zip(job.messages, counts, strict=True)
+        return tuple([await work.uploads.make_input(channel, item, count) for item, count in pairs])
 
     # ------------------------------------------------------------ the end of a turn
 
@@ -220,6 +221,7 @@ class TurnRunner:
                 await self._repair_state(live, work)
                 await self._record_end(live, work)
         finally:
+            self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
             if work.sandbox:
                 await work.sandbox.aclose()
 
@@ -233,11 +235,11 @@ class TurnRunner:
     async def _repair_state(self, live: RunningTurn, work: TurnState) -> None:
         """After a stop or a fault, keep the text so far and leave the checkpoint valid."""
         if live.stopped_by:
-            work.view.add(Done("stopped", work.account.meter.total))
+            live.feed.record(Done("stopped", work.account.meter.total))
         if work.clean or not (work.begun or live.job.stop_by or live.job.attempt > 1):
             return
         try:
-            await self._agent.repair(live.job.conversation, work.view.text, await work.steering.taken())
+            await work.agent.repair(live.job.conversation, work.view.text, await work.steering.taken())
         except Exception:  # the next turn repairs it (state "dirty"); this one must still end
             log.exception("turn.repair")
         else:
@@ -254,6 +256,7 @@ class TurnRunner:
 
     async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
         collected, before = await self._collect_artifacts(job, work)
+        await self._recall_attempts(job, work)
         state = _run_state(work.view)
         asks = work.view.asks if state is RunState.WAITING else []  # a turn that stopped or failed waits for nothing
         answered: set[str] = set()
@@ -268,7 +271,16 @@ class TurnRunner:
             title=work.title,
             clean=work.clean or not work.begun,
         )
-        return RunResult(ending, final, collected, before, work.title_text)
+        return RunResult(ending, final, collected, before, work.title_text, work.transcript)
+
+    async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
+        """Add to the transcript what earlier attempts of the run did."""
+        try:
+            if job.resumed:
+                keys = {each.key for each in job.messages}
+                work.transcript.recall(await work.agent.recall(job.conversation, keys))
+        except Exception:  # then the transcript has this attempt only
+            log.exception("turn.not_recalled")
 
     async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
         view = replace(work.view, asks=[], failed=UNRECORDED)
@@ -284,6 +296,8 @@ class TurnRunner:
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
+            if end.transcript:
+                end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
             rows += [
@@ -310,6 +324,7 @@ class TurnRunner:
                 log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
                 await asyncio.sleep(1.0)
         self._outbox.offer(items)
+        self.feed.end_run(job.run, ending.state)
         if end.title_text:
             self._wake_jobs()
         log.info(
@@ -327,7 +342,7 @@ class TurnRunner:
     ) -> Final | None:
         """After a long run, make a short new message for the requester: an edit does not notify them."""
         channel, seconds = self._channel(job.thread.channel), now - job.started
-        after = access.notify_after(execute, job.thread.channel, job.requester, self._limits.notify_seconds)
+        after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
         files = f" ({', '.join(file.name for file in collected.files)})" if collected.files else ""
@@ -342,7 +357,7 @@ class TurnRunner:
 
     async def _collect_artifacts(self, job: ClaimedRun, work: TurnState) -> tuple[Artifacts, dict[str, str]]:
         """Return what is new in outputs/, and the stamps stored before."""
-        if not (work.view.files or job.attempt > 1 or (work.sandbox and work.sandbox.used)):
+        if not (work.view.files or job.resumed or (work.sandbox and work.sandbox.used)):
             return Artifacts(stamps={}), {}
         before = await self._known_stamps(job)
         channel = self._channel(job.thread.channel)

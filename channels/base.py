@@ -87,6 +87,7 @@ class ChannelLimits:
     upload: int
     download: int
     edits_notify: bool = False  # people notice an edit, so the end of a long turn needs no mention
+    private_topics: bool = False  # a thread may be closed to members of its chat
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.context import ToolServices
+from agent.sections import AgentSettings
 from agent.tools import make_tools
 from bot.__main__ import command_line_parser
 from bot.commands import COMMANDS, REGISTRY
@@ -76,7 +78,9 @@ def test_the_docs_list_every_program_command_and_no_unknown_one() -> None:
 
 def test_the_architecture_lists_exactly_the_tools() -> None:
     section = text("ARCHITECTURE.md").partition("## The agent's tools")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {tool.name for tool in make_tools(commands=True)}
+    assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == {
+        tool.name for tool in make_tools(AgentSettings(), ToolServices(runs_commands=True))
+    }
 
 
 def test_the_readme_is_short_and_starts_with_a_command() -> None:

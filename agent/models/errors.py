@@ -20,11 +20,11 @@ from agent.blocks import Failed, command_hint
 
 
 class ModelFailure(Exception):
-    """The model could not answer, after all retries. `failed` is the message for the person."""
+    """The model could not answer. `failed` is the message for the person; the error's text is only what happened."""
 
-    def __init__(self, what: str, what_to_do: str) -> None:
+    def __init__(self, what: str, what_to_do: str, tries: int = 1) -> None:
         super().__init__(what)
-        self.failed = Failed(what, what_to_do)
+        self.failed = Failed(f"{what} I tried {tries} times." if tries > 1 else what, what_to_do)
 
 
 @dataclass(frozen=True, slots=True)

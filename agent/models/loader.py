@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
+from langchain_openai import ChatOpenAI
 
 from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import AgentConfigError, ModelSettings
@@ -22,6 +24,24 @@ ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "stream_usage": ("stream_usage",),
 }
 OPTIONAL_ARGUMENTS = ("timeout", "max_retries", "stream_usage")  # not set by the operator: a class may lack them
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A chat model and its settings."""
+
+    settings: ModelSettings
+    model: BaseChatModel
+
+    @property
+    def wants_json_schemas(self) -> bool:
+        """Whether it takes tools as JSON; other classes convert tools themselves."""
+        return isinstance(self.model, ChatOpenAI)
+
+    async def close(self) -> None:
+        """Close its connections."""
+        if client := getattr(self.model, "root_async_client", None):
+            await client.close()
 
 
 def load_model(settings: ModelSettings) -> BaseChatModel:

@@ -28,6 +28,9 @@ class ModelSettings:
     connect_seconds: float = setting(10.0, "timeout of a connection attempt", ge=0)
     read_seconds: float = setting(120.0, "timeout of a silence inside an answer", ge=0)
     retries: int = setting(4, "how often a failed call is retried", ge=0)
+    context_tokens: int = setting(
+        0, "size of the model's context window; only a fallback that sets it takes over a conversation too long", ge=0
+    )
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "more arguments of the class, such as `temperature`"}
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from agent.models.answers import LEAD, record_answer
+from agent.models.answers import record_answer
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
 
 
@@ -14,7 +14,7 @@ class AccountingPolicy:
     `agent` names whose calls these are. A sub-agent shares the context, and so the meter, of the turn.
     """
 
-    def __init__(self, agent: str = LEAD) -> None:
+    def __init__(self, agent: str) -> None:
         self._agent = agent
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:

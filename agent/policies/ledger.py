@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import orjson
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import AIMessage, ToolMessage
@@ -12,6 +9,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from agent.context import LedgerEntry
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from agent.policies.loop_detection import FINGERPRINT_KEY
+from agent.tools.tool import traits_of
 
 OUTCOME_UNKNOWN = (
     "The service stopped while this call was running, so its outcome is unknown: it may have taken full effect, "
@@ -20,15 +18,12 @@ OUTCOME_UNKNOWN = (
 
 
 class LedgerPolicy:
-    """Record each call of a tool that is not idempotent before and after it runs. Outermost of the tool policies, so
+    """Record each call whose effect must happen once, before and after it runs. Outermost of the tool policies, so
     that a replay returns what the model would have received."""
-
-    def __init__(self, idempotent: Callable[[str, Mapping[str, Any]], bool]) -> None:
-        self._idempotent = idempotent
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool at most once."""
-        if self._idempotent(request.tool_call["name"], request.tool_call["args"]):
+        if traits_of(request.tool).effect_of(request.tool_call["args"]) != "once":
             return await handler(request)
         ledger = turn_context_of(request).ledger
         key = _ledger_key(request)

@@ -20,6 +20,7 @@ from agent.policies.base import (
     final_response,
     messages_since_human,
 )
+from agent.tools.tool import traits_of
 
 FINGERPRINT_KEY = "fingerprint"
 READ_WINDOW_LINES = 200  # reads that start within the same window count as equal
@@ -42,7 +43,8 @@ class LoopDetectionPolicy:
         result = await handler(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
-        mark = call_fingerprint(request.tool_call["name"], request.tool_call["args"], result.content)
+        call, paged = request.tool_call, traits_of(request.tool).paged
+        mark = call_fingerprint(call["name"], call["args"], result.content, paged=paged)
         count = 1 + _fingerprints(request.state["messages"])[mark]
         result.additional_kwargs[FINGERPRINT_KEY] = mark
         if count >= self._warn_count:
@@ -62,9 +64,9 @@ class LoopDetectionPolicy:
         )
 
 
-def call_fingerprint(name: str, args: Mapping[str, Any], output: str) -> str:
-    """Return a short hash of tool, arguments and output."""
-    if name == "read_file":
+def call_fingerprint(name: str, args: Mapping[str, Any], output: str, *, paged: bool = False) -> str:
+    """Return a short hash of tool, arguments and output; of a `paged` tool with numbers rounded to a window."""
+    if paged:
         args = {key: value // READ_WINDOW_LINES if isinstance(value, int) else value for key, value in args.items()}
     call = orjson.dumps([name, args], option=orjson.OPT_SORT_KEYS, default=str)
     return blake2b(call + b"\0" + output.encode("utf-8", "replace"), digest_size=12).hexdigest()

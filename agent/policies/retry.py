@@ -20,15 +20,15 @@ class ContextOverflow(Exception):
 class RetryPolicy:
     """The only place that retries a model call: jittered backoff, Retry-After honoured up to `max_seconds`."""
 
-    def __init__(self, retries: int, *, first_seconds: float = 1.0, max_seconds: float = 60.0) -> None:
-        self._retries = retries
+    def __init__(self, first_seconds: float = 1.0, max_seconds: float = 60.0) -> None:
         self._first_seconds = first_seconds
         self._max_seconds = max_seconds
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call until it succeeds. Raises ModelFailure, or ContextOverflow if the request is too long."""
         emit = request.runtime.stream_writer
-        for attempt in range(self._retries + 1):
+        retries = request.runtime.context.route[0].settings.retries
+        for attempt in range(retries + 1):
             try:
                 return await handler(request)
             except Exception as error:
@@ -38,14 +38,13 @@ class RetryPolicy:
                 log.warning("model call failed: %s, %s", type(error).__name__, verdict.what)
                 emit(TakeBack())
                 if verdict.action == "shorten":
-                    raise ContextOverflow from error
+                    raise ContextOverflow(verdict.what) from error
                 if verdict.action == "fail":
                     raise ModelFailure(verdict.what, verdict.what_to_do) from error
-                if attempt == self._retries:
-                    tries = f" I tried {attempt + 1} times." if attempt else ""
-                    raise ModelFailure(f"{verdict.what}{tries}", verdict.what_to_do) from error
+                if attempt == retries:
+                    raise ModelFailure(verdict.what, verdict.what_to_do, attempt + 1) from error
                 wait = self._wait_seconds(attempt, verdict.retry_after_seconds)
-            again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {self._retries + 1})"
+            again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {retries + 1})"
             emit(Notice("retry", f"{verdict.what.rstrip('.')}; {again}."))
             await asyncio.sleep(wait)
         raise AssertionError("the loop ends by return or raise")

@@ -30,6 +30,7 @@ from agent.models.answers import ask_model
 from agent.models.errors import TOO_LONG, ModelFailure, classify_error
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.retry import ContextOverflow
+from agent.sections import ContextConfig
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +58,14 @@ SUMMARY_KEY = "summary"
 class SummarizationPolicy:
     """Summarize before the call when the conversation exceeds either limit, and when the model reports an overflow.
 
-    `model` writes the summaries (None: the conversation's own model); the last `keep_messages` messages stay.
+    `model` writes the summaries (None: the model in use); the last `keep_messages` messages stay.
     """
 
-    def __init__(self, model: BaseChatModel | None, max_tokens: int, max_messages: int, keep_messages: int) -> None:
+    def __init__(self, model: BaseChatModel | None, limits: ContextConfig) -> None:
         self._model = model
-        self._max_tokens = max_tokens
-        self._max_messages = max_messages
-        self._keep_messages = keep_messages
+        self._max_tokens = limits.trigger_tokens
+        self._max_messages = limits.trigger_messages
+        self._keep_messages = limits.keep_messages
 
     async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         """Call with a conversation that fits. Raises ModelFailure if even a summarized one does not."""
@@ -115,7 +116,8 @@ class SummarizationPolicy:
         if len(conversation) > max_chars:
             conversation = f"{conversation[: max_chars // 4]}\n[… left out …]\n{conversation[-max_chars * 3 // 4 :]}"
         prompt = SUMMARY_PROMPT.format(conversation=conversation)
-        return await ask_model(self._model or request.model, prompt, request.runtime.context.meter, "summary")
+        context = request.runtime.context
+        return await ask_model(self._model or context.route[0].model, prompt, context.meter, "summary")
 
 
 def estimated_tokens(messages: Sequence[AnyMessage]) -> int:

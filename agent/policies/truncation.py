@@ -9,12 +9,12 @@ from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 
 from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.tools.tool import traits_of
 from sandbox.base import WORKSPACE, SandboxError
 
 log = logging.getLogger(__name__)
 
 OUTPUT_FOLDER = f"{WORKSPACE}/.outputs"
-EXEMPT_TOOLS = frozenset({"read_file"})  # it limits its own output, and reads these files
 
 
 class TruncationPolicy:
@@ -28,7 +28,7 @@ class TruncationPolicy:
         result = await handler(request)
         if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
             return result
-        if len(result.content) > self._max_chars and request.tool_call["name"] not in EXEMPT_TOOLS:
+        if len(result.content) > self._max_chars and not traits_of(request.tool).paged:
             result.content = await self._shorten_output(request, result.content)
         return result
 

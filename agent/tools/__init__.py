@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from agent.context import ToolServices
+from agent.sections import AgentSettings
+from agent.tools import (
+    ask_clarification,
+    bash,
+    expose,
+    glob,
+    grep,
+    ls,
+    present_files,
+    read_file,
+    str_replace,
+    write_file,
+)
+from agent.tools.tool import AgentTool, ToolMaker
 
-from langchain_core.tools import BaseTool
-
-from agent.context import MakePreviewLink
-from agent.tools.ask_clarification import ask_clarification
-from agent.tools.bash import bash
-from agent.tools.expose import make_expose_tool
-from agent.tools.glob import glob
-from agent.tools.grep import grep
-from agent.tools.ls import ls
-from agent.tools.present_files import present_files
-from agent.tools.read_file import read_file
-from agent.tools.str_replace import str_replace
-from agent.tools.write_file import write_file
-
-FILE_TOOLS = (read_file, write_file, str_replace, ls, glob, grep, present_files)
-SANDBOX_TOOLS = frozenset(tool.name for tool in (bash, *FILE_TOOLS)) | {"expose"}
-IDEMPOTENT_TOOLS = frozenset(tool.name for tool in (read_file, ls, glob, grep, present_files, ask_clarification))
-
-
-def make_tools(commands: bool, show: MakePreviewLink | None = None) -> list[BaseTool]:
-    """Make the tools for the model; `bash` and `expose` (if `show` is given) only if the sandbox runs `commands`."""
-    command_tools = [bash, *([make_expose_tool(show)] if show else [])] if commands else []
-    return [*command_tools, *FILE_TOOLS, ask_clarification]
-
-
-def is_idempotent(name: str, args: Mapping[str, Any]) -> bool:
-    """Return whether a call may run again after a crash left its outcome unknown."""
-    return name in IDEMPOTENT_TOOLS or (name == "write_file" and not args.get("append", False))
+MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
+    bash.make,
+    expose.make,
+    read_file.make,
+    write_file.make,
+    str_replace.make,
+    ls.make,
+    glob.make,
+    grep.make,
+    present_files.make,
+    ask_clarification.make,
+)
 
 
-__all__ = ["IDEMPOTENT_TOOLS", "SANDBOX_TOOLS", "is_idempotent", "make_tools"]
+def make_tools(settings: AgentSettings, services: ToolServices) -> list[AgentTool]:
+    """Return the tools that these settings and services allow."""
+    return [tool for make in MAKERS if (tool := make(settings, services))]

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from langgraph.types import interrupt
 
-from agent.tools.tool import Runtime, make_tool
+from agent.tools.tool import Runtime, ToolTraits, always, make_tool
 
 
-@make_tool
+@make_tool(ToolTraits(effect="resumable", asks=True))
 async def ask_clarification(
     question: Annotated[str, "One self-contained question."],
     runtime: Runtime,
@@ -19,3 +19,6 @@ async def ask_clarification(
     answer."""
     # The body runs again from its start when the answer arrives, so it must not have effects before the interrupt.
     return str(interrupt({"kind": "ask", "question": question, "options": options}))
+
+
+make = always(ask_clarification)

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
-from agent.tools.tool import Runtime, make_tool
+from agent.context import ToolServices
+from agent.sections import AgentSettings
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
 from sandbox.base import ShellCommand
 
 FLUSH_SECONDS = 0.25  # between two chunks of live output
@@ -39,7 +41,7 @@ class LiveOutput:
         self._write({"type": "output", "call": self._call, "text": text})
 
 
-@make_tool
+@make_tool(ToolTraits(needs_sandbox=True))
 async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,
@@ -66,3 +68,8 @@ async def bash(
     else:
         end = "" if output else "[exit code 0, no output]"
     return "\n".join(part for part in (output, end) if part)
+
+
+def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
+    """Offer it where the sandbox runs commands."""
+    return bash if services.runs_commands else None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from langchain_core.tools import BaseTool
-
-from agent.context import MakePreviewLink
-from agent.tools.tool import Runtime, make_tool
+from agent.context import ToolServices
+from agent.sections import AgentSettings
+from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
 from sandbox.base import SandboxError
 
 
-def make_expose_tool(show: MakePreviewLink) -> BaseTool:
-    """Make the tool `expose`, for `sandbox.network.preview.enabled`."""
+def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
+    """Offer it where previews are enabled and the sandbox runs commands."""
+    make_link = services.make_preview_link
+    if make_link is None or not services.runs_commands:
+        return None
 
-    @make_tool
+    @make_tool(ToolTraits(needs_sandbox=True))
     async def expose(
         port: Annotated[int, "The port on which your server listens in the sandbox, on 127.0.0.1 or all addresses."],
         runtime: Runtime,
@@ -23,6 +25,6 @@ def make_expose_tool(show: MakePreviewLink) -> BaseTool:
         with the sandbox. Start the server first, in the background; give the person the link unchanged."""
         if not 0 < port < 65536:
             raise SandboxError(f"{port} is not a valid port.")
-        return await show(await runtime.context.sandbox.get(), port)
+        return await make_link(await runtime.context.sandbox.get(), port)
 
     return expose

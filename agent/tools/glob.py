@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute_path, join_lines, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, join_lines, make_tool
 from sandbox.base import ROOT
 
 MAX_FILES = 200
 
 
-@make_tool
+@make_tool(ToolTraits(needs_sandbox=True, effect="none"))
 async def glob(
     pattern: Annotated[str, "For example *.py (at any depth), src/**/*.{ts,tsx}, report-?.pdf."],
     runtime: Runtime,
@@ -22,3 +22,6 @@ async def glob(
     sandbox = await runtime.context.sandbox.get()
     found = await sandbox.glob(relative, path, limit=MAX_FILES + 1)
     return join_lines(found, MAX_FILES, "files") or f"[no file below {path} matches {pattern}]"
+
+
+make = always(glob)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute_path, join_lines, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, join_lines, make_tool
 from sandbox.base import ROOT
 
 MAX_LINES = 100
 
 
-@make_tool
+@make_tool(ToolTraits(needs_sandbox=True, effect="none"))
 async def grep(
     pattern: Annotated[str, "A Python regular expression."],
     runtime: Runtime,
@@ -23,3 +23,6 @@ async def grep(
     matches = await sandbox.grep(pattern, path, glob=glob, limit=MAX_LINES + 1)
     lines = [f"{match.path}:{match.line}:{match.text}" for match in matches]
     return join_lines(lines, MAX_LINES, "lines") or f"[no line below {path} matches]"
+
+
+make = always(grep)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agent.tools.tool import Runtime, absolute_path, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
 from sandbox.base import OUTPUTS, Sandbox, SandboxError
 
 
@@ -17,7 +17,7 @@ class PresentedFile(BaseModel):
     caption: str = Field(default="", description="A short caption for the file.")
 
 
-@make_tool
+@make_tool(ToolTraits(needs_sandbox=True, effect="none"))
 async def present_files(
     files: Annotated[list[PresentedFile], "The files in the order to send them."],
     runtime: Runtime,
@@ -35,6 +35,9 @@ async def present_files(
         lines.append(f"{path} will be sent.")
         presented.append({"path": path, "caption": file.caption})
     return "\n".join(lines) or "No file was named.", {"presented": presented}
+
+
+make = always(present_files)
 
 
 async def _inspect_file(sandbox: Sandbox, path: str) -> tuple[str, str]:

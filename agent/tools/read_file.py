@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-from agent.tools.tool import Runtime, absolute_path, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
 from sandbox.base import Sandbox, SandboxFileError
 
 MAX_CHARS = 80_000  # in one result
@@ -15,7 +15,7 @@ CHUNK_BYTES = 1 << 20
 MAX_BYTES = 64 << 20  # read before giving up
 
 
-@make_tool
+@make_tool(ToolTraits(needs_sandbox=True, effect="none", paged=True))
 async def read_file(
     path: Annotated[str, "Absolute path."],
     runtime: Runtime,
@@ -45,6 +45,9 @@ async def read_file(
     if not taken:
         return f"[the file has {number} lines]" if number else "[the file is empty]"
     return "".join(taken)
+
+
+make = always(read_file)
 
 
 async def _read_lines(sandbox: Sandbox, path: str) -> AsyncGenerator[str, None]:

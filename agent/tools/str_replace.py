@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 from weakref import WeakValueDictionary
 
-from agent.tools.tool import Runtime, absolute_path, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
 from sandbox.base import SandboxFileError
 
 MAX_FILE_BYTES = 4 << 20
@@ -14,7 +14,7 @@ MAX_FILE_BYTES = 4 << 20
 _locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
 
-@make_tool
+@make_tool(ToolTraits(needs_sandbox=True))
 async def str_replace(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     old: Annotated[str, "The exact text to replace, including whitespace and line ends."],
@@ -43,3 +43,6 @@ async def str_replace(
             raise SandboxFileError(f"{path}: the text to replace occurs {count} times; give more of it, or set all")
         await sandbox.write(path, text.replace(old, new).encode("utf-8", "replace"))
     return f"Replaced {count} {'place' if count == 1 else 'places'} in {path}"
+
+
+make = always(str_replace)

@@ -2,55 +2,110 @@
 
 The function's docstring describes the tool to the model, `Annotated[type, "text"]` an argument. langchain does not make
 the schema, because its schema would validate and dump the whole state (the argument `runtime`) on every call.
+
+Each tool's module has a `ToolMaker` called `make`, and declares the tool's `ToolTraits`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_type_hints
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 from langchain.tools import ToolException, ToolRuntime
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field, create_model
 
-from agent.context import TurnContext
+from agent.context import ToolServices, TurnContext
+from agent.sections import AgentSettings
 from sandbox.base import WORKSPACE, SandboxError
 
 P = ParamSpec("P")
 T = TypeVar("T", str, tuple[str, dict[str, Any]])
 Runtime = ToolRuntime[TurnContext, Any]  # the second is the graph's state, which no tool uses
+Effect = Literal["none", "once", "resumable"]
 
 
-def make_tool(function: Callable[P, Awaitable[T]]) -> BaseTool:
-    """Make the tool. The function returns a result, or a pair of result and artifact; the model does not see the
-    artifact. A SandboxError becomes a result with status "error"."""
+@dataclass(frozen=True, slots=True)
+class ToolTraits:
+    """The properties of a tool that policies and the event mapper read.
 
-    @functools.wraps(function)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return await function(*args, **kwargs)
-        except SandboxError as error:
-            raise ToolException(str(error)) from error
+    `effect` says what a second run of a call does, after a crash: `none` changes nothing, `once` must not happen, and
+    `resumable` continues the first run. A function decides by the arguments.
+    """
 
-    hints = get_type_hints(function, include_extras=True)
-    # Each field is (type, default). The runtime is injected, and the model does not see it.
-    fields: dict[str, Any] = {"runtime": (Annotated[Any, InjectedToolArg()], Field(exclude=True))}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if name != "runtime":
-            default = ... if parameter.default is parameter.empty else parameter.default
-            kind, description = get_args(hints[name])
-            fields[name] = (kind, Field(default, description=description))
-    tool = StructuredTool(
-        name=function.__name__,
-        description=inspect.getdoc(function) or "",
-        coroutine=call,
-        response_format="content" if hints["return"] is str else "content_and_artifact",
-        args_schema=create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields),
-    )
-    tool.handle_tool_error = True
-    return tool
+    needs_sandbox: bool = False  # it starts while the model still writes the arguments
+    effect: Effect | Callable[[Mapping[str, Any]], Effect] = "once"
+    asks: bool = False  # shown as a question, not as a step
+    paged: bool = False  # limits its own output; calls for nearly the same range count as equal
+
+    def effect_of(self, args: Mapping[str, Any]) -> Effect:
+        """Return the effect of a call with these arguments."""
+        return self.effect(args) if callable(self.effect) else self.effect
+
+
+class AgentTool(StructuredTool):
+    """A tool with its traits and its JSON schema, which is made once."""
+
+    traits: ToolTraits = ToolTraits()
+
+    @functools.cached_property
+    def json_schema(self) -> dict[str, Any]:
+        """The tool as OpenAI-compatible servers expect it."""
+        return convert_to_openai_tool(self)
+
+
+ToolMaker = Callable[[AgentSettings, ToolServices], AgentTool | None]
+"""Make a tool, or return None if these settings and services do not allow it."""
+
+
+def always(tool: AgentTool) -> ToolMaker:
+    """Return the `make` of a tool that needs no setting and no service."""
+    return lambda settings, services: tool
+
+
+def traits_of(tool: BaseTool | None) -> ToolTraits:
+    """Return the traits of a tool; the careful ones for a tool that does not declare any."""
+    return tool.traits if isinstance(tool, AgentTool) else ToolTraits()
+
+
+def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], AgentTool]:
+    """Return the decorator that makes a tool with these traits.
+
+    The function returns a result, or a pair of result and artifact; the model does not see the artifact. A SandboxError
+    becomes a result with status "error".
+    """
+
+    def decorate(function: Callable[P, Awaitable[T]]) -> AgentTool:
+        @functools.wraps(function)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return await function(*args, **kwargs)
+            except SandboxError as error:
+                raise ToolException(str(error)) from error
+
+        hints = get_type_hints(function, include_extras=True)
+        # Each field is (type, default). The runtime is injected, and the model does not see it.
+        fields: dict[str, Any] = {"runtime": (Annotated[Any, InjectedToolArg()], Field(exclude=True))}
+        for name, parameter in inspect.signature(function).parameters.items():
+            if name != "runtime":
+                default = ... if parameter.default is parameter.empty else parameter.default
+                kind, description = get_args(hints[name])
+                fields[name] = (kind, Field(default, description=description))
+        return AgentTool(
+            name=function.__name__,
+            description=inspect.getdoc(function) or "",
+            coroutine=call,
+            response_format="content" if hints["return"] is str else "content_and_artifact",
+            args_schema=create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields),
+            handle_tool_error=True,
+            traits=traits,
+        )
+
+    return decorate
 
 
 def absolute_path(path: str) -> str:

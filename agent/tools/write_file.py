@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from agent.tools.tool import Runtime, absolute_path, make_tool
+from agent.tools.tool import Effect, Runtime, ToolTraits, absolute_path, always, make_tool
 
 
-@make_tool
+def _effect_of(args: Mapping[str, Any]) -> Effect:
+    return "once" if args.get("append", False) else "none"
+
+
+@make_tool(ToolTraits(needs_sandbox=True, effect=_effect_of))
 async def write_file(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     content: Annotated[str, "The text."],
@@ -19,3 +24,6 @@ async def write_file(
     sandbox = await runtime.context.sandbox.get()
     await sandbox.write(path, data, append=append)
     return f"{'Appended' if append else 'Wrote'} {len(data):,} bytes: {path}"
+
+
+make = always(write_file)

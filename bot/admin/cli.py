@@ -1,4 +1,4 @@
-"""`fawn dead`, `fawn pair`, `fawn backup`: ask the running service, or use the database when none runs."""
+"""`fawn dead`, `pair`, `backup`, `export`: ask the running service, or use the database when none runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
+from bot.admin.transcript_format import render_entry
 from bot.storage.database import Database, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from sandbox.disk.loop_images import conversation_folders
@@ -29,22 +31,49 @@ async def run_operation(data_dir: Path, group: str, action: str, words: Sequence
         usage = " ".join(["usage: fawn", group, action, *map(str.upper, names)])
         print(usage, file=sys.stderr)
         return 2
-    arguments = dict(zip(names, words, strict=True))
+    try:
+        answer = await _ask(data_dir, operation, dict(zip(names, words, strict=True)))
+    except OperationFailed as error:
+        print(f"fawn: {error}", file=sys.stderr)
+        return 1
+    print(_describe_outcome(operation, answer))
+    return 0
+
+
+class OperationFailed(Exception):
+    """An operation failed; the text says why."""
+
+
+async def render_thread(data_dir: Path, thread: str, form: str) -> str:
+    """Return the transcript of a thread as Markdown (`form` md) or JSON lines. Raises OperationFailed."""
+    arguments: dict[str, Any] = {"thread": thread, "after": 0}
+    chunks: list[str] = []
+    conversation = ""
+    while entries := (answer := await _ask(data_dir, "export", arguments))["entries"]:
+        for entry in entries:
+            if form == "md" and entry["conversation"] != conversation:
+                conversation = entry["conversation"]
+                chunks.append(f"## {entry['title'] or conversation}\n\n")
+            chunks.append(render_entry(entry, form))
+        arguments = {"thread": answer["thread"], "after": entries[-1]["id"]}
+    return "".join([f"# {answer['thread']}\n\n" * (form == "md"), *chunks])
+
+
+async def _ask(data_dir: Path, operation: str, arguments: dict[str, Any]) -> Answer:
+    """Run an operation in the service or, if none runs, on the database. Raises OperationFailed."""
     try:
         try:
             answer = await call_service(data_dir, operation, arguments)
         except NotRunning:
             answer = await _run_directly(data_dir, operation, arguments)
     except (DataDirLocked, DatabaseFault, NotFound) as error:
-        answer = {"error": str(error)}
+        raise OperationFailed(error) from error
     if "error" in answer:
-        print(f"fawn: {answer['error']}", file=sys.stderr)
-        return 1
-    print(_describe_outcome(operation, answer))
-    return 0
+        raise OperationFailed(answer["error"])
+    return answer
 
 
-async def _run_directly(data_dir: Path, operation: str, arguments: dict[str, str]) -> Answer:
+async def _run_directly(data_dir: Path, operation: str, arguments: dict[str, Any]) -> Answer:
     database = data_dir / "fawn.db"
     if not database.exists():
         raise NotFound(

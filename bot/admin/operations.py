@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import logging
 import os
 import stat
@@ -23,7 +24,7 @@ from agent.blocks import Final, spell_commands
 from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot.admin.backup import back_up
-from bot.storage import dead_letters, outbox, people
+from bot.storage import conversations, dead_letters, outbox, people, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
 from bot.storage.states import OutboxKind
@@ -32,6 +33,8 @@ from sandbox.disk.folders import ConversationFolders
 log = logging.getLogger(__name__)
 
 SOCKET_NAME = "control.sock"
+EXPORT_PAGE_ENTRIES = 1000
+NAMED_THREADS = 5
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
 
@@ -66,6 +69,7 @@ class Operations:
             "pair.accept": self.pair_accept,
             "pair.revoke": self.pair_revoke,
             "backup": self.backup,
+            "export": self.export,
         }
 
     async def dead_list(self) -> Answer:
@@ -120,6 +124,27 @@ class Operations:
         """Write consistent copies of the databases, and the folders of conversations, into a .tar.gz."""
         async with self._backing_up:
             return await back_up(self._data_dir, self._folders, Path(file))
+
+    async def export(self, thread: str, after: int = 0) -> Answer:
+        """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""
+
+        def work(execute: Execute) -> Answer:
+            address = _resolve_thread(execute, thread)
+            entries = transcripts.read_thread(execute, address, after, EXPORT_PAGE_ENTRIES)
+            return {"thread": address, "entries": [asdict(entry) for entry in entries]}
+
+        return await self._store.run(work)
+
+
+def _resolve_thread(execute: Execute, wanted: str) -> str:
+    """Return the only thread that begins with `wanted`. Raises NotFound, which names others."""
+    found = conversations.list_threads(execute, wanted)
+    if wanted in found or len(found) == 1:
+        return wanted if wanted in found else found[0]
+    if found:
+        raise NotFound(f"{len(found)} threads begin with {wanted}: {', '.join(found[:NAMED_THREADS])}")
+    near = difflib.get_close_matches(wanted, conversations.list_threads(execute), NAMED_THREADS, 0.0)
+    raise NotFound(f"no thread begins with {wanted}" + (f"; the nearest: {', '.join(near)}" if near else ""))
 
 
 def _describe_dead(row: DeadLetter) -> Answer:
@@ -178,7 +203,7 @@ async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, str]) -> Answer:
+async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, Any]) -> Answer:
     """Ask the running service. Raises NotRunning."""
     with _Reachable(data_dir) as path:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from bot.current import Current
 from bot.scheduler import Scheduler
 from bot.storage import conversations, outbox
 from bot.storage.database import Database, Execute
@@ -27,13 +28,13 @@ class ServiceStatus:
         scheduler: Scheduler,
         channels: Mapping[str, Channel],
         configured: Sequence[str],
-        models: Mapping[str, str],
+        current: Current,
     ) -> None:
         self._store = store
         self._scheduler = scheduler
         self._channels = channels
         self._configured = configured
-        self._models = models
+        self._current = current
         self._started = time.time()
         self.is_ready = False
         self.sandbox = "Sandbox: being chosen."
@@ -41,7 +42,7 @@ class ServiceStatus:
     def describe(self) -> str:
         """Return a few lines for a chat."""
         live = len(self._scheduler.running_turns)
-        model = next(iter(self._models.values()))
+        model = next(iter(self._current.models.values()))
         return (
             f"Fawn {VERSION}, up for {_format_seconds(time.time() - self._started)},"
             f" {live} turn{'s' * (live != 1)} going on.\n"
@@ -58,7 +59,7 @@ class ServiceStatus:
             "healthy": healthy and counts["oldest"] < SLOW_SECONDS,
             "uptime": time.time() - self._started,
             "ready": self.is_ready,
-            "model": next(iter(self._models.values())),
+            "model": next(iter(self._current.models.values())),
             "sandbox": self.sandbox,
             "channels": channels,
             "live": len(self._scheduler.running_turns),

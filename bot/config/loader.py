@@ -205,9 +205,10 @@ def _check_roles(document: Document, sections: Mapping[str, Any]) -> None:
     models, roles = sections["models"], sections.get("roles")
     entries = models if isinstance(models, list) else []
     names = {str(model["name"]) for model in entries if isinstance(model, dict) and model.get("name")} or {"demo"}
-    for role, name in roles.items() if isinstance(roles, dict) else ():
-        if name and isinstance(name, str) and name not in names:
-            document.fault(("roles", role), "no model has this name", suggest(name, names))
+    for role, value in roles.items() if isinstance(roles, dict) else ():
+        for name in value if isinstance(value, list) else [value]:
+            if name and isinstance(name, str) and name not in names:
+                document.fault(("roles", role), "no model has this name", suggest(name, names))
 
 
 # ---------------------------------------------------------------- channels

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
+from agent.sections import ContextConfig, ModelRoles, PromptConfig
 from agent.setting import setting
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -37,23 +38,6 @@ class ChannelConfig:
     name: str
     settings: Any
     access: AccessConfig
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRoles:
-    """Which model does what. Empty means the first model (lead), the lead model (summary) or no model call (title)."""
-
-    lead: str = setting("", "the model that answers; empty: the first of `models`")
-    title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
-    summary: str = setting("", "the model that summarizes a long conversation; empty: the lead model")
-
-
-@dataclass(frozen=True, slots=True)
-class PromptConfig:
-    """The system prompt."""
-
-    file: str = setting("", "a file that replaces the built-in system prompt (agent/prompt.md)", path=True)
-    extend: str = setting("", "text that is appended to the system prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +108,6 @@ class CatchUpConfig:
 
     hours: float = setting(24.0, "oldest missed message that is still answered; 0: missed messages are ignored", ge=0)
     messages: int = setting(200, "missed messages that are read per chat", ge=1)
-
-
-@dataclass(frozen=True, slots=True)
-class ContextConfig:
-    """When a conversation is summarized, so that the cost of a turn stays bounded."""
-
-    trigger_tokens: int = setting(48_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
-    trigger_messages: int = setting(160, "… or so many messages", ge=4)
-    keep_messages: int = setting(40, "newest messages that a summary does not replace", ge=2)
-    output_chars: int = setting(
-        12_000, "a longer tool output is written to a file, and the model gets its beginning and end", ge=500
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,12 @@ def has_conversation(execute: Execute, thread: Thread) -> bool:
     return bool(execute("SELECT 1 FROM addresses WHERE thread=:thread", {"thread": str(thread)}))
 
 
+def list_threads(execute: Execute, beginning: str = "") -> list[str]:
+    """Return the addresses that have conversations and begin like this."""
+    sql = "SELECT DISTINCT thread FROM conversations WHERE thread>=:beginning AND thread<=:beginning || '~'"
+    return [str(row["thread"]) for row in execute(sql, {"beginning": beginning})]
+
+
 def begin_conversation(execute: Execute, thread: Thread, now: float) -> str:
     """Begin a new conversation at this address. The old one keeps its history and files."""
     address = str(thread)

@@ -11,6 +11,7 @@ FINISHED = {
     "outbox": f"state IN ({OutboxState.SENT}, {OutboxState.DROPPED}) AND created<:before",
     "posts": "created<:before",
     "runs": "finished IS NOT NULL AND finished<:before",
+    "transcript": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
     "people": "allowed=0 AND until<:before AND notify IS NULL",
     "heard": "topic<>'' AND time<:before",

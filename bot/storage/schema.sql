@@ -228,9 +228,28 @@ CREATE TABLE gaps (
 );
 CREATE INDEX gaps_place ON gaps (channel, workspace);
 
+-- What people and the agent said and did, written by the transaction that ends the run. kind: message and answer (of a
+-- person: `author`, `name`), text, question, step (with `state` and `seconds`), file, notice. `item` names an entry within
+-- its conversation, so that a run that resumes an earlier one does not repeat it.
+CREATE TABLE transcript (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    conversation TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    item TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    author TEXT NOT NULL,
+    name TEXT NOT NULL,
+    text TEXT NOT NULL,
+    state TEXT NOT NULL,
+    seconds FLOAT,
+    at FLOAT NOT NULL,
+    UNIQUE (conversation, item)
+);
+CREATE INDEX transcript_at ON transcript (at);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0008');
+INSERT INTO alembic_version VALUES ('0009');
 COMMIT;

@@ -47,6 +47,18 @@ class RunState(StrEnum):
     FAILED = "failed"
 
 
+class EntryKind(StrEnum):
+    """What an entry of a transcript is."""
+
+    MESSAGE = "message"  # of a person
+    ANSWER = "answer"  # of a person to a question
+    TEXT = "text"  # of the agent
+    QUESTION = "question"
+    STEP = "step"
+    FILE = "file"
+    NOTICE = "notice"
+
+
 class ConversationState(StrEnum):
     """What the checkpoint of a conversation holds between two turns."""
 

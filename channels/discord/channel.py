@@ -53,7 +53,12 @@ class DiscordChannel:
     """One bot."""
 
     name = NAME
-    limits = ChannelLimits(text_limit=MAX_MESSAGE_CHARS, upload=UPLOAD_BYTES_BY_TIER[-1], download=MAX_DOWNLOAD_BYTES)
+    limits = ChannelLimits(
+        text_limit=MAX_MESSAGE_CHARS,
+        upload=UPLOAD_BYTES_BY_TIER[-1],
+        download=MAX_DOWNLOAD_BYTES,
+        private_topics=True,
+    )
     window = 0.2
 
     def __init__(self, settings: DiscordSettings) -> None:

@@ -137,6 +137,33 @@ async def test_a_model_refusal_ends_in_a_clear_failure(telegram: FakeTelegram, s
     await telegram.wait(JANE, "works now")
 
 
+# Case 72 of docs/cases.md
+@pytest.mark.parametrize("code", [500, 401])
+async def test_a_fallback_answers_and_the_person_is_told(
+    telegram: FakeTelegram, model: FakeModel, start: Start, code: int
+) -> None:
+    async with FakeModel() as backup:
+        models = [
+            {"name": name, "model": name, "base_url": f"{server.base_url}/v1", "retries": 0}
+            for name, server in (("main", model), ("backup", backup))
+        ]
+        service = await start(models=models, roles={"lead": "main", "fallback": ["backup"]})
+        model.fault("error", "chat", code=code, times=-1)
+        telegram.send(ask(text="from the backup"))
+        await telegram.wait(JANE, "backup answers instead")
+        await service.quiet()
+        (reply,) = said(telegram, JANE)
+        assert reply.startswith("from the backup")
+        assert f"({code}); backup answers instead." in reply
+        assert (len(model.requests()), len(backup.requests())) == (1, 1)
+        model.clear_faults()
+        telegram.send(ask(text="as before"))
+        await telegram.wait(JANE, "as before")
+        assert len(backup.requests()) == 1, "the next turn begins with the first model"
+        assert service.rows("SELECT run, model FROM usage ORDER BY run") == [(1, "backup"), (2, "main")]
+        assert await service.stop() == 0
+
+
 # Case 71 of docs/cases.md
 async def test_an_empty_answer_ends_in_a_visible_sentence(telegram: FakeTelegram, start: Start) -> None:
     service = await start()

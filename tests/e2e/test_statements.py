@@ -23,6 +23,7 @@ AGES = {
     "outbox": "created",
     "posts": "created",
     "runs": "finished",
+    "transcript": "at",
     "questions": "asked",
     "conversations": "used",
     "usage": "at",
@@ -79,7 +80,13 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
         await telegram.wait(JANE, answer, seconds=30)
 
     await say(ask(steps=[WRITES], text="written"), "written")
-    for command, answer in (("/help", "Write to me"), ("/status", "idle"), ("/notify on", "I ping"), ("/new", "New")):
+    for command, answer in (
+        ("/help", "Write to me"),
+        ("/status", "idle"),
+        ("/notify on", "I ping"),
+        ("/search written", "Found"),
+        ("/new", "New"),
+    ):
         await say(command, answer)
     telegram.send_document("a.csv", b"1", caption=ask(text="got a.csv"))
     await telegram.wait(JANE, "got a.csv", seconds=30)
@@ -96,6 +103,7 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
     assert (await service.fawn("status"))[0] == 0
     assert (await service.fawn("dead", "list"))[0] == 0
     assert (await service.fawn("pair", "list"))[0] == 0
+    assert (await service.fawn("export", "telegram/"))[0] == 0
 
 
 def age(database: Path) -> None:

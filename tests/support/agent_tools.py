@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
-from langchain.tools import ToolRuntime, tool
+from langchain.tools import ToolRuntime
 from langchain_core.tools import BaseTool, ToolException
 from langgraph.types import interrupt
 
-from agent.factory import Toolbox
+from agent.tools.tool import AgentTool, ToolTraits
 from sandbox.base import SandboxFileError
 
 Runtime = ToolRuntime[Any, Any]  # the context is a TurnContext; pydantic would try to validate its protocols
 
 
-@tool
+def tool_with(
+    response: Literal["content", "content_and_artifact"] = "content", **traits: Any
+) -> Callable[[Callable[..., Awaitable[Any]]], AgentTool]:
+    """Return a decorator that makes a tool with these traits."""
+
+    def decorate(function: Callable[..., Awaitable[Any]]) -> AgentTool:
+        made = AgentTool.from_function(coroutine=function, response_format=response, traits=ToolTraits(**traits))
+        assert isinstance(made, AgentTool)
+        return made
+
+    return decorate
+
+
+@tool_with(effect="none")
 async def look(text: str) -> str:
     """Return the text."""
     return f"seen {text}"
 
 
-@tool
+@tool_with(needs_sandbox=True)
 async def effect(text: str, runtime: Runtime) -> str:
     """Append a line to the file of effects, which must not happen twice."""
     sandbox = await runtime.context.sandbox.get()
@@ -30,7 +43,7 @@ async def effect(text: str, runtime: Runtime) -> str:
     return f"did {text}"
 
 
-@tool
+@tool_with()
 async def slow(seconds: float, runtime: Runtime) -> str:
     """Wait and report progress."""
     runtime.stream_writer({"type": "output", "call": runtime.tool_call_id, "text": "waiting…\n"})
@@ -38,19 +51,19 @@ async def slow(seconds: float, runtime: Runtime) -> str:
     return "waited"
 
 
-@tool
+@tool_with(effect="none")
 async def big(size: int) -> str:
     """Return a long text."""
     return "".join(f"line {number}\n" for number in range(size))
 
 
-@tool
+@tool_with(effect="none", paged=True)
 async def read_file(path: str, offset: int = 0) -> str:
     """Return the same text for every range."""
     return "the same"
 
 
-@tool
+@tool_with(effect="none")
 async def broken(kind: str) -> str:
     """Fail."""
     if kind == "sandbox":
@@ -60,32 +73,22 @@ async def broken(kind: str) -> str:
     raise RuntimeError("secret host path /etc/x")
 
 
-@tool(response_format="content_and_artifact")
+@tool_with("content_and_artifact", effect="none")
 async def present_files(paths: list[str]) -> tuple[str, dict[str, Any]]:
     """Present files."""
     return "presented", {"presented": [{"path": path, "caption": "caption"} for path in paths]}
 
 
-@tool
+@tool_with(effect="resumable", asks=True)
 async def ask_clarification(question: str, options: list[str] | None = None) -> str:
     """Ask the person."""
     return str(interrupt({"kind": "ask", "question": question, "options": options or []}))
 
 
-@tool
+@tool_with(effect="resumable")
 async def gated(text: str) -> str:
     """Return what the person decided about this call."""
     return str(interrupt({"kind": "approve", "name": "gated", "args": {"text": text}, "detail": "It has effects."}))
 
 
 TOOLS: list[BaseTool] = [look, effect, slow, big, read_file, broken, present_files, ask_clarification]
-
-
-def idempotent(name: str, args: Mapping[str, Any]) -> bool:
-    """Whether a call may run again after a crash."""
-    return name not in ("effect", "slow")
-
-
-def toolbox(*more: BaseTool) -> Toolbox:
-    """Return all of them."""
-    return Toolbox([*TOOLS, *more], frozenset({"effect"}), idempotent)

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from agent.blocks import View
 from agent.context import Turn
-from agent.factory import AgentSettings, build_agent
+from agent.factory import build_agent
 from agent.models.settings import ModelSettings
+from agent.sections import AgentSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
-from tests.support.agent_tools import toolbox
+from tests.support.agent_tools import TOOLS
+from tests.support.current_config import SERVICES
 from tests.support.turn_context import make_turn_context, say
 
 
@@ -34,7 +36,7 @@ async def work(agent: Agent, database: SqliteDatabase, folder: Path, turns: list
 async def main(folder: Path, url: str, turns: list[tuple[str, str, str]]) -> None:
     async with SqliteDatabase(folder / "agent.db") as database:
         models = (ModelSettings("m", model="scripted", base_url=url),)
-        agent = await build_agent(models, AgentSettings(retry_seconds=0.05), database, toolbox(), commands=True)
+        agent = await build_agent(models, AgentSettings(retry_seconds=0.05), database, SERVICES, TOOLS)
         print("ready", flush=True)
         conversations = dict.fromkeys(turn[0] for turn in turns)
         async with asyncio.TaskGroup() as group:

@@ -13,12 +13,13 @@ from langchain_core.tools import BaseTool
 
 from agent.blocks import Block, Done, Step, Text, View
 from agent.context import Answer, Turn, TurnContext, UserInput
-from agent.factory import AgentSettings, build_agent
+from agent.factory import build_agent
 from agent.models.settings import ModelSettings
 from agent.turn import Agent
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
-from tests.support.agent_tools import toolbox
+from tests.support.agent_tools import TOOLS
+from tests.support.current_config import SERVICES, agent_settings
 from tests.support.turn_context import FolderMachine, ListSteering, SqliteLedger, make_turn_context
 
 
@@ -48,6 +49,7 @@ class Bench:
         """Build the context of one turn with the bench's sandbox and steering."""
         context = await make_turn_context(self.database, self.folder, conversation)
         context.steering = self.waiting
+        context.brief = self.agent.prompt
         assert isinstance(context.sandbox, FolderMachine)
         assert isinstance(context.ledger, SqliteLedger)
         self.machine = context.sandbox
@@ -67,14 +69,12 @@ class Bench:
 
     async def state(self, conversation: str = "c") -> list[Any]:
         """Return the messages in the checkpoint."""
-        graph = self.agent._graphs[self.agent.lead]
-        found = await graph.aget_state({"configurable": {"thread_id": conversation}})
+        found = await self.agent.graph.aget_state({"configurable": {"thread_id": conversation}})
         return list(found.values.get("messages", []))
 
     async def tasks(self, conversation: str = "c") -> bool:
         """Whether the checkpoint has unfinished tasks."""
-        graph = self.agent._graphs[self.agent.lead]
-        return bool((await graph.aget_state({"configurable": {"thread_id": conversation}})).tasks)
+        return bool((await self.agent.graph.aget_state({"configurable": {"thread_id": conversation}})).tasks)
 
 
 class Workshop:
@@ -92,8 +92,8 @@ class Workshop:
         **plan: Any,
     ) -> Bench:
         entry = ModelSettings("main", model="scripted", base_url=f"{self._model.base_url}/v1", retries=retries)
-        wanted = AgentSettings(**{"retry_seconds": 0.01, "time_zone": "Europe/Berlin", **plan})
-        agent = await build_agent(settings or (entry,), wanted, self._database, toolbox(*tools), commands=True)
+        wanted = agent_settings(**{"retry_seconds": 0.01, "time_zone": "Europe/Berlin", **plan})
+        agent = await build_agent(settings or (entry,), wanted, self._database, SERVICES, [*TOOLS, *tools])
         self._stack.push_async_callback(agent.close)
         return Bench(agent, self._database, self._folder)
 

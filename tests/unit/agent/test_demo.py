@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Ask, Block, Done, Step, Text
-from agent.context import Answer, Turn, TurnContext, UserInput
-from agent.factory import AgentSettings, build_agent
+from agent.context import Answer, ToolServices, Turn, TurnContext, UserInput
+from agent.factory import build_agent
 from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
+from agent.sections import AgentSettings
 from agent.turn import Agent
 from tests.support.agent_database import SqliteDatabase
+from tests.support.current_config import SERVICES
 from tests.support.turn_context import FolderMachine, ListSteering, make_turn_context, say
 from tests.unit.agent.conftest import view
 
@@ -22,7 +24,7 @@ FAST = ModelSettings("demo", DEMO_CLASS_PATH, options={"word_seconds": 0.0})
 
 @pytest.fixture
 async def agent(database: SqliteDatabase) -> AsyncIterator[Agent]:
-    made = await build_agent((FAST,), AgentSettings(), database, commands=True)
+    made = await build_agent((FAST,), AgentSettings(), database, SERVICES)
     yield made
     await made.close()
 
@@ -42,7 +44,7 @@ def states(blocks: list[Block]) -> list[str]:
 
 @pytest.mark.slow
 async def test_the_demo_model_introduces_itself(database: SqliteDatabase, context: TurnContext) -> None:
-    agent = await build_agent((), AgentSettings(), database, commands=True)
+    agent = await build_agent((), AgentSettings(), database, SERVICES)
     blocks = await play(agent, context, say("hi there"))
     text = view(blocks).final().text
     assert "built-in demo" in text
@@ -100,7 +102,7 @@ async def test_messages_sent_meanwhile_are_taken_into_account(agent: Agent, cont
 async def test_without_commands_the_demo_completes_and_names_what_is_missing(
     database: SqliteDatabase, tmp_path: Path, words: str
 ) -> None:
-    agent = await build_agent((FAST,), AgentSettings(), database, commands=False)
+    agent = await build_agent((FAST,), AgentSettings(), database, ToolServices(runs_commands=False))
     context = await make_turn_context(database, tmp_path / "files")
     assert isinstance(context.sandbox, FolderMachine)
     context.sandbox.runs_commands = False

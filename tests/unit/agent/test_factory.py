@@ -10,13 +10,16 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
+from agent.brief import read_prompt
 from agent.context import Meter
-from agent.factory import AgentSettings, build_agent, read_prompt
+from agent.factory import build_agent
 from agent.models.loader import load_model
 from agent.models.settings import AgentConfigError, ModelSettings
+from agent.sections import PromptConfig
 from agent.setting import Secret
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
+from tests.support.current_config import SERVICES, agent_settings
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Workshop, view
 
@@ -76,30 +79,31 @@ def test_an_unusable_model_setting_is_reported_without_secrets(settings: ModelSe
 
 async def test_a_role_with_an_unknown_model_is_an_error(database: SqliteDatabase) -> None:
     for role, plan in (
-        ("lead", AgentSettings(lead_model="x")),
-        ("title", AgentSettings(title_model="x")),
-        ("summary", AgentSettings(summary_model="x")),
+        ("lead", agent_settings(lead="x")),
+        ("title", agent_settings(title="x")),
+        ("summary", agent_settings(summary="x")),
+        ("fallback", agent_settings(fallback=("demo", "x"))),
     ):
         with pytest.raises(AgentConfigError, match=f"roles: {role}: there is no model 'x'; configured are demo"):
-            await build_agent((), plan, database, commands=True)
+            await build_agent((), plan, database, SERVICES)
 
 
 def test_the_prompt_can_be_replaced_and_extended(tmp_path: Path) -> None:
-    assert read_prompt().startswith("You are Fawn")
-    assert read_prompt("", "  Always whisper. ").endswith(
+    assert read_prompt(PromptConfig()).startswith("You are Fawn")
+    assert read_prompt(PromptConfig("", "  Always whisper. ")).endswith(
         "secrets that you come across, and do not try to leave the sandbox.\n\nAlways whisper."
     )
     (tmp_path / "own.md").write_text("You are Bär.\n", encoding="utf-8")
-    assert read_prompt(str(tmp_path / "own.md"), "And polite.") == "You are Bär.\n\nAnd polite."
+    assert read_prompt(PromptConfig(str(tmp_path / "own.md"), "And polite.")) == "You are Bär.\n\nAnd polite."
     with pytest.raises(AgentConfigError, match=r"prompt: file: 'gone.md' cannot be read: No such file"):
-        read_prompt("gone.md")
+        read_prompt(PromptConfig("gone.md"))
     (tmp_path / "bad.md").write_bytes(b"\xff\xfe")
     with pytest.raises(AgentConfigError, match="UTF-8"):
-        read_prompt(str(tmp_path / "bad.md"))
+        read_prompt(PromptConfig(str(tmp_path / "bad.md")))
 
 
 async def test_the_prompt_comes_first_and_never_changes(make: Workshop, model: FakeModel) -> None:
-    bench = await make(prompt_extend="Be brief.")
+    bench = await make(extend="Be brief.")
     for number in range(2):
         await bench.run(say("hi", f"m{number}"))
     systems = [request.messages[0] for request in model.requests()]
@@ -114,9 +118,9 @@ async def test_roles_choose_who_leads_and_who_summarizes(make: Workshop, model: 
     entries = tuple(ModelSettings(name, model=f"{name}-model", base_url=url) for name in ("one", "two", "three"))
     bench = await make(
         settings=entries,
-        lead_model="two",
-        summary_model="three",
-        title_model="one",
+        lead="two",
+        summary="three",
+        title="one",
         trigger_messages=4,
         keep_messages=2,
     )

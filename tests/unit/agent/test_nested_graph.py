@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.tools import tool
+from langchain.tools import ToolRuntime
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
 
 from agent.blocks import Block, Done, Step, Text
 from agent.context import Answer as HumanAnswer
-from agent.context import ModelCall, TurnContext
-from agent.models.loader import load_model
+from agent.context import ModelCall, Turn, TurnContext
+from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import ModelSettings
-from agent.policies.accounting import AccountingPolicy
 from agent.policies.base import PolicyMiddleware
-from agent.policies.empty_response import EmptyResponsePolicy
-from agent.policies.tool_errors import ToolErrorPolicy
+from agent.policies.chains import worker_policies
+from agent.sections import AgentSettings
 from tests.fakes.model import Answer, FakeModel, ToolCall
-from tests.support.agent_tools import TOOLS
+from tests.support.agent_tools import TOOLS, tool_with
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Workshop, steps
 from tests.unit.agent.test_resume import asks, end
@@ -30,17 +30,20 @@ from tests.unit.agent.test_resume import asks, end
 @pytest.fixture
 async def task(model: FakeModel) -> AsyncIterator[BaseTool]:
     """A tool that delegates to a worker's graph."""
-    chat: Any = load_model(ModelSettings("small", model="worker", base_url=f"{model.base_url}/v1"))
-    policies = PolicyMiddleware(model=(EmptyResponsePolicy(), AccountingPolicy("worker")), tool=(ToolErrorPolicy(),))
-    worker = create_agent(chat, TOOLS, middleware=[policies], context_schema=TurnContext)
+    settings = ModelSettings("small", model="worker", base_url=f"{model.base_url}/v1")
+    small = LoadedModel(settings, load_model(settings))
+    policies = PolicyMiddleware(worker_policies(AgentSettings(), None, "worker"))
+    worker = create_agent(small.model, TOOLS, middleware=[policies], context_schema=TurnContext)
 
-    @tool("task")
-    async def delegate(text: str) -> str:
+    @tool_with(effect="resumable")
+    async def task(text: str, runtime: ToolRuntime[Any, Any]) -> str:
         """Delegate to another graph."""
-        return str((await worker.ainvoke({"messages": [HumanMessage(text)]}))["messages"][-1].text)
+        context = replace(runtime.context, brief="You are a worker.", route=[small])
+        result = await worker.ainvoke({"messages": [HumanMessage(text)]}, context=context)
+        return str(result["messages"][-1].text)
 
-    yield delegate
-    await chat.root_async_client.close()
+    yield task
+    await small.close()
 
 
 def answers(lead: list[Answer], worker: list[Answer]) -> Any:
@@ -111,6 +114,20 @@ async def test_a_question_of_a_nested_graph_reaches_the_person_and_its_answer_th
     answer = HumanAnswer(ask.id, "x", "m2")
     blocks = await bench.run(say("x", "m2"), answers=(answer,))
     assert lead_text(blocks) == "All done."
-    worker = [request for request in model.requests() if "dig" in str(request.messages[0])]
+    worker = [request for request in model.requests() if request.messages[0]["content"] == "You are a worker."]
     assert len(worker) == 3, "the worker continued where it asked"
     assert "x" in worker[-1].messages[-1]["content"]
+
+
+async def test_messages_that_arrive_meanwhile_reach_the_lead_only(
+    make: Workshop, model: FakeModel, task: BaseTool
+) -> None:
+    model.script = answers([DELEGATE, Answer("All done.")], [LOOK, Answer("found it")])
+    bench = await make(tools=[task])
+    context = await bench.context()
+    turn = bench.agent.run(Turn("c", (say("go"),), merge_window_seconds=0.0), context)
+    async for block in turn:
+        if isinstance(block, Step) and block.title == "look: a" and block.state == "running":
+            bench.waiting.inputs.append(say("and hurry", "m2"))
+    informed = [request.messages[0]["content"] for request in model.requests() if "hurry" in str(request.messages)]
+    assert informed == [bench.agent.prompt]

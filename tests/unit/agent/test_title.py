@@ -27,13 +27,13 @@ def test_a_title_does_not_cut_words() -> None:
 
 
 async def test_a_model_title_is_cleaned(make: Workshop, model: FakeModel) -> None:
-    bench = await make(title_model="main")
+    bench = await make(title="main")
     model.script = lambda body: Answer('**"Report of\n the quarter."**')
     assert await bench.agent.make_title("tell me about the report", Meter()) == "Report of the quarter"
 
 
 async def test_without_a_model_answer_the_first_words_are_the_title(make: Workshop, model: FakeModel) -> None:
-    bench = await make(title_model="main")
+    bench = await make(title="main")
     for answer in (Answer(status=500), Answer("  ")):
         model.script = lambda body, answer=answer: answer
         assert await bench.agent.make_title("tell me about the report", Meter()) == "tell me about the report"

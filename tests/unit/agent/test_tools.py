@@ -18,9 +18,11 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
 
 from agent.blocks import File
-from agent.context import TurnContext
+from agent.context import ToolServices, TurnContext
 from agent.event_mapper import presented_files
-from agent.tools import IDEMPOTENT_TOOLS, SANDBOX_TOOLS, is_idempotent, make_tools
+from agent.sections import AgentSettings
+from agent.tools import make_tools
+from agent.tools.tool import AgentTool
 from sandbox.base import OUTPUTS, WORKSPACE
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
@@ -32,6 +34,10 @@ from tests.support.engines import need_bubblewrap
 from tests.support.turn_context import ListSteering, SqliteLedger
 
 CONFIG: RunnableConfig = {"configurable": {"thread_id": "t"}}
+
+
+def tools_with(runs_commands: bool) -> list[AgentTool]:
+    return make_tools(AgentSettings(), ToolServices(runs_commands))
 
 
 @dataclass
@@ -46,7 +52,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         graph = StateGraph(MessagesState, context_schema=TurnContext)
-        graph.add_node("tools", ToolNode(make_tools(self.provider.runs_commands)))
+        graph.add_node("tools", ToolNode(tools_with(self.provider.runs_commands)))
         graph.add_edge(START, "tools")
         self.graph = graph.compile(checkpointer=InMemorySaver())
 
@@ -111,12 +117,12 @@ async def files_only(tmp_path: Path) -> AsyncIterator[Rig]:
 
 
 def test_bash_is_offered_only_where_commands_run() -> None:
-    assert make_tools(True)[0].name == "bash"
-    assert {tool.name for tool in make_tools(True)} - {tool.name for tool in make_tools(False)} == {"bash"}
+    assert tools_with(True)[0].name == "bash"
+    assert {tool.name for tool in tools_with(True)} - {tool.name for tool in tools_with(False)} == {"bash"}
 
 
 def test_every_tool_and_argument_is_described_without_the_runtime() -> None:
-    for tool in make_tools(True):
+    for tool in tools_with(True):
         assert tool.description
         properties = convert_to_openai_tool(tool)["function"]["parameters"]["properties"]
         assert "runtime" not in properties
@@ -124,14 +130,12 @@ def test_every_tool_and_argument_is_described_without_the_runtime() -> None:
 
 
 def test_repeatable_calls_are_recognised_by_name_and_arguments() -> None:
-    names = {tool.name for tool in make_tools(True)}
-    assert names >= IDEMPOTENT_TOOLS
-    assert names - SANDBOX_TOOLS == {"ask_clarification"}
-    assert is_idempotent("read_file", {"path": "/x"})
-    assert is_idempotent("write_file", {"path": "/x", "content": ""})
-    assert not is_idempotent("write_file", {"path": "/x", "content": "", "append": True})
-    assert not is_idempotent("bash", {"command": "true"})
-    assert not is_idempotent("str_replace", {})
+    traits = {tool.name: tool.traits for tool in tools_with(True)}
+    effects = {name: each.effect_of({}) for name, each in traits.items()}
+    assert {name for name, effect in effects.items() if effect == "once"} == {"bash", "str_replace"}
+    assert traits["write_file"].effect_of({"append": True}) == "once"
+    assert effects["ask_clarification"] == "resumable"
+    assert [name for name, each in traits.items() if not each.needs_sandbox] == ["ask_clarification"]
 
 
 # ---------------------------------------------------------------- bash

@@ -12,7 +12,6 @@ import pytest
 from agent.blocks import Approve, Ask, Final
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims, questions
-from bot.access import AccessPolicy
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox, longest_wait
@@ -22,6 +21,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from channels.base import Receipt
+from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 THREAD = Thread("telegram", "1", "42")
@@ -44,7 +44,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 @pytest.fixture
 def inbox(store: Database) -> Inbox:
-    return Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener())
+    return Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
 
 
 async def claim(store: Database, owner: str = "me", free: int = 10, later: float = 0.0) -> list[ClaimedRun]:

@@ -13,21 +13,23 @@ import pytest
 from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims
-from bot.access import AccessPolicy
 from bot.commands import CommandRunner, CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
-from bot.storage import conversations, runs
+from bot.storage import conversations, runs, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
+from bot.storage.states import EntryKind, RunState
+from bot.storage.transcripts import TranscriptEntry
+from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "help", 0.0, Kind.COMMAND, private=True)
 
 
-IDLE_SERVICE = CommandService({"demo": "Demo"}, 0.0, lambda: "well", lambda run, by: None, lambda: None)
+CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True, operators=("boss",)))
+IDLE_SERVICE = CommandService(CURRENT, lambda: "well", lambda run, by: None, lambda: None, lambda name: None)
 
 
 @pytest.fixture
@@ -40,10 +42,9 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def answering(store: Database, count: int) -> AsyncIterator[None]:
     """Serve commands from the end of the block on, until `count` were answered."""
-    doors = AccessPolicy({"telegram": AccessConfig(open=True, operators=("boss",))})
     done = asyncio.Semaphore(0)
     yield
-    serving = asyncio.create_task(CommandRunner(store, doors, IDLE_SERVICE, done.release).serve())
+    serving = asyncio.create_task(CommandRunner(store, IDLE_SERVICE, done.release).serve())
     async with asyncio.timeout(5):
         for _ in range(count):
             await done.acquire()
@@ -52,9 +53,7 @@ async def answering(store: Database, count: int) -> AsyncIterator[None]:
 
 
 async def receive(store: Database, *messages: Message) -> None:
-    await Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener()).receive(
-        messages
-    )
+    await Inbox(store, CURRENT, IdleListener()).receive(messages)
 
 
 async def said(store: Database) -> list[str]:
@@ -96,6 +95,24 @@ async def test_a_command_beside_the_threads_names_those_that_run(store: Database
         "Nothing is running here.",
         "New conversation. The old one keeps its files and history.",
     )
+
+
+async def test_a_search_names_ten_entries_at_most_without_their_formatting(store: Database) -> None:
+    texts = [f"{'x' * 300} **Budget** `{number}` {'y' * 300}" for number in range(11)]
+    async with answering(store, 3):
+        await receive(store, replace(HELP, text="search budget"), replace(HELP, key="k2", text="search"))
+        key = await store.run(lambda execute: conversations.current_conversation(execute, HELP.thread, 0.0))
+        entries = [TranscriptEntry(f"{n}", EntryKind.MESSAGE, text, 0.0, "42", "Jane") for n, text in enumerate(texts)]
+        await store.run(lambda execute: transcripts.add_entries(execute, key, 1, entries))
+        await receive(store, replace(HELP, key="k3", text="search budget nowhere"))
+    found, usage, nothing = await said(store)
+    head, *lines, blank, more = found.splitlines()
+    assert head == "Found in this thread, newest first:"  # its channel is not connected: it may have closed threads
+    assert [line.partition("Budget ")[2].split()[0] for line in lines] == [str(n) for n in range(10, 0, -1)]
+    assert all(line.startswith("- 1970-01-01") and "· Jane: …xx" in line and line.endswith("y…") for line in lines)
+    assert (blank, more) == ("", "These are the newest 10; add words to find less.")
+    assert usage.startswith("`/search WORDS`")
+    assert nothing == "I found nothing in this thread with “budget”, “nowhere”."
 
 
 async def test_a_command_that_fails_in_the_database_is_rolled_back_alone(store: Database) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from agent.models.settings import ModelSettings
+from agent.sections import PromptConfig
 from agent.setting import Secret
 from bot.admin.doctor import render_finding, run_checks
 from bot.admin.local_checks import Finding, check_machine
-from bot.config.schema import AccessConfig, ChannelConfig, Config, PromptConfig, SandboxConfig
+from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.model_discovery import name_models
 from bot.storage.migrate import prepare_databases
 from channels import telegram

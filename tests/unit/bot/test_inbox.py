@@ -12,7 +12,6 @@ import pytest
 
 from agent.blocks import Final
 from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
-from bot.access import AccessPolicy
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
@@ -23,6 +22,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, Receipt
+from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 THREAD = Thread("telegram", "1", "42")
@@ -37,7 +37,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 def inbox(store: Database, access: AccessConfig | None = None) -> Inbox:
-    return Inbox(store, AccessPolicy({"telegram": access or AccessConfig(open=True)}), ServiceLimits(), IdleListener())
+    return Inbox(store, current_of(telegram=access or AccessConfig(open=True)), IdleListener())
 
 
 async def said(store: Database) -> list[str]:
@@ -102,7 +102,7 @@ async def test_ids_may_be_written_as_numbers(store: Database, tmp_path: Path) ->
         "  slack: {bot_token: xoxb-b, app_token: xapp-a, access: {allow: [123], pairing: false}}\n"
     )
     [entry] = load_config(file, {}).channels
-    entrance = Inbox(store, AccessPolicy({"slack": entry.access}), ServiceLimits(), IdleListener())
+    entrance = Inbox(store, current_of(slack=entry.access), IdleListener())
     slack = replace(GROUP, thread=Thread("slack", "T1", "C1", "1.2"), author=Author("123", "Jane"))
     assert await entrance.receive([slack]) == [Receipt.ACCEPTED]
     assert await entrance.receive([replace(slack, key="k2", author=Author("124", "Bob"))]) == [Receipt.IGNORED]
@@ -222,10 +222,10 @@ async def test_sent_messages_follow_a_group_to_its_new_id(store: Database) -> No
 
 # Case 88 of docs/cases.md
 async def test_messages_over_the_limit_wait_with_one_notice(store: Database) -> None:
-    access, limits = AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3)
+    current = current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True))
     before = time.time()
     for number in range(6):
-        flooded = Inbox(store, access, limits, IdleListener())  # a restart does not repeat the notice
+        flooded = Inbox(store, current, IdleListener())  # a restart does not repeat the notice
         assert await flooded.receive([replace(HELLO, key=f"k{number}", time=before)]) == [Receipt.ACCEPTED]
     rows = await store.run(lambda execute: execute("SELECT ready FROM inbox ORDER BY id", {}))
     waits = [row["ready"] - before > 5 for row in rows]
@@ -252,7 +252,7 @@ async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> No
         def woken(self, arrived: Arrived) -> None:
             seen.extend(message.key for _, message in arrived.accepted)
 
-    entrance = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), Noting())
+    entrance = Inbox(store, current_of(telegram=AccessConfig(open=True)), Noting())
     caller = asyncio.create_task(entrance.receive([HELLO]))
     await asyncio.sleep(0)
     caller.cancel()
@@ -280,7 +280,7 @@ async def test_only_paired_users_can_be_revoked(store: Database) -> None:
 async def test_messages_collected_during_downtime_are_not_a_flood(store: Database) -> None:
     """They were written over hours and arrive at once."""
     entrance = Inbox(
-        store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(flood_messages=3), IdleListener()
+        store, current_of(ServiceLimits(flood_messages=3), telegram=AccessConfig(open=True)), IdleListener()
     )
     hour_ago = time.time() - 3600
     await entrance.receive([replace(HELLO, key=f"k{number}", time=hour_ago + number) for number in range(6)])

@@ -41,6 +41,7 @@ from channels.base import (
     ChannelLimits as Allowed,
 )
 from tests.fakes.server import until
+from tests.support.current_config import current_of
 from tests.support.rigs.telegram import TelegramRig
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
@@ -128,7 +129,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 async def serving(
     store: Database, channel: Channel | None, limits: ServiceLimits | None = None
 ) -> AsyncIterator[Outbox]:
-    outbox = Hasty(store, lambda name: channel, limits or ServiceLimits())
+    outbox = Hasty(store, lambda name: channel, current_of(limits or ServiceLimits()))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(outbox.serve(), name="outbox")
         yield outbox

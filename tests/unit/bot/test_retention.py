@@ -12,9 +12,8 @@ import pytest
 
 from agent.messages import Author, Message, Thread
 from bot import claims
-from bot.access import AccessPolicy
 from bot.claims import RunEnding
-from bot.config.schema import AccessConfig, ServiceLimits
+from bot.config.schema import AccessConfig
 from bot.inbox import Inbox
 from bot.retention import Retention
 from bot.storage import conversations
@@ -23,6 +22,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from bot.turn_runner import conversation_folder
 from sandbox.disk.folders import ConversationFolders
+from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 
@@ -34,7 +34,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         forgotten.append(conversation)
 
     async with Database(tmp_path / "fawn.db") as store:
-        inbox = Inbox(store, AccessPolicy({"telegram": AccessConfig(open=True)}), ServiceLimits(), IdleListener())
+        inbox = Inbox(store, current_of(telegram=AccessConfig(open=True)), IdleListener())
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True)])
         (job,) = await store.run(lambda execute: claims.claim_conversations(execute, "me", time.time(), 10.0, 5))

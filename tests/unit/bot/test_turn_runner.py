@@ -15,10 +15,11 @@ from urllib.parse import quote
 import pytest
 
 from agent.blocks import Final
-from agent.factory import AgentSettings, build_agent
+from agent.context import ToolServices
+from agent.factory import build_agent
 from agent.messages import Author, Message, Thread
+from agent.sections import AgentSettings
 from bot import claims
-from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.jobs import JobWorker
@@ -31,6 +32,7 @@ from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
+from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
 HELLO = Message(Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True)
@@ -60,9 +62,9 @@ class TurnHarness:
         self.store = store
         self.folder = folder
         self.provider = provider
-        self.limits = limits
+        self.current = current_of(limits, wall=AccessConfig(open=True))
         self.at_once = False
-        self.inbox = Inbox(store, AccessPolicy({"wall": AccessConfig(open=True)}), limits, self)
+        self.inbox = Inbox(store, self.current, self)
         self.threads: Scheduler
 
     def woken(self, arrived: Arrived) -> None:
@@ -79,11 +81,12 @@ class TurnHarness:
         """Work while the context is open."""
         folders = ConversationFolders(self.folder / "threads", 16)
         async with Database(self.folder / "checkpoints.db") as checkpoints:
-            agent = await build_agent((), AgentSettings(), checkpoints, commands=False)
-            outbox = Outbox(self.store, self.channel, self.limits)
+            agent = await build_agent((), AgentSettings(), checkpoints, ToolServices(runs_commands=False))
+            await self.current.replace(self.current.config, agent)
+            outbox = Outbox(self.store, self.channel, self.current)
             jobs = JobWorker(self.store)
-            parts = (self.store, agent, self.provider, folders, outbox, self.channel, self.folder, self.limits)
-            self.threads = Scheduler(self.store, self.limits)
+            parts = (self.store, self.current, self.provider, folders, outbox, self.channel, self.folder)
+            self.threads = Scheduler(self.store, self.current)
             turns = TurnRunner(*parts, jobs.wake)
             serving = [asyncio.create_task(outbox.serve()), asyncio.create_task(self.threads.serve(turns))]
             try:
@@ -187,9 +190,7 @@ async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(h
 @pytest.mark.parametrize("name", [b"\xff.txt", b"caf\xe9/menu.txt"])
 async def test_a_name_that_is_not_utf8_is_reported_once(idle_harness: TurnHarness, name: bytes) -> None:
     harness = idle_harness
-    await Inbox(
-        harness.store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), IdleListener()
-    ).receive([HELLO])
+    await Inbox(harness.store, current_of(wall=AccessConfig(open=True)), IdleListener()).receive([HELLO])
     await harness.store.run(lambda execute: claims.claim_conversations(execute, "crashed", time.time(), 10.0, 1))
     await harness.store.run(claims.release_stale_claims)  # a second attempt reads outputs/
     conversation = str(HELLO.thread) + "#1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,12 +17,10 @@ from langchain.tools import tool
 from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
-from agent.factory import AgentSettings, Toolbox, build_agent
+from agent.factory import build_agent
 from agent.messages import Kind, Message
 from agent.models.settings import ModelSettings
-from agent.turn import Agent
 from bot import claims
-from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.jobs import JobWorker
@@ -38,7 +36,8 @@ from sandbox.docker.spec import DockerSettings
 from sandbox.select import select_provider
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
-from tests.support.agent_tools import TOOLS, idempotent
+from tests.support.agent_tools import TOOLS, tool_with
+from tests.support.current_config import SERVICES, agent_settings, current_of
 from tests.unit.agent.test_resume import call, script
 from tests.unit.bot.test_outbox import RecordingChannel
 from tests.unit.bot.test_turn_runner import HELLO
@@ -47,11 +46,19 @@ from tests.unit.bot.test_turn_runner import HELLO
 class ModelHarness:
     """The service on a folder: a database, the agent and its turns."""
 
-    def __init__(self, store: Database, agent: Agent) -> None:
+    def __init__(self, store: Database, checkpoints: Database, tools: Sequence[BaseTool]) -> None:
         self.store = store
-        self.agent = agent
-        self.threads = Scheduler(store, ServiceLimits())
-        self.inbox = Inbox(store, AccessPolicy({"wall": AccessConfig(open=True)}), ServiceLimits(), self)
+        self.current = current_of(wall=AccessConfig(open=True))
+        self.threads = Scheduler(store, self.current)
+        self.inbox = Inbox(store, self.current, self)
+        self._checkpoints = checkpoints
+        self._tools = tools
+
+    async def configure(self, models: Sequence[ModelSettings], limits: ServiceLimits, **settings: Any) -> None:
+        """Put this configuration in force."""
+        wanted = agent_settings(retry_seconds=0.01, **settings)
+        agent = await build_agent(models, wanted, self._checkpoints, SERVICES, self._tools)
+        await self.current.replace(replace(self.current.config, limits=limits), agent)
 
     def woken(self, arrived: Arrived) -> None:
         """`bot.inbox.Next`."""
@@ -108,18 +115,15 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
         )
         url = f"{model.base_url}/v1"
         models = [ModelSettings(name, model=name, base_url=url, retries=retries) for name in ("main", "small")]
-        toolbox = Toolbox([*TOOLS, *tools], frozenset(), lambda name, args: name != "late" and idempotent(name, args))
         async with Database(tmp_path / "fawn.db") as store, Database(tmp_path / "checkpoints.db") as checkpoints:
             await store.run(claims.release_stale_claims)
-            agent = await build_agent(
-                models, AgentSettings(retry_seconds=0.01, **plan), checkpoints, toolbox, commands=False
-            )
-            outbox = Outbox(store, lambda name: wall, ServiceLimits())
+            harness = ModelHarness(store, checkpoints, [*TOOLS, *tools])
+            await harness.configure(models, ServiceLimits(), **plan)
+            channels = {"wall": wall} if wall else {}
+            outbox = Outbox(store, channels.get, harness.current)
             jobs = JobWorker(store)
-            jobs.register(TITLE_JOB, partial(make_title, agent))
-            limits = ServiceLimits()
-            turns = TurnRunner(store, agent, provider, images, outbox, lambda name: wall, tmp_path, limits, jobs.wake)
-            harness = ModelHarness(store, agent)
+            jobs.register(TITLE_JOB, partial(make_title, harness.current))
+            turns = TurnRunner(store, harness.current, provider, images, outbox, channels.get, tmp_path, jobs.wake)
             works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())
             serving = [asyncio.create_task(work) for work in works]
             await asyncio.sleep(0)
@@ -130,7 +134,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
                 for task in serving:
                     task.cancel()
                 await asyncio.wait(serving)
-                await agent.close()
+                await harness.current.close()
 
     return opened
 
@@ -163,7 +167,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
         await harness.say(script(both, text="all done"), "k1")
         assert await harness.states() == ["waiting"]
         assert effects.read_text() == "it\n"
-        held = dict(harness.agent._checkpoints._unsaved)
+        held = dict(harness.current.agent._checkpoints._unsaved)
     async with enter(late) as harness:
         await harness.say("this one", "k2")
         assert await harness.states() == ["waiting", "done"]
@@ -181,7 +185,7 @@ async def test_an_approval_is_given_while_the_turn_works_on_another_one(
     working, release = asyncio.Event(), asyncio.Event()
     wall = Reader()
 
-    @tool
+    @tool_with(effect="resumable")
     async def deploy(place: str) -> str:
         """Ask, then work."""
         decided = interrupt({"kind": "approve", "name": "deploy", "args": {"place": place}})
@@ -288,7 +292,7 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
     """The reply does not wait for it, later turns do not request a second one, and its tokens count."""
     model.script = lambda body: Answer("A fine title", delay=1.0) if titled(body) else Answer("hello")
     wall = Reader()
-    async with enter(wall=wall, title_model="small") as harness:
+    async with enter(wall=wall, title="small") as harness:
         await harness.say("what is this about?", "k1")
         await harness.say("and this?", "k2")
         assert await harness.states() == ["done", "done"]
@@ -308,12 +312,12 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
 
 async def test_a_title_cancelled_by_a_shutdown_is_made_after_the_next_start(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
-    async with enter(title_model="small") as harness:
+    async with enter(title="small") as harness:
         await harness.say("what is this about?", "k1")
         await until(lambda: any(len(request.messages) == 1 for request in model.requests()), 10, "the title's request")
     assert harness.rows("SELECT attempts, owner, error FROM jobs") == [(0, None, "")]
     model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
-    async with enter(title_model="small") as harness:
+    async with enter(title="small") as harness:
         await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
 
 
@@ -386,10 +390,61 @@ async def test_invalid_tool_arguments_of_a_model_do_not_break_a_turn(
 # Case 71 of docs/cases.md
 async def test_invalid_text_and_titles_of_a_model_do_not_break_a_turn(enter: Open, model: FakeModel) -> None:
     model.script = lambda body: Answer("half \ud83d and whole \ud83d\ude00")
-    async with enter(title_model="small") as harness:
+    async with enter(title="small") as harness:
         await harness.say("say it", "k1")
         assert await harness.states() == ["done"]
         await until(lambda: harness.rows("SELECT title FROM conversations") != [("",)], 10, "the title")
         assert harness.rows("SELECT title FROM conversations") == [("half � and whole 😀",)]
         [(payload,)] = harness.rows("SELECT payload FROM outbox WHERE kind='reply'")
         assert json.loads(payload)["text"] == "half � and whole 😀"
+
+
+# ---------------------------------------------------------------- a configuration that is replaced
+
+
+async def test_a_running_turn_keeps_the_configuration_it_began_with(enter: Open, model: FakeModel) -> None:
+    """The next turn has the new one, and the old connections close after the last turn that uses them."""
+    names: list[str] = []
+    gate = asyncio.Event()
+
+    @tool
+    async def held() -> str:
+        """Wait for the gate."""
+        await gate.wait()
+        return "open"
+
+    def answer(body: dict[str, Any]) -> Answer:
+        names.append(body["model"])
+        return Answer(calls=call_of("held")) if len(names) == 1 else Answer("fine")
+
+    model.script = answer
+    new = ModelSettings("new", model="new", base_url=f"{model.base_url}/v1")
+    async with enter(held) as harness:
+        old = harness.current.agent
+        clients = [entry.model.root_async_client for entry in old._models.values()]
+        await harness.say("do it", "k1", wait=False)
+        await until(lambda: len(model.requests()) == 1, 10, "the first model call")
+        await harness.configure([new], ServiceLimits(attempts=7))
+        assert not any(client.is_closed() for client in clients)
+        gate.set()
+        await until(lambda: all(client.is_closed() for client in clients), 10, "the end of the turn")
+        assert await harness.states() == ["done"]
+        assert not harness.current._uses, "no turn is running"
+        await harness.say("and now?", "k2")
+        assert names == ["main", "main", "new"]
+        assert harness.rows("SELECT DISTINCT run, model FROM usage ORDER BY run") == [(1, "main"), (2, "new")]
+        unused = [entry.model.root_async_client for entry in harness.current.agent._models.values()]
+        await harness.configure([replace(new, name="newer", model="newer")], ServiceLimits())
+        assert all(client.is_closed() for client in unused), "no turn used it"
+        await harness.say("and then?", "k3")
+        assert names[-1] == "newer"
+
+
+async def test_limits_and_access_are_read_when_they_are_needed(enter: Open, model: FakeModel) -> None:
+    async with enter() as harness:
+        await harness.say("hello", "k1")
+        closed = replace(harness.current.config, channels=())
+        await harness.current.replace(closed, harness.current.agent)
+        await harness.say("hello", "k2")
+        assert await harness.states() == ["done"], "the person may no longer talk"
+        assert len(model.requests()) == 1

@@ -1,0 +1,29 @@
+"""The brief: the system text of a turn, made once before its first model call.
+
+Providers cache the longest common prefix of two requests. So the parts that change least come first, and the text
+contains nothing that differs between two turns, such as the time. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from agent.models.settings import AgentConfigError
+from agent.sections import PromptConfig
+
+
+def join_parts(*parts: str) -> str:
+    """Join the parts of a brief, the most stable first; empty ones are left out."""
+    return "\n\n".join(text for part in parts if (text := part.strip()))
+
+
+def read_prompt(prompt: PromptConfig) -> str:
+    """Return the agent's prompt, the first part of every brief. Raises AgentConfigError if it cannot be read."""
+    source = Path(prompt.file) if prompt.file else resources.files("agent") / "prompt.md"
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise AgentConfigError(f"prompt: file: {prompt.file!r} cannot be read: {reason}") from error
+    return join_parts(text, prompt.extend)

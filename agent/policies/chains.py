@@ -1,0 +1,56 @@
+"""The policies of each kind of agent, in order: the first is outermost. A new policy attaches here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from langchain_core.language_models import BaseChatModel
+
+from agent.models.answers import LEAD
+from agent.policies.accounting import AccountingPolicy
+from agent.policies.base import PolicyChain
+from agent.policies.brief import BriefPolicy
+from agent.policies.call_limit import CallLimitPolicy
+from agent.policies.empty_response import EmptyResponsePolicy
+from agent.policies.ledger import LedgerPolicy
+from agent.policies.loop_detection import LoopDetectionPolicy
+from agent.policies.retry import RetryPolicy
+from agent.policies.route import RoutePolicy
+from agent.policies.steering import SteeringPolicy
+from agent.policies.summarization import SummarizationPolicy
+from agent.policies.tool_errors import ToolErrorPolicy
+from agent.policies.truncation import TruncationPolicy
+from agent.sections import AgentSettings
+from agent.user_message import MessageFormatter
+
+
+def lead_policies(
+    settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter
+) -> PolicyChain:
+    """Return the policies of the agent that talks to people."""
+    chain = worker_policies(settings, summary_model, LEAD)
+    steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
+    return replace(chain, model=(steering, *chain.model))
+
+
+def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None, agent: str) -> PolicyChain:
+    """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
+    loop_detection = LoopDetectionPolicy()
+    return PolicyChain(
+        model=(
+            BriefPolicy(),
+            loop_detection,
+            CallLimitPolicy(settings.max_model_calls),
+            SummarizationPolicy(summary_model, settings.context),  # before the call, and after an overflow
+            RoutePolicy(),
+            EmptyResponsePolicy(),  # retries a call that succeeded without content
+            RetryPolicy(settings.retry_seconds),
+            AccountingPolicy(agent),  # counts every attempt
+        ),
+        tool=(
+            LedgerPolicy(),  # stores what the model received
+            TruncationPolicy(settings.context.output_chars),
+            loop_detection,  # compares whole outputs
+            ToolErrorPolicy(),
+        ),
+    )

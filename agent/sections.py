@@ -1,0 +1,53 @@
+"""The sections of config.yaml that concern the agent. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.setting import setting
+
+MAX_MODEL_CALLS = 500  # in one turn
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoles:
+    """Which model does what. Empty means the first model (lead), the lead model (summary) or no model call (title)."""
+
+    lead: str = setting("", "the model that answers; empty: the first of `models`")
+    fallback: tuple[str, ...] = setting(
+        (), "models that take over, in this order, when the model of a turn fails after its retries"
+    )
+    title: str = setting("", "the model that titles a thread; empty: its first words, without a model call")
+    summary: str = setting("", "the model that summarizes a long conversation; empty: the model that answers")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptConfig:
+    """The system prompt."""
+
+    file: str = setting("", "a file that replaces the built-in system prompt (agent/prompt.md)", path=True)
+    extend: str = setting("", "text that is appended to the system prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """When a conversation is summarized, so that the cost of a turn stays bounded."""
+
+    trigger_tokens: int = setting(48_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
+    trigger_messages: int = setting(160, "… or so many messages", ge=4)
+    keep_messages: int = setting(40, "newest messages that a summary does not replace", ge=2)
+    output_chars: int = setting(
+        12_000, "a longer tool output is written to a file, and the model gets its beginning and end", ge=500
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Everything an operator sets for the agent, except the models."""
+
+    roles: ModelRoles = ModelRoles()
+    prompt: PromptConfig = PromptConfig()
+    context: ContextConfig = ContextConfig()
+    time_zone: str = ""
+    max_model_calls: int = MAX_MODEL_CALLS
+    retry_seconds: float = 1.0  # the first backoff after a model error

@@ -1,0 +1,76 @@
+"""The configuration in force, and the agent built from it: read where a value is needed, never copied at start."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from bot.access import AccessPolicy
+from bot.config.schema import AccessConfig, Config, ServiceLimits
+
+if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
+    from agent.turn import Agent
+
+log = logging.getLogger(__name__)
+
+
+class Current:
+    """Holds one configuration and one agent; `replace` puts new ones in their place while turns run."""
+
+    agent: Agent  # from the first `replace` on
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._uses: Counter[Agent] = Counter()
+
+    @property
+    def limits(self) -> ServiceLimits:
+        """The limits of the service."""
+        return self.config.limits
+
+    @property
+    def access(self) -> AccessPolicy:
+        """Who may talk on each channel; a person at this terminal could read everything anyway."""
+        rules = {entry.name: entry.access for entry in self.config.channels}
+        return AccessPolicy({"console": AccessConfig(open=True), **rules})
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Name → label of every model, the lead's first; the demo if none is configured."""
+        named = {settings.name: settings.label for settings in self.config.models} or {"demo": "Built-in demo"}
+        lead = self.config.roles.lead
+        return {lead: named[lead], **named} if lead in named else named
+
+    async def replace(self, config: Config, agent: Agent) -> None:
+        """Use these from now on. Turns that run keep the agent before it, which closes after the last of them."""
+        old, self.config, self.agent = getattr(self, "agent", None), config, agent
+        if old and not self._uses[old]:
+            await _close_agent(old)
+
+    @asynccontextmanager
+    async def use_agent(self) -> AsyncIterator[Agent]:
+        """Return the agent of this moment, and keep it open until the context ends."""
+        agent = self.agent
+        self._uses[agent] += 1
+        try:
+            yield agent
+        finally:
+            self._uses[agent] -= 1
+            if not self._uses[agent]:
+                del self._uses[agent]
+                if agent is not self.agent:
+                    await _close_agent(agent)
+
+    async def close(self) -> None:
+        """Close the agent, after all turns."""
+        await _close_agent(self.agent)
+
+
+async def _close_agent(agent: Agent) -> None:
+    try:
+        await agent.close()
+    except Exception:  # a third-party model class may raise anything, and the turn has ended already
+        log.exception("agent.not_closed")

@@ -1,0 +1,123 @@
+"""The blocks of the running turns, numbered, for any number of readers. Attach a reader with `Feed.watch`.
+
+The channel's reply and the transcript are called with each block at once. A watcher reads at its own pace from a ring
+of the latest blocks. No reader delays the turn or another reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from agent.blocks import Block, Done, View
+
+log = logging.getLogger(__name__)
+
+RING_BLOCKS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run ended in this process. `state` is a RunState, or `suspended`: a later process resumes the run."""
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedBlock:
+    """A block of a run. A View replaces the blocks up to this number, where the ring does not hold them any more."""
+
+    number: int
+    content: Block | View | Ended
+
+
+class RunFeed:
+    """The blocks of one run. `readers` are called with each published block and must return at once."""
+
+    def __init__(self, *readers: Callable[[Block], None]) -> None:
+        self.view = View()
+        self._readers = [*readers]
+        self._ring: deque[Block | Ended] = deque(maxlen=RING_BLOCKS)
+        self._last = 0  # the number of the latest block
+        self._ended = False
+        self._watchers: set[asyncio.Event] = set()
+
+    def add_reader(self, reader: Callable[[Block], None]) -> None:
+        """Call `reader` with each block from now on."""
+        self._readers.append(reader)
+
+    def publish(self, block: Block) -> None:
+        """Number a block and show it to every reader. A reader that fails gets no further blocks."""
+        self.record(block)
+        for reader in () if isinstance(block, Done) else tuple(self._readers):
+            try:
+                reader(block)
+            except Exception:  # the boundary of one reader
+                log.exception("feed.reader_failed")
+                self._readers.remove(reader)
+
+    def record(self, block: Block) -> None:
+        """Number a block for the watchers only: the outbox delivers the end of a turn to the chat."""
+        self.view.add(block)
+        self._append(block)
+
+    def end(self, state: str) -> None:
+        """Tell the watchers that the run ended."""
+        self._ended = True
+        self._append(Ended(state))
+
+    def _append(self, content: Block | Ended) -> None:
+        self._ring.append(content)
+        self._last += 1
+        for woken in self._watchers:
+            woken.set()
+
+    async def watch(self, after: int = 0) -> AsyncGenerator[NumberedBlock, None]:
+        """Yield what follows number `after`, as it comes. The last item is Ended."""
+        woken = asyncio.Event()
+        self._watchers.add(woken)
+        try:
+            while True:
+                first = self._last - len(self._ring)
+                if not first <= after <= self._last:  # behind the ring, or a number of an earlier process
+                    after = self._last - self._ended
+                    yield NumberedBlock(after, copy.deepcopy(self.view))
+                elif after < self._last:
+                    for content in [*islice(self._ring, after - first, None)]:
+                        after += 1
+                        yield NumberedBlock(after, content)
+                elif self._ended:
+                    return
+                else:
+                    await woken.wait()
+                    woken.clear()
+        finally:
+            self._watchers.discard(woken)
+
+
+class Feed:
+    """The feeds of the runs in progress."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, RunFeed] = {}
+
+    def begin_run(self, run: int, *readers: Callable[[Block], None]) -> RunFeed:
+        """Return the feed of a run that begins or resumes."""
+        feed = self._runs[run] = RunFeed(*readers)
+        return feed
+
+    def end_run(self, run: int, state: str) -> None:
+        """Tell the watchers of a run how it ended. Only the first call has an effect."""
+        if feed := self._runs.pop(run, None):
+            feed.end(state)
+
+    def watch(self, run: int, after: int = 0) -> AsyncGenerator[NumberedBlock, None]:
+        """Yield the blocks of a run after number `after`. Raises LookupError unless it runs: read its transcript."""
+        if run not in self._runs:
+            raise LookupError(f"run {run} is not in progress")
+        return self._runs[run].watch(after)

@@ -1,0 +1,87 @@
+"""Transcripts: what people and the agent said and did in each run, for search and export."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import Any
+
+from agent.messages import Thread
+from bot.storage.database import Execute
+from bot.storage.dialect import LIKE
+from bot.storage.rows import insert_row, read_rows
+from bot.storage.states import EntryKind
+
+MAX_WORDS = 5
+_WILDCARD, _ESCAPED = re.compile(r"([\\%_])"), r"\\\1"
+_KINDS = ", ".join(f"'{kind}'" for kind in EntryKind if kind not in (EntryKind.STEP, EntryKind.NOTICE))
+_WORD = "(" + " OR ".join(rf"t.text {LIKE} :word{{0}}{case} ESCAPE '\'" for case in "abc") + ")"
+_WORDS = " AND ".join(_WORD.format(number) for number in range(MAX_WORDS))
+_SEARCH = (
+    "SELECT t.*, c.title FROM conversations c JOIN transcript t ON t.conversation=c.key"
+    f" WHERE c.thread>=:first AND c.thread<=:last AND t.kind IN ({_KINDS}) AND {_WORDS} ORDER BY t.id DESC LIMIT :limit"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptEntry:
+    """One entry. `item` identifies it within its conversation; `at` is a unix time.
+
+    `author` and `name` are empty for entries of the agent. `state` and `seconds` belong to steps; `seconds` is None for
+    a step that did not end, or whose beginning was lost in a crash.
+    """
+
+    item: str
+    kind: EntryKind
+    text: str
+    at: float
+    author: str = ""
+    name: str = ""
+    state: str = ""
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry(TranscriptEntry):
+    """A stored entry, with its run and conversation."""
+
+    id: int = 0
+    run: int = 0
+    conversation: str = ""
+    title: str = ""
+
+
+def add_entries(execute: Execute, conversation: str, run: int, entries: Iterable[TranscriptEntry]) -> None:
+    """Store the entries of a run. Of an entry that an earlier run of the conversation stored, update the state."""
+    for entry in entries:
+        values = {"conversation": conversation, "run": run, **asdict(entry)}
+        insert_row(execute, "transcript", "conversation, item", values, update=("state",))
+
+
+def search_chat(
+    execute: Execute, thread: Thread, words: Sequence[str], limit: int, *, topics: bool
+) -> list[StoredEntry]:
+    """Return the entries of a thread that contain all words, newest first; with `topics`, of its whole chat.
+
+    Words beyond MAX_WORDS are ignored. Parts of words count, so that scripts without spaces can be searched.
+    """
+    first = f"{str(thread).rpartition('/')[0]}/" if topics else str(thread)
+    last = f"{first}~" if topics else first  # an address is ASCII, and its parts are quoted
+    values: dict[str, Any] = {"first": first, "last": last, "limit": limit}
+    for number in range(MAX_WORDS):
+        word = words[number] if number < len(words) else ""
+        cases = [word] if word.isascii() else [word.lower(), word.upper(), word.capitalize()]
+        patterns = [f"%{re.sub(_WILDCARD, _ESCAPED, case)}%" for case in cases]
+        values |= {f"word{number}{name}": pattern for name, pattern in zip_longest("abc", patterns)}
+    return read_rows(execute, StoredEntry, _SEARCH, **values)
+
+
+def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[StoredEntry]:
+    """Return the entries of a thread in the order in which they were stored, from the first id over `after` on."""
+    sql = (
+        "SELECT t.*, c.title FROM transcript t JOIN conversations c ON c.key=t.conversation"
+        " WHERE c.thread=:thread AND t.id>:after ORDER BY t.id LIMIT :limit"
+    )
+    return read_rows(execute, StoredEntry, sql, thread=thread, after=after, limit=limit)

@@ -130,11 +130,11 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
     ) -> RunnableConfig:
         """Replace the checkpoint of this namespace and its writes; delete the namespaces of ended tasks."""
         key = _checkpoint_key(config)
-        kind, state = self.serde.dumps_typed(checkpoint)
-        meta_kind, meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
-        row = {**key, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
 
-        def work(execute: Execute) -> None:
+        def work(execute: Execute) -> None:  # serializes only what is written: the next checkpoint replaces early ones
+            kind, state = self.serde.dumps_typed(checkpoint)
+            meta_kind, meta = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
+            row = {**key, "id": checkpoint["id"], "kind": kind, "state": state, "meta_kind": meta_kind, "meta": meta}
             execute(UPSERT_CHECKPOINT_SQL, row)
             execute(DELETE_WRITES_SQL, {**key, "id": checkpoint["id"]})
             if not key["ns"]:
@@ -168,17 +168,14 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         """
         key = _checkpoint_key(config)
         id = config["configurable"]["checkpoint_id"]
-        rows: list[tuple[str, dict[str, Any]]] = []
-        for number, (channel, value) in enumerate(writes):
-            index = WRITES_IDX_MAP.get(channel, number)
-            kind, data = self.serde.dumps_typed(value)
-            row = {"id": id, "task": task_id, "path": task_path, "idx": index, "channel": channel}
-            statement = INSERT_WRITE_SQL + (ON_CONFLICT_KEEP if index >= 0 else ON_CONFLICT_REPLACE)
-            rows.append((statement, {**key, **row, "kind": kind, "value": data}))
 
         def work(execute: Execute) -> None:
-            for statement, row in rows:
-                execute(statement, row)
+            for number, (channel, value) in enumerate(writes):
+                index = WRITES_IDX_MAP.get(channel, number)
+                kind, data = self.serde.dumps_typed(value)
+                row = {"id": id, "task": task_id, "path": task_path, "idx": index, "channel": channel}
+                statement = INSERT_WRITE_SQL + (ON_CONFLICT_KEEP if index >= 0 else ON_CONFLICT_REPLACE)
+                execute(statement, {**key, **row, "kind": kind, "value": data})
 
         special = any(channel in WRITES_IDX_MAP for channel, _ in writes)
         if special and not key["ns"]:

@@ -109,7 +109,8 @@ class Scheduler:
         self._wake.clear()
         now = time.time()
         free = 0 if self._closing else max(0, self._live_limit - len(self._live))
-        jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free))
+        # A claim that a power failure undoes is made again. Whatever the turn records later also makes it durable.
+        jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free), durable=False)
         for job in jobs:
             self._start_turn(job)
         if len(self._live) >= self._live_limit:

@@ -188,8 +188,13 @@ def release_claim(execute: Execute, key: str, fence: int) -> None:
 
 
 def release_stale_claims(execute: Execute) -> None:
-    """Release what a dead process held. The lock on data_dir guarantees that no other process works."""
-    execute(f"{_INTERRUPT} WHERE owner IS NOT NULL", {})
+    """Release what a dead process held. The lock on data_dir guarantees that no other process works.
+
+    A power failure can undo a claim, but not the checkpoint of its turn: so a conversation that still has messages may
+    hold unfinished work, too.
+    """
+    for held in ("owner IS NOT NULL", "pending>0"):
+        execute(f"{_INTERRUPT} WHERE {held}", {})
 
 
 def mark_dirty(execute: Execute, key: str) -> None:

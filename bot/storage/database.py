@@ -54,12 +54,12 @@ class DataDirLocked(Exception):
 
 
 class Database:
-    """One SQLite file in WAL mode, synchronous=FULL: `run` returns after its transaction is on the disk."""
+    """One SQLite file in WAL mode: `run` returns after its transaction is on the disk, unless it is not `durable`."""
 
     def __init__(self, path: Path, busy_timeout_seconds: float = 5.0) -> None:
         self._path = path
         self._busy_timeout_seconds = busy_timeout_seconds  # seconds to wait for another process's lock
-        self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
+        self._waiting: list[tuple[Work, bool, asyncio.Future[Any]]] = []
         self._batch = Batch([])  # the one that the connection commits
         self._wake = asyncio.Event()
         self._closing = False
@@ -82,8 +82,11 @@ class Database:
         factory = partial(BatchConnection, lambda: self._batch, self._busy_timeout_seconds)
         return await aiosqlite.connect(self._path, isolation_level=None, factory=factory)
 
-    async def run(self, work: Callable[[Execute], T]) -> T:
+    async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
         """Run `work` in a transaction and commit it.
+
+        Until the next durable commit, a power failure can undo work that is not `durable`, but the end of the process
+        cannot. Such a commit does not wait for the disk.
 
         An error of `work` undoes its own statements and is raised here. Errors of sqlite3 are raised as StatementError
         or, where the database is locked, full or broken at the moment, as StorageError. `work` runs on the database's
@@ -92,7 +95,7 @@ class Database:
         if self._closing:
             raise StorageError("the database is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, future))
+        self._waiting.append((work, durable, future))
         self._wake.set()
         return await future
 
@@ -104,9 +107,9 @@ class Database:
                 self._wake.clear()
                 while self._waiting:
                     waiting, self._waiting = self._waiting, []
-                    self._batch = Batch([work for work, _ in waiting])
+                    self._batch = Batch([work for work, _, _ in waiting], any(durable for _, durable, _ in waiting))
                     await self._commit(self._batch)
-                    for (_, future), outcome in zip(waiting, self._batch.outcomes, strict=True):
+                    for (_, _, future), outcome in zip(waiting, self._batch.outcomes, strict=True):
                         _settle(future, outcome)
         finally:
             self._closing = True
@@ -145,8 +148,9 @@ def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
 class Batch:
     """Units of work that share one transaction, and their outcomes afterwards."""
 
-    def __init__(self, works: Sequence[Work]) -> None:
+    def __init__(self, works: Sequence[Work], durable: bool = True) -> None:
         self.works = works
+        self.durable = durable
         self.outcomes: Sequence[Outcome] = ()
 
     def fail(self, error: BaseException) -> None:
@@ -162,6 +166,7 @@ class BatchConnection(sqlite3.Connection):
     ) -> None:
         super().__init__(*args, **options)
         self._next_batch = next_batch
+        self._durable = True
         self.row_factory = sqlite3.Row
         busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
         try:
@@ -175,6 +180,9 @@ class BatchConnection(sqlite3.Connection):
         """Run the batch in one transaction. Raises sqlite3.Error only if the connection cannot be used any more."""
         batch = self._next_batch()
         try:
+            if batch.durable is not self._durable:  # every commit with FULL syncs the commits before it, too
+                self.execute("PRAGMA synchronous=FULL" if batch.durable else "PRAGMA synchronous=NORMAL")
+                self._durable = batch.durable
             self.execute("BEGIN IMMEDIATE")
             outcomes = [self._run_unit(work, alone=len(batch.works) == 1) for work in batch.works]
             super().commit()

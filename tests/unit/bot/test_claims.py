@@ -81,6 +81,15 @@ async def test_a_lost_claim_records_nothing(store: Database, inbox: Inbox) -> No
     assert await claim(store) == []
 
 
+async def test_after_a_start_the_checkpoint_of_a_pending_message_is_checked(store: Database, inbox: Inbox) -> None:
+    """A power failure may have undone its claim, which does not wait for the disk, but not the checkpoint."""
+    await inbox.receive([message("one")])
+    await store.run(claims.release_stale_claims)
+    (job,) = await claim(store)
+    assert job.attempt == 1
+    assert not job.fresh
+
+
 @pytest.mark.parametrize("step", [40.0, 1e6, -600.0])
 async def test_a_clock_step_does_not_release_a_running_conversation(store: Database, inbox: Inbox, step: float) -> None:
     """The machine was suspended or its clock was set; the turn still runs."""

@@ -69,6 +69,16 @@ async def test_closing_commits_what_waits_and_ends_the_thread(tmp_path: Path) ->
         assert await kept(again) == ["a", "b", "c", "d"]
 
 
+async def test_a_transaction_is_synced_if_one_of_its_units_is_durable(store: Database) -> None:
+    def is_synced(execute: Execute) -> bool:
+        return bool(execute("PRAGMA synchronous", {})[0]["synchronous"] == 2)  # FULL
+
+    assert not await store.run(is_synced, durable=False)
+    assert await store.run(is_synced)
+    assert not await store.run(is_synced, durable=False)
+    assert all(await asyncio.gather(store.run(is_synced, durable=False), store.run(is_synced)))
+
+
 async def test_a_file_that_is_no_database_leaves_no_thread(tmp_path: Path) -> None:
     (tmp_path / "some.db").write_bytes(b"this is no database" * 1000)
     before = set(threading.enumerate())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
@@ -143,6 +144,19 @@ class Done:
 
 
 ANSWERED_PART = "answered"  # of a Text that lists the answers while other questions stay open
+_COMMAND_HINT = re.compile("\ufdd0([^\ufdd0]+)\ufdd0")  # a noncharacter, which no text of a person or model contains
+
+
+def command_hint(command: str) -> str:
+    """Return a placeholder for a command such as "notify off" in a text to people: each channel spells it its way."""
+    return f"\ufdd0{command}\ufdd0"
+
+
+def spell_commands(text: str, spell: Callable[[str], str]) -> str:
+    """Replace each placeholder of `command_hint` by what `spell` returns for its command."""
+    return _COMMAND_HINT.sub(lambda found: spell(found[1]), text)
+
+
 Block = Text | Step | Plan | Ask | Approve | File | Notice | Failed | Done
 
 

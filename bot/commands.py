@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import partial
 from zoneinfo import ZoneInfo
 
+from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import access, claims, questions
@@ -86,7 +87,7 @@ class Command:
 
 
 def _help_command(call: CommandCall) -> str:
-    lines = [f"`/{command.name}` {command.help}" for command in COMMANDS]
+    lines = [f"`{command_hint(command.name)}` {command.help}" for command in COMMANDS]
     return (
         "Write to me and I work on it in this conversation's own sandbox; files you send arrive there, files I leave"
         " in outputs/ come back. What you write while I work is taken into account.\n\n" + "\n".join(lines)
@@ -136,7 +137,7 @@ def _threads_here(call: CommandCall) -> str:
     if not busy:
         return "None of the threads is running." if threads else ""
     more = f" and {len(busy) - MAX_NAMED_THREADS} more" if len(busy) > MAX_NAMED_THREADS else ""
-    return f"Running threads: {', '.join(busy[:MAX_NAMED_THREADS])}{more}. Use `/stop` or `/new` inside a thread."
+    return f"Running threads: {', '.join(busy[:MAX_NAMED_THREADS])}{more}. Send the command inside one of them."
 
 
 def _retry_command(call: CommandCall) -> str:
@@ -145,7 +146,7 @@ def _retry_command(call: CommandCall) -> str:
     if run and run.state in (RunState.QUEUED, RunState.RUNNING):
         return "I am still working on it."
     if run and run.state == RunState.WAITING:  # the next message is the answer
-        return "I wait for your answer to my question; `/new` begins afresh."
+        return f"I wait for your answer to my question; `{command_hint('new')}` begins afresh."
     rows = [
         row
         for row in (inbox.rows_of_run(call.execute, run.id) if run else ())
@@ -189,7 +190,7 @@ def _models_command(call: CommandCall) -> str:
     lines = [
         f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.current.models.items()
     ]
-    return "Models:\n" + "\n".join(lines) + "\n`/model NAME` chooses one for this conversation."
+    return "Models:\n" + "\n".join(lines) + f"\n`{command_hint('model NAME')}` chooses one for this conversation."
 
 
 def _notify_command(call: CommandCall) -> str:
@@ -201,21 +202,27 @@ def _notify_command(call: CommandCall) -> str:
         except ValueError:
             seconds = -2.0
         if not (seconds == -1.0 or 0 < seconds < 1e6):
-            return "`/notify off`, `/notify on` or `/notify 120` (seconds) work."
+            return f"{_notify_hints('off', 'on', '120')} (seconds) work."
         people.set_notify(call.execute, call.message, seconds)
     after = access.notify_after(
         call.execute, call.thread.channel, call.message.author.id, call.current.limits.notify_seconds
     )
     if after is None:
-        return "I do not ping you when something is done. `/notify on` or `/notify 120` changes that."
-    return f"I ping you when something took longer than {after:g} s. `/notify off` or `/notify 120` changes that."
+        return f"I do not ping you when something is done. {_notify_hints('on', '120')} changes that."
+    return f"I ping you when something took longer than {after:g} s. {_notify_hints('off', '120')} changes that."
+
+
+def _notify_hints(*words: str) -> str:
+    hints = [f"`{command_hint(f'notify {word}')}`" for word in words]
+    return ", ".join(hints[:-1]) + f" or {hints[-1]}"
 
 
 def _search_command(call: CommandCall) -> str:
     """Search this chat only: everybody who reads the answer may read what it quotes."""
     words = call.words.split()[: transcripts.MAX_WORDS]
     if not words:
-        return "`/search WORDS` finds what was said in this chat, such as `/search budget 2026`."
+        forms = [f"`{command_hint(f'search {words}')}`" for words in ("WORDS", "budget 2026")]
+        return f"{forms[0]} finds what was said in this chat, such as {forms[1]}."
     channel = call.service.channel(call.thread.channel)
     topics = channel is not None and not channel.limits.private_topics
     found = transcripts.search_chat(call.execute, call.thread, words, MAX_FOUND + 1, topics=topics)
@@ -303,7 +310,7 @@ class CommandRunner:
         except Exception:  # the boundary of one command
             name = message.text.partition(" ")[0]
             log.exception("command.fault name=%s", name)
-            words = f"`/{name}` failed on my side; the operator can see why in the log."
+            words = f"`{command_hint(name)}` failed on my side; the operator can see why in the log."
             await self._store.run(lambda execute: _finish_command(execute, row, message, words))
         for effect in after:
             effect()
@@ -319,7 +326,8 @@ class CommandRunner:
                 CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             )
         else:
-            answer = f"I don't know `/{name}`. " + ", ".join(f"`/{command.name}`" for command in COMMANDS) + " work."
+            known = ", ".join(f"`{command_hint(command.name)}`" for command in COMMANDS)
+            answer = f"I don't know `{command_hint(name)}`. {known} work."
         _finish_command(execute, row, message, answer)
         return after
 

@@ -24,6 +24,7 @@ from agent.blocks import Final
 from agent.messages import Thread
 from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
 from bot.current import Current
+from bot.spelled_reply import open_reply
 from bot.storage import outbox, sent_messages
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
@@ -203,7 +204,8 @@ class Outbox:
             to = item.reply_to
             if item.kind == OutboxKind.PING:
                 to = await self._store.run(lambda execute: _answer_message_id(execute, item))
-            reply = channel.reply(item.thread, await self._sent_messages(item), to=to, asker=item.person)
+            posts = await self._sent_messages(item)
+            reply = open_reply(channel, item.thread, posts, to=to, asker=item.person)
             if item.run is not None and item.kind == OutboxKind.REPLY:
                 self._live[item.run] = reply
         final = Final.load(item.payload)

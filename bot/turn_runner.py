@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View
+from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View, command_hint
 from agent.context import Turn, TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
@@ -29,6 +29,7 @@ from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, file_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
+from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
@@ -47,14 +48,14 @@ if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a 
 log = logging.getLogger(__name__)
 
 DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
-EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", "Send /retry to try once more.")
-FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", "Send /retry to try again.")
+RETRY = f"Send {command_hint('retry')} to try {{}}."
+EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", RETRY.format("once more"))
+FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", RETRY.format("again"))
 UNREADABLE = Failed("I can't read what you wrote: it was damaged on my side.", "Please send it again.")
 UNRECORDED = Failed(
     "Something went wrong on my side when I stored this answer; the operator can see what in the log.",
-    "No files were sent. Ask me for them, or send /retry to try again.",
+    f"No files were sent. Ask me for them, or send {command_hint('retry')} to try again.",
 )
-
 PING_TEXTS = {
     RunState.DONE: "Done after",
     RunState.WAITING: "I need your answer to go on, after",
@@ -127,7 +128,7 @@ class TurnRunner:
             return NullReply()
         posts = StoredSentMessages(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
         try:
-            return channel.reply(job.thread, posts, to=job.reply_to, asker=job.requester)
+            return open_reply(channel, job.thread, posts, to=job.reply_to, asker=job.requester)
         except Exception:  # the run is claimed: the outbox delivers its end
             log.exception("turn.no_reply thread=%s", job.thread)
             return NullReply()

@@ -285,5 +285,8 @@ class Channel(Protocol):
         oldest first (none in a direct chat).
         """
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        """Return how a person writes a command such as "notify off" in this thread: "/notify off", "!notify off"."""
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Register the commands natively, if the platform supports it."""

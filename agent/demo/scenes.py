@@ -48,7 +48,7 @@ def explain_scene(scene: DemoScene) -> DemoLine:
         "- `plot`: I write and run a small program, and send you its chart and table as files\n"
         "- `ask`: I ask you a question and wait for your answer\n"
         "- `fail`: a step fails, and I recover\n"
-        "- `slow`: I work for a minute; write to me meanwhile, or try `/stop`\n\n"
+        "- `slow`: I work for a minute; write to me meanwhile, or stop me\n\n"
         "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
         "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. Then "
         "restart me."
@@ -115,7 +115,7 @@ def slow_scene(scene: DemoScene) -> DemoLine:
         return DemoLine(f"I would now run a command for a minute. {NO_BASH_TEXT}")
     if not scene.results:
         command = 'for second in $(seq 60); do echo "second $second of 60"; sleep 1; done'
-        text = "(Demo) I start a command that takes a minute. Write something meanwhile, or stop me with `/stop`."
+        text = "(Demo) I start a command that takes a minute. Write something meanwhile, or stop me."
         return DemoLine(text, "bash", {"command": command})
     return DemoLine("The minute is over, and the command has finished.")
 

@@ -16,7 +16,7 @@ import httpx2
 import openai
 from langchain_core.exceptions import ContextOverflowError, ModelError
 
-from agent.blocks import Failed
+from agent.blocks import Failed, command_hint
 
 
 class ModelFailure(Exception):
@@ -37,9 +37,9 @@ class ErrorVerdict:
     retry_after_seconds: float | None = None  # None: the server asked for no delay
 
 
-TRY_LATER = "Try again in a few minutes, or choose another model with /model."
-TELL_OPERATOR = "Please tell the operator, or try another model with /model."
-TOO_LONG = ("The conversation is too long for the model.", "Start a new one with /new.")
+TRY_LATER = f"Try again in a few minutes, or choose another model with {command_hint('model')}."
+TELL_OPERATOR = f"Please tell the operator, or try another model with {command_hint('model')}."
+TOO_LONG = ("The conversation is too long for the model.", f"Start a new one with {command_hint('new')}.")
 CONNECT_ERRORS = (httpx2.ConnectError, aiohttp.ClientConnectorError)
 TIMEOUT_ERRORS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
 NETWORK_ERRORS = (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError, *TIMEOUT_ERRORS)
@@ -93,7 +93,7 @@ def _classify_status(error: Exception, status: int) -> ErrorVerdict:
         return ErrorVerdict("fail", f"The model's server does not accept our key ({status}).", TELL_OPERATOR)
     if status == 404:
         return ErrorVerdict("fail", "The model's server does not know this model (404).", TELL_OPERATOR)
-    what_to_do = f"{TELL_OPERATOR} You can also start over with /new."
+    what_to_do = f"{TELL_OPERATOR} You can also start over with {command_hint('new')}."
     return ErrorVerdict("fail", f"The model's server refused the request ({status}).", what_to_do)
 
 

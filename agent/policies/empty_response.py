@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage, HumanMessage
 
+from agent.blocks import command_hint
 from agent.models.errors import ModelFailure
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack, model_answer
 
@@ -39,5 +40,6 @@ def _why_empty(message: AIMessage) -> tuple[str, str]:
     if reason == "content_filter":
         return "The model's provider filtered the answer.", "Rephrase your request."
     if message.invalid_tool_calls:
-        return "The model made a malformed tool call twice.", "Ask again, or choose another model with /model."
+        switch = f"Ask again, or choose another model with {command_hint('model')}."
+        return "The model made a malformed tool call twice.", switch
     return "The model gave an empty answer twice.", "Ask again, or rephrase your request."

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from agent.blocks import Final
+from agent.blocks import Final, spell_commands
 from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot.admin.backup import back_up
@@ -151,7 +151,7 @@ def _describe_dead(row: DeadLetter) -> Answer:
     text = row.raw.decode(errors="replace")
     if row.kind:
         with contextlib.suppress(Damaged):
-            text = Final.load(row.raw).text
+            text = spell_commands(Final.load(row.raw).text, "/{}".format)
     return {
         "id": row.id,
         "kind": row.kind or "unreadable event",

@@ -181,6 +181,9 @@ class ConsoleChannel:
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        return f"/{command}"
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         self.view.set_completions([(command.name, command.help) for command in commands])
 

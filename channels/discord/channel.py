@@ -23,8 +23,6 @@ from channels.base import (
     Refused,
     Reply,
     SentMessages,
-    TryLater,
-    first_sent_message,
 )
 from channels.discord import DiscordSettings, events
 from channels.discord.api import NO_MENTIONS, DiscordApi
@@ -43,8 +41,8 @@ from channels.discord.reply import (
 from channels.discord.texts import TOKEN_SHARED
 from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
-from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
-from channels.shared.reply_writer import MAX_IDEMPOTENT_POSTS, MessageMissing, post_once
+from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
+from channels.shared.reply_writer import MessageMissing, post_once
 
 MIB = 1 << 20
 UPLOAD_BYTES_BY_TIER = (10 * MIB, 10 * MIB, 50 * MIB, 100 * MIB)  # boost tier (…/docs/reference#uploading-files)
@@ -136,6 +134,9 @@ class DiscordChannel:
 
     # ------------------------------------------------------------ native commands
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        return f"/{command}"
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         self._inbound.set_commands(frozenset(command.name for command in commands))
         usable = [command for command in commands if re.fullmatch(r"[a-z0-9_-]{1,32}", command.name)][:100]
@@ -147,18 +148,10 @@ class DiscordChannel:
     # ------------------------------------------------------------ files
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        if (known := first_sent_message(posts)) and known.id:
-            return
         guild = self._cache.guilds.get(thread.workspace)
         limit = UPLOAD_BYTES_BY_TIER[min(guild.boost_tier, 3) if guild else 0]
         file_limits.check_outgoing_file(file, limit, "Discord", empty=True)
-        scope = self._rate_limit_scope(thread)
-        await scope.acquire(Priority.FINAL)
-        try:
-            await post_once(posts, lambda: self._upload_file(thread, file, posts.key), MAX_IDEMPOTENT_POSTS)
-        except TryLater as error:
-            scope.pause(error.after)
-            raise
+        await post_once(posts, lambda: self._upload_file(thread, file, posts.key), self._rate_limit_scope(thread))
 
     async def _upload_file(self, thread: Thread, file: OutgoingFile, key: str) -> str:
         name = file_limits.multipart_file_name(file)

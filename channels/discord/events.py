@@ -12,6 +12,7 @@ from typing import Any, Literal
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
 from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
+from channels.shared.texts import option_in_full, remove_bot_mention
 
 STOP_EMOJI = "❌"
 USER_MESSAGE_TYPES = (0, 19)  # plain message, reply
@@ -190,7 +191,7 @@ def _text_without_mention(event: Event, me: DiscordAccount) -> tuple[str, bool]:
     text = event.get("content") or ""
     own = rf"<@!?{me.id}>" + (rf"|<@&{me.bot_role}>" if me.bot_role else "")
     text, count = re.subn(own, "\0", text)
-    text = re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text)
+    text = remove_bot_mention(text)
     for user in event.get("mentions") or ():
         name = f"@{_display_name(user, user.get('member') or {})}"
         text = text.replace(f"<@{user['id']}>", name).replace(f"<@!{user['id']}>", name)
@@ -240,7 +241,6 @@ def _file_name(file: Event) -> str:
 
 
 def _option_text(shown: Event, chosen: str) -> str:
-    """Return the chosen option in full: a label that was cut stands by its number in the message's text."""
     label = chosen
     for row in shown.get("components") or ():
         for component in row.get("components") or ():
@@ -249,7 +249,4 @@ def _option_text(shown: Event, chosen: str) -> str:
             for option in component.get("options") or ():
                 if option.get("value") == chosen:
                     label = str(option.get("label") or chosen)
-    if label.endswith("…") and chosen.isdecimal():
-        listed = re.findall(rf"(?m)^{int(chosen) + 1}\. (.+)$", shown.get("content") or "")
-        return next((full for full in listed if full.startswith(label[:-1].rstrip())), label)
-    return label
+    return option_in_full(label, chosen, shown.get("content") or "")

@@ -24,6 +24,7 @@ from channels.discord.history import missed_messages
 from channels.discord.interactions import Interactions
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
+from channels.shared.outage_notices import OutageNotices
 from channels.shared.texts import NOT_STORED
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class Inbound:
         self._unavailable: set[str] = set()  # servers whose history is read when they come back
         self._held: dict[str, list[Event]] = {}  # workspace → live events that wait until its history is read
         self._read_again: set[str] = set()  # workspaces that were lost again meanwhile
-        self._apologized: set[Thread] = set()  # where the bot has said that it cannot store messages
+        self._outage = OutageNotices()
         self._background = BackgroundTasks()
         self._receive: Receive  # `run` sets these three
         self._past: CatchUpSource
@@ -192,7 +193,7 @@ class Inbound:
                 tries += 1
                 self._apologize(batch)
                 await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
-        self._apologized.clear()
+        self._outage.end()
         for event, receipt in zip(batch, receipts, strict=True):
             if isinstance(event, Unreadable):
                 log.error("discord.unreadable key=%s reason=%s", event.key, event.error)
@@ -200,17 +201,17 @@ class Inbound:
                 self._background.start_best_effort(self._threads.show_typing(event.thread), f"typing {event.thread}")
 
     def _apologize(self, batch: Sequence[Event]) -> None:
-        """Say once per outage and chat that a message could not be stored."""
-        affected = [e for e in batch if isinstance(e, Message) and e.addressed and e.kind in (Kind.CHAT, Kind.COMMAND)]
-        for event in affected:
-            channel_id = event.thread.topic if event.thread.topic in self._cache.channels else event.thread.chat
-            place = replace(event.thread, topic=channel_id)
-            if place not in self._apologized:
-                self._apologized.add(place)
-                reference = {"message_id": event.id, "fail_if_not_exists": False}
-                body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
-                posting = self._api("POST", f"/channels/{channel_id}/messages", body)
-                self._background.start_best_effort(posting, f"not stored {place}")
+        """Say once per outage and channel that a message could not be stored: its thread may not exist yet."""
+
+        def place_of(event: Message) -> Thread:
+            exists = event.thread.topic in self._cache.channels
+            return replace(event.thread, topic=event.thread.topic if exists else event.thread.chat)
+
+        for event in self._outage.take_due(batch, place_of):
+            reference = {"message_id": event.id, "fail_if_not_exists": False}
+            body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+            posting = self._api("POST", f"/channels/{place_of(event).topic}/messages", body)
+            self._background.start_best_effort(posting, f"not stored {event.thread}")
 
     # ------------------------------------------------------------ catching up
 

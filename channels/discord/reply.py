@@ -20,7 +20,7 @@ from channels.discord.markdown import to_discord_markdown, without_previews
 from channels.discord.threads import DiscordThreads
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown, utf16_length
-from channels.shared.reply_writer import MessageMissing, ReplyWriter
+from channels.shared.reply_writer import ReplyWriter
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,6 @@ class DiscordRenderer:
         self._key = posts.key
         self._to = to
         self.posted = asyncio.Event()  # a message has ended the typing indicator
-        self._missing = 0  # messages that were deleted
 
     # ------------------------------------------------------------ rendering
 
@@ -101,16 +100,20 @@ class DiscordRenderer:
     def repeat(self, part: DiscordMessage) -> DiscordMessage:
         return part  # Discord shows a repeated nonce once
 
+    def plain(self, part: DiscordMessage) -> DiscordMessage:
+        text = texts.with_options(part.text, part.ask.options) if part.ask else part.text or part.progress
+        return DiscordMessage(text[: MAX_MESSAGE_CHARS - len(f"<@{part.mention}> ")], mention=part.mention)
+
     # ------------------------------------------------------------ calls
 
-    async def post(self, part: DiscordMessage, index: int) -> str:
+    async def post(self, part: DiscordMessage, index: int, replaced: str) -> str:
         body = _message_body(part)
         if index == 0 and (token := await self._interactions.take_token(self._to)):
             try:
                 return str((await self._api.edit_response(token, body))["id"])
             except InteractionExpired:
                 log.debug("discord.expired interaction=%s", self._to)  # a normal post follows
-        nonce = post_nonce(self._thread, self._key, index, f"{self._to} {self._missing}")
+        nonce = post_nonce(self._thread, self._key, index, f"{self._to} {replaced}")
         body |= {"nonce": nonce, "enforce_nonce": True}
 
         async def send(channel_id: str) -> Any:
@@ -131,11 +134,7 @@ class DiscordRenderer:
         return str(answer["id"])
 
     async def edit(self, message_id: str, part: DiscordMessage) -> None:
-        try:
-            await self._call_on_message("PATCH", message_id, _message_body(part))
-        except MessageMissing:
-            self._missing += 1  # the next post needs another nonce: the old one might return the deleted message
-            raise
+        await self._call_on_message("PATCH", message_id, _message_body(part))
 
     async def delete(self, message_id: str) -> None:
         await self._call_on_message("DELETE", message_id)

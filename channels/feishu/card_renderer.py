@@ -52,6 +52,7 @@ class FeishuMessage:
     options: tuple[str, ...] = ()
     final: bool = False
     quote: bool = False
+    plain: bool = False  # bare text in a card, or a rich message
 
     @property
     def text_with_mention(self) -> str:
@@ -135,6 +136,9 @@ def rich_message(part: FeishuMessage) -> Json:
 
 
 def _card_elements(part: FeishuMessage, topic: str, card_id: str) -> Iterator[Json]:
+    if part.plain:
+        yield {"tag": "div", "element_id": "text", "text": {"tag": "plain_text", "content": part.text}}
+        return
     if part.progress:
         yield {
             "tag": "collapsible_panel",

@@ -43,6 +43,7 @@ from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
 from channels.shared.background import BackgroundTasks
+from channels.shared.outage_notices import OutageNotices
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import NOT_STORED, click_answer
@@ -100,7 +101,7 @@ class FeishuChannel:
         self._command_names: frozenset[str] = frozenset()
         self._direct_chats: dict[str, str] = {}  # person → their direct chat, if it was seen
         self._working: dict[str, asyncio.Future[str]] = {}  # message → id of the reaction that shows work
-        self._apologized: set[Thread] = set()  # where the bot has said that it cannot store messages
+        self._outage = OutageNotices()
         self._writers: WeakSet[ReactingReplyWriter] = WeakSet()
         self._background = BackgroundTasks()
 
@@ -186,9 +187,12 @@ class FeishuChannel:
         except NotStored:
             if isinstance(event, Message):
                 self._missed_since = min(self._missed_since, event.time)
-            self._apologize(event)
+            for affected in self._outage.take_due([event]):
+                sender = MessageSender(self._api, affected.thread, "sorry", affected.id)
+                sending = sender.send_message("text", {"text": NOT_STORED}, "")
+                self._background.start_best_effort(sending, f"feishu not stored {affected.thread}")
             raise
-        self._apologized.clear()
+        self._outage.end()
         if self._missed_since < math.inf:  # redelivery may take up to seven hours: the history is faster
             self._history_due.set()
         if isinstance(event, Unreadable):
@@ -235,16 +239,6 @@ class FeishuChannel:
     async def _close_buttons(self, card_id: str, option: str) -> None:
         await asyncio.sleep(CLICK_ANSWER_SECONDS)
         await self._cards.replace_element(card_id, CHOICES, choice_element(option))
-
-    def _apologize(self, event: Message | Unreadable) -> None:
-        """Say once per outage and thread that a message could not be stored."""
-        if not isinstance(event, Message) or not event.addressed or event.kind not in (Kind.CHAT, Kind.COMMAND):
-            return
-        if event.thread not in self._apologized:
-            self._apologized.add(event.thread)
-            sender = MessageSender(self._api, event.thread, "sorry", event.id)
-            sending = sender.send_message("text", {"text": NOT_STORED}, "")
-            self._background.start_best_effort(sending, f"feishu not stored {event.thread}")
 
     async def _react(self, message_id: str, emoji: str) -> str:
         """Add a reaction and return its id."""
@@ -304,6 +298,9 @@ class FeishuChannel:
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return await self._history.enrich(message, earlier, self._me) if self._me else message
+
+    def spell_command(self, thread: Thread, command: str) -> str:
+        return f"/{command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Keep the names. Feishu cannot list commands; the operator adds them to the bot's menu."""

@@ -64,11 +64,11 @@ def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None
     in_topic = bool(raw.get("thread_id"))
     root, parent = str(raw.get("root_id") or ""), str(raw.get("parent_id") or "")
     topic = "" if private and not in_topic else root if root or private else id  # a direct chat is one conversation
-    kind, text = _message_kind(content, private)
     addressed = private or content.mentions_bot
     follow_up = bool(root) and not addressed and not content.mentions_others
     if not (addressed or follow_up):
         return None  # a conversation between people: not even a watermark is stored
+    kind, text = _message_kind(content)
     return Message(
         thread=Thread(NAME, me.app_id, str(raw["chat_id"]), topic),
         key=message_key(me, id),
@@ -86,10 +86,10 @@ def parse_message(event: Json, me: FeishuAccount, tenant: str) -> Message | None
     )
 
 
-def _message_kind(content: MessageContent, private: bool) -> tuple[Kind, str]:
+def _message_kind(content: MessageContent) -> tuple[Kind, str]:
     if content.unsupported:
         return Kind.UNSUPPORTED, content.unsupported
-    if content.text != FORWARDED_TEXT and not content.attachments and (private or content.mentions_bot):
+    if content.text != FORWARDED_TEXT and not content.attachments:
         command = parse_command_text(content.text)
         if command is not None:
             return Kind.COMMAND, command

@@ -11,12 +11,12 @@ from typing import BinaryIO
 import aiohttp
 
 from agent.messages import Attachment
-from channels.base import OutcomeUnknown, OutgoingFile, Refused, SentMessages, TryLater, first_sent_message
+from channels.base import OutcomeUnknown, OutgoingFile, Refused, SentMessages, TryLater
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_renderer import without_mentions
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
 from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
-from channels.shared.rate_limit import Priority, RateLimitScope
+from channels.shared.rate_limit import RateLimitScope
 from channels.shared.reply_writer import post_once
 
 MAX_UPLOAD_BYTES = 30 << 20  # open.feishu.cn/document/server-docs/im-v1/file/create
@@ -31,8 +31,6 @@ async def send_file(
     api: FeishuApi, sender: MessageSender, scope: RateLimitScope, file: OutgoingFile, posts: SentMessages
 ) -> None:
     """Upload and post one file, as an image where possible; its caption follows as text."""
-    if (known := first_sent_message(posts)) and known.id:
-        return
     check_outgoing_file(file, MAX_UPLOAD_BYTES, "Feishu")
 
     async def post() -> str:
@@ -41,12 +39,7 @@ async def send_file(
             await sender.send_message("text", {"text": without_mentions(file.caption)}, "caption")
         return message_id
 
-    await scope.acquire(Priority.FINAL)
-    try:
-        await post_once(posts, post, MAX_IDEMPOTENT_POSTS)
-    except TryLater as error:
-        scope.pause(error.after)
-        raise
+    await post_once(posts, post, scope, MAX_IDEMPOTENT_POSTS)
 
 
 async def _upload_file(api: FeishuApi, file: OutgoingFile) -> tuple[str, dict[str, str]]:

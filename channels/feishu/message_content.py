@@ -13,6 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from agent.messages import Attachment
+from channels.shared.texts import remove_bot_mention
 
 FORWARDED_TEXT = "(forwarded messages)"  # text of a bundle until `enrich` reads it
 
@@ -75,7 +76,7 @@ def parse_content(message: Json, bot: str) -> MessageContent:
 def _text_with_names(text: str, names: Mapping[str, str]) -> str:
     """Replace the keys of mentions by names; the bot's own name is "\\0" and is removed."""
     text = _MENTION_KEY.sub(lambda key: "@all" if key[0] == "@_all" else names.get(key[0], key[0]), text)
-    return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", text).strip()
+    return remove_bot_mention(text)
 
 
 def _mentioned_id(mention: Json) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +12,11 @@ from agent.blocks import Final, View
 from agent.messages import Thread
 from channels.base import ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater
 from channels.feishu import card_renderer
-from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
+from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
 from channels.feishu.card_renderer import FeishuMessage, card_json, rich_message
 from channels.shared.reply_writer import MessageMissing
-
-log = logging.getLogger(__name__)
+from channels.shared.texts import with_options
 
 MAX_IDEMPOTENT_POSTS = 25  # with unknown outcomes: about 20 minutes, less than the hour in which Feishu knows a uuid
 _TARGET_MISSING_CODES = frozenset({230011, 230050, 230054, 230110, 230019})  # of a reply: recalled or invisible
@@ -76,9 +74,7 @@ class FeishuRenderer:
         self._topic = thread.topic
         self._sender = MessageSender(api, thread, posts.key, to)
         self._unknown = {post.index for post in posts.known if post.id is None}
-        self._index = {post.id: post.index for post in posts.known if post.id}
         self._shown: dict[str, FeishuMessage] = {}  # stored id → what its card shows
-        self._gone: dict[int, str] = {}  # index → id of a message that was recalled
 
     def render(self, view: View) -> list[FeishuMessage]:
         return card_renderer.render_live(view)
@@ -95,41 +91,36 @@ class FeishuRenderer:
     async def typing(self) -> None:
         """Do nothing: a reaction on the question shows that the bot is working."""
 
+    def plain(self, part: FeishuMessage) -> FeishuMessage:
+        text = with_options(part.text, part.options)
+        return replace(part, text=text, ask_id="", options=(), plain=True)
+
     # ------------------------------------------------------------ calls
 
-    async def post(self, part: FeishuMessage, index: int) -> str:
+    async def post(self, part: FeishuMessage, index: int, replaced: str) -> str:
         try:
-            stored_id = await self._post_message(part, index)
+            if part.plain:
+                return await self._post_rich(part, index, replaced)
+            stored_id = await self._post_card(part, index, replaced)
         except OutcomeUnknown:
             self._unknown.add(index)
             raise
-        self._index[stored_id] = index
         self._shown[stored_id] = part
         return stored_id
 
-    async def _post_message(self, part: FeishuMessage, index: int) -> str:
-        """Post a card, or a rich message where Feishu refuses cards."""
-        try:
-            return await self._post_card(part, index)
-        except ChatGone:
-            raise
-        except Refused as error:
-            log.warning("feishu.card_refused reason=%s", error)
-        message_id = await self._sender.send_message("post", rich_message(part), f"{self._post_name(index)} plain")
+    async def _post_rich(self, part: FeishuMessage, index: int, replaced: str) -> str:
+        message_id = await self._sender.send_message("post", rich_message(part), f"{index} {replaced} plain")
         if index in self._unknown:  # an earlier post with this uuid may show another text
             await self._edit_plain(message_id, replace(part, final=True))
         return message_id
 
-    def _post_name(self, index: int) -> str:
-        return f"{index} {self._gone.get(index, '')}"  # an earlier uuid would return the recalled message
-
-    async def _post_card(self, part: FeishuMessage, index: int) -> str:
+    async def _post_card(self, part: FeishuMessage, index: int, replaced: str) -> str:
         """Post a card and return its stored id.
 
         A repeated uuid returns the message of the first attempt, which shows the card of that attempt. So a repeat
         sends the same card. If another process made the first attempt, its card is unknown: that message is recalled.
         """
-        name = self._post_name(index)
+        name = f"{index} {replaced}"  # an earlier uuid would return the replaced message
         uuid = self._sender.post_uuid(name)
         card_id = self._cards.card_of_post(uuid)
         if is_repeat := bool(card_id):
@@ -139,13 +130,12 @@ class FeishuRenderer:
             self._cards.remember_post(uuid, card_id)
         content = {"type": "card", "data": {"card_id": card_id}}
         message_id = await self._sender.send_message("interactive", content, name, quote=part.quote)
-        if is_repeat or index not in self._unknown or self._gone.get(index):
+        if is_repeat or replaced or index not in self._unknown:
             return f"{message_id}/{card_id}"
         self._cards.forget_post(uuid)
         with suppress(Refused):
             await self._recall_message(message_id)
-        self._gone[index] = message_id
-        return await self._post_card(part, index)
+        return await self._post_card(part, index, message_id)
 
     async def _create_card(self, part: FeishuMessage) -> str:
         """Create the card of a part. Buttons come in a second call, because each has the card's id."""
@@ -171,15 +161,12 @@ class FeishuRenderer:
         except Refused as error:
             if not part.final:  # a card stops streaming after ten minutes: the next edit replaces the whole card
                 raise TryLater(str(error), 0.5) from None
-            log.warning("feishu.card_lost message=%s reason=%s", message, error)
-            with suppress(Refused):
-                await self._recall_message(message)
-            raise self._missing(message_id, error) from None
+            raise
         self._shown[message_id] = part
 
     async def _change_card(self, card_id: str, shown: FeishuMessage | None, part: FeishuMessage) -> None:
         """Show `part` with the smallest change."""
-        has_text = shown and shown.text_with_mention and part.text_with_mention
+        has_text = shown and shown.text_with_mention and part.text_with_mention and not part.plain
         if shown and has_text and not part.final and replace(shown, text=part.text) == part:
             await self._cards.stream_text(card_id, "text", part.text_with_mention)
         elif shown and part.final and replace(shown, final=True) == part:
@@ -191,21 +178,10 @@ class FeishuRenderer:
         if not part.final:
             return  # Feishu allows only twenty edits
         body = {"msg_type": "post", "content": dump_json(rich_message(part))}
-        try:
-            await self._api("PUT", f"im/v1/messages/{message_id}", body)
-        except (ScopeMissing, ChatGone):
-            raise
-        except ApiRefusal as error:
-            raise self._missing(message_id, error) from None
-
-    def _missing(self, message_id: str, error: Refused) -> MessageMissing:
-        """Return the error that lets the writer post this message again, under another uuid."""
-        self._gone[self._index.get(message_id, 0)] = message_id
-        return MessageMissing(str(error))
+        await self._api("PUT", f"im/v1/messages/{message_id}", body)
 
     async def delete(self, message_id: str) -> None:
         message, _, card_id = message_id.partition("/")
-        self._gone[self._index.get(message_id, 0)] = message_id
         try:
             await self._recall_message(message)
         except MessageMissing:

@@ -22,6 +22,13 @@ def utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
+def cut_units(text: str, limit: int) -> str:
+    """Return the text cut to `limit` UTF-16 units."""
+    if utf16_length(text) <= limit:
+        return text
+    return text.encode("utf-16-le", "surrogatepass")[: 2 * (limit - 1)].decode("utf-16-le", "ignore").rstrip() + "…"
+
+
 def split_markdown(text: str, limit: int, size: Size = len) -> list[str]:
     """Split Markdown into chunks of at most `limit`, measured by `size`, which must be additive.
 

@@ -8,7 +8,16 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
-from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, TryLater, Unconfirmed, first_sent_message
+from channels.base import (
+    ChannelError,
+    ChatGone,
+    OutcomeUnknown,
+    Refused,
+    SentMessages,
+    TryLater,
+    Unconfirmed,
+    first_sent_message,
+)
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 log = logging.getLogger(__name__)
@@ -40,8 +49,11 @@ class MessageRenderer(Protocol[P]):
     def repeat(self, part: P) -> P:
         """Return the part with a visible mark that it may be a repeat."""
 
-    async def post(self, part: P, index: int) -> str:
-        """Post a message and return its id."""
+    def plain(self, part: P) -> P:
+        """Return the part in the form that the platform refuses least: bare text, and options as lines of it."""
+
+    async def post(self, part: P, index: int, replaced: str) -> str:
+        """Post a message and return its id. `replaced` is the id of the one it replaces: it needs another nonce."""
 
     async def edit(self, message_id: str, part: P) -> None:
         """Replace the content of a message."""
@@ -93,6 +105,7 @@ class ReplyWriter(Generic[P]):
         self._ids: dict[int, str] = {post.index: post.id for post in posts.known if post.id}
         self._shown: dict[int, P] = {}
         self._marked: set[int] = set()
+        self._replaced: dict[int, str] = {}  # ids of messages that were deleted or cannot be edited
         self._has_content = False  # content of the reply was shown
         self._calling = False
         self._ending = False
@@ -112,7 +125,15 @@ class ReplyWriter(Generic[P]):
         for index, part in enumerate(parts):
             if index not in self._ids or self._shown.get(index) != part:
                 await self._rate_limit.acquire(Priority.FINAL)
-                await self._checked_call(self._show_part(index, part))
+                try:
+                    await self._checked_call(self._show_part(index, part))
+                except (ChatGone, Unconfirmed):
+                    raise
+                except Refused as error:
+                    if index not in self._ids:
+                        raise
+                    log.warning("writer.replaced reply=%s reason=%s", self._posts.key, error)
+                    await self._checked_call(self._replace_part(index, self._renderer.plain(part)))
         for index in [index for index in sorted(self._ids) if index >= len(parts)]:
             await self._rate_limit.acquire(Priority.FINAL)
             await self._checked_call(self._delete_part(index))
@@ -244,19 +265,41 @@ class ReplyWriter(Generic[P]):
             except Refused:
                 self._drafts = None
                 raise TryLater("drafts are not supported here", 0.0) from None
-        elif index in self._ids:
+        else:
+            try:
+                await self._edit_or_post(index, part, content)
+            except (ChatGone, Unconfirmed):
+                raise
+            except Refused as error:
+                plain = self._renderer.plain(part)
+                if plain == part:
+                    raise
+                log.warning("writer.plain reply=%s reason=%s", self._posts.key, error)
+                await self._edit_or_post(index, plain, content)
+        self._shown[index] = part
+        self._has_content = self._has_content or content
+
+    async def _edit_or_post(self, index: int, part: P, content: bool) -> None:
+        if index in self._ids:
             await self._edit_part(index, part)
         else:
             await self._post_part(index, part, content)
-        self._shown[index] = part
-        self._has_content = self._has_content or content
+
+    async def _replace_part(self, index: int, part: P) -> None:
+        """Post a message in place of one that cannot be edited, which is then deleted."""
+        torn = self._replaced[index] = self._ids.pop(index)
+        await self._post_part(index, part, True)
+        try:
+            await self._renderer.delete(torn)
+        except ChannelError as error:  # it stays visible beside the whole answer
+            log.warning("writer.not_deleted reply=%s reason=%s", self._posts.key, error)
 
     async def _edit_part(self, index: int, part: P) -> None:
         self._shown.pop(index, None)
         try:
             await self._renderer.edit(self._ids[index], self._renderer.repeat(part) if index in self._marked else part)
         except MessageMissing:
-            del self._ids[index]
+            self._replaced[index] = self._ids.pop(index)
             await self._post_part(index, part, True)
         except OutcomeUnknown as error:  # an edit can be repeated
             raise TryLater(str(error)) from error
@@ -292,9 +335,8 @@ class ReplyWriter(Generic[P]):
         if recorded:
             await self._posts.sending(index)
         try:
-            message_id = await self._renderer.post(
-                self._renderer.repeat(part) if index in self._marked else part, index
-            )
+            marked = self._renderer.repeat(part) if index in self._marked else part
+            message_id = await self._renderer.post(marked, index, self._replaced.get(index, ""))
         except (TryLater, Refused):
             if recorded:
                 await self._posts.unsent(index)
@@ -309,19 +351,30 @@ class ReplyWriter(Generic[P]):
             pass
         except OutcomeUnknown as error:
             raise TryLater(str(error)) from error
-        del self._ids[index]
+        self._replaced[index] = self._ids.pop(index)
         self._shown.pop(index, None)
 
 
-async def post_once(posts: SentMessages, post: Callable[[], Awaitable[str]], max_posts: int = MAX_POSTS) -> None:
-    """Post a file, recorded before and after, up to `max_posts` times of unknown outcome. Raises ChannelError."""
+async def post_once(
+    posts: SentMessages,
+    post: Callable[[], Awaitable[str]],
+    rate_limit: ReplyRateLimit | None = None,
+    max_idempotent_posts: int = MAX_IDEMPOTENT_POSTS,
+) -> None:
+    """Post a file unless it was posted before, recorded before and after. Raises ChannelError."""
     known = first_sent_message(posts)
-    if known and known.posts >= max_posts:
+    if known and known.id:
+        return
+    if known and known.posts >= (max_idempotent_posts if rate_limit and rate_limit.idempotent else MAX_POSTS):
         raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
+    if rate_limit:
+        await rate_limit.acquire(Priority.FINAL)
     await posts.sending(0)
     try:
         message_id = await post()
-    except (TryLater, Refused):
+    except (TryLater, Refused) as error:
         await posts.unsent(0)
+        if rate_limit and isinstance(error, TryLater):
+            rate_limit.pause(error.after)
         raise
     await posts.sent(0, message_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from agent.blocks import Ask, Plan, Step, View
@@ -31,16 +32,40 @@ def progress_lines(view: View, max_steps: int) -> list[str]:
     return [*_plan_lines(view.plan), *_step_lines(list(view.steps.values()), max_steps)]
 
 
+def remove_bot_mention(text: str) -> str:
+    """Return the text without each "\\0", which stands for a mention of the bot, and the punctuation after it."""
+    return re.sub(r"(?m)^\0[ \t,:，：]*|(?<![ \t])[ \t]*\0|\0", "", text).strip()
+
+
+def option_in_full(label: str, index: str, text: str) -> str:
+    """Return the option that a button shows. A label that was cut stands by its number in the text of the question."""
+    if not label.endswith("…") or not index.isdecimal():
+        return label
+    listed = re.findall(rf"(?m)^{int(index) + 1}\. (.+)$", text)
+    return next((full for full in reversed(listed) if full.startswith(label[:-1].rstrip())), label)
+
+
 def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:
     """Return the text below a question: the options that its buttons do not show in full, and how to answer."""
     lines = []
     if not has_buttons or any(len(option) > max_label_chars for option in ask.options):
-        lines += [f"{number}. {' '.join(option.split())}" for number, option in enumerate(ask.options, 1)]
+        lines += numbered_options(ask.options)
     if ask.options and ask.free_text:
         lines += ["", "_Choose, or answer in your own words._" if has_buttons else "_Answer in your own words._"]
     elif ask.options and not has_buttons:
         lines += ["", "_Answer with one of these._"]
     return "\n".join(lines).strip()
+
+
+def numbered_options(options: Sequence[str]) -> list[str]:
+    """Return a line for each option, to be answered by its number."""
+    return [f"{number}. {' '.join(option.split())}" for number, option in enumerate(options, 1)]
+
+
+def with_options(text: str, options: Sequence[str]) -> str:
+    """Return the text of a question that cannot show buttons, with its options unless it lists them already."""
+    lines = numbered_options(options)
+    return text if all(line in text for line in lines) else "\n".join([text, "", *lines])
 
 
 def _plan_lines(plan: Plan | None) -> list[str]:

@@ -65,6 +65,7 @@ class SlackMessage:
     mention: str = ""
     session: str = ""  # status of its thread's session after it; "" leaves it unchanged
     live: bool = field(default=False, compare=False)
+    plain: bool = False  # text without blocks
 
     @property
     def markdown(self) -> str:
@@ -146,6 +147,8 @@ def _share_last_row(rows: list[SlackTask], max_rows: int) -> list[SlackTask]:
 
 def message_arguments(part: SlackMessage) -> dict[str, Any]:
     """Return the arguments of a call that posts or edits a message. The tasks of a final one fold into a plan."""
+    if part.plain:
+        return {"blocks": [], "text": notification_text(part.text)}
     head = "\n".join(task.line for task in part.tasks) if part.live else ""
     blocks = [
         context_block(part.mark),

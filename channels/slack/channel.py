@@ -40,6 +40,7 @@ from channels.slack.api import SlackApi
 from channels.slack.blocks import MAX_MARKDOWN_CHARS, SlackMessage, notification_text
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages
+from channels.slack.manifest import SLASH_COMMAND
 from channels.slack.method_limits import ReplyLimit
 from channels.slack.reply import SlackRenderer
 from channels.slack.response_url import EphemeralRenderer, ResponseUrl
@@ -118,6 +119,10 @@ class SlackChannel:
         quotes = [await workspace.with_quote_names(quote) for quote in message.quotes]
         before = await earlier_messages(workspace, message, earlier)
         return replace(message, text=await workspace.with_names(message.text), quotes=(*before, *quotes))
+
+    def spell_command(self, thread: Thread, command: str) -> str:
+        """Slack's client takes "/stop" for itself. Outside of threads, the bot reads only its slash command."""
+        return f"!{command}" if thread.topic or thread.chat.startswith("D") else f"{SLASH_COMMAND} {command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Do nothing: the manifest registers one native command, whose arguments are these."""

@@ -12,6 +12,7 @@ import orjson
 
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
+from channels.shared.texts import remove_bot_mention
 from channels.slack.manifest import MESSAGE_SHORTCUT
 
 Json = dict[str, Any]  # a payload: its shape is Slack's
@@ -256,7 +257,7 @@ def readable_text(text: str, account: SlackAccount) -> tuple[str, bool, bool]:
     """
     people = {found[1] for found in _MENTION.finditer(text)}
     text = _MENTION.sub(lambda found: "\0" if found[1] == account.user_id else found[0], text)
-    text = re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text)
+    text = remove_bot_mention(text)
     text = _TOKEN.sub(_readable_token, text)
     text = _ENTITIES.sub(lambda found: {"lt": "<", "gt": ">", "amp": "&"}[found[1]], text)
     return text.strip(), account.user_id in people, bool(people - {account.user_id})

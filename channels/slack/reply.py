@@ -18,7 +18,7 @@ from agent.messages import Thread
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
 from channels.shared.rate_limit import Priority
 from channels.shared.reply_writer import MessageMissing
-from channels.shared.texts import REPEAT_MARK
+from channels.shared.texts import REPEAT_MARK, with_options
 from channels.slack.api import StreamEnded, thread_arguments
 from channels.slack.blocks import (
     MAX_TITLE_BYTES,
@@ -161,13 +161,18 @@ class SlackRenderer:
     def repeat(self, part: SlackMessage) -> SlackMessage:
         return replace(part, mark=REPEAT_MARK)
 
+    def plain(self, part: SlackMessage) -> SlackMessage:
+        lines = "\n".join(task.line for task in part.tasks)
+        text = with_options(part.text or lines or part.notice or "…", part.ask.options if part.ask else ())
+        return SlackMessage(text, session=part.session, live=part.live, plain=True)
+
     @property
     def _is_direct(self) -> bool:
         return self._thread.chat.startswith("D")
 
     # ------------------------------------------------------------ calls
 
-    async def post(self, part: SlackMessage, index: int) -> str:
+    async def post(self, part: SlackMessage, index: int, replaced: str) -> str:
         ts = await self._post_or_stream(part, index)
         self._own.add(ts)
         self._indexes[ts] = index
@@ -175,7 +180,7 @@ class SlackRenderer:
         return ts
 
     async def _post_or_stream(self, part: SlackMessage, index: int) -> str:
-        if self._native and part.live and await self._may_stream():
+        if self._native and part.live and not part.plain and await self._may_stream():
             try:
                 return await self._start_stream(part)
             except OutcomeUnknown:
@@ -205,10 +210,10 @@ class SlackRenderer:
     async def edit(self, message_id: str, part: SlackMessage) -> None:
         if stream := self._streams.get(message_id):
             try:
-                if await self._append_to_stream(message_id, stream, part):
+                if not part.plain and await self._append_to_stream(message_id, stream, part):
                     return
                 whole = replace(part, text=self._earlier_texts + part.text)
-                fits = not part.live and byte_size(whole.markdown) <= STREAM_TEXT_BYTES
+                fits = not (part.live or part.plain) and byte_size(whole.markdown) <= STREAM_TEXT_BYTES
                 await self._stop_stream(message_id, stream, (stream.missing_chunks(whole) or []) if fits else [])
             except (StreamEnded, MessageMissing):  # by Slack or a person
                 pass

@@ -39,11 +39,11 @@ class EphemeralRenderer(SlackRenderer):
     def render(self, view: View) -> list[SlackMessage]:
         return [] if self._only else super().render(view)
 
-    async def post(self, part: SlackMessage, index: int) -> str:
+    async def post(self, part: SlackMessage, index: int, replaced: str) -> str:
         if self._only and (message_id := await self._respond(part, index)):
             return message_id
         try:
-            return await super().post(part, index)
+            return await super().post(part, index, replaced)
         except ChatGone:
             if (
                 part.live

@@ -16,6 +16,7 @@ import aiohttp
 from agent.messages import Kind, Message, Quote, Thread, Unreadable
 from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import texts
+from channels.shared.outage_notices import OutageNotices
 from channels.slack import SlackSettings, WorkspaceTokens
 from channels.slack.api import SlackApi, thread_arguments
 from channels.slack.blocks import context_block, cut_fallback, notification_text
@@ -112,7 +113,7 @@ class Workspace:
         self._working: dict[Thread, float] = {}  # "processing" sessions, with the time of the next status
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
-        self._apologized: set[Thread] = set()  # in this outage of the inbox
+        self._outage = OutageNotices()
 
     async def identify(self) -> SlackAccount:
         """Return the bot's account in this workspace. Raises ChannelError."""
@@ -234,7 +235,7 @@ class Workspace:
 
     async def acknowledge(self, event: Message | Unreadable, receipt: Receipt, payload: Json) -> None:
         """Show the author that the event was received."""
-        self._apologized.clear()
+        self._outage.end()
         if isinstance(event, Unreadable):
             log.error("slack.unreadable key=%s reason=%s", event.key, event.error)
         elif event.kind is Kind.CLICK:
@@ -249,8 +250,7 @@ class Workspace:
 
     async def apologize(self, event: Message) -> None:
         """Tell a thread once per outage that its messages cannot be stored."""
-        if event.addressed and event.kind in (Kind.CHAT, Kind.COMMAND) and event.thread not in self._apologized:
-            self._apologized.add(event.thread)
+        if self._outage.take_due([event]):
             mark = {
                 "event_type": "fawn_note",
                 "event_payload": {},

@@ -21,10 +21,6 @@ class NotModified(Refused):
     """The message shows this already."""
 
 
-class EntitiesRefused(Refused):
-    """Telegram rejects the entities; it would accept the text alone."""
-
-
 class GroupMoved(ChatGone):
     """The group became the supergroup `chat`."""
 
@@ -44,7 +40,6 @@ _ERROR_TEXTS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
         MessageMissing,
         ("message to edit not found", "message to delete not found", "message_id_invalid", "can't be edited"),
     ),
-    (EntitiesRefused, ("can't parse", "entity", "entities", "wrong http url")),
     (
         ChatGone,
         (

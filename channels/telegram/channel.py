@@ -25,12 +25,10 @@ from channels.base import (
     Refused,
     Reply,
     SentMessages,
-    TryLater,
-    first_sent_message,
 )
 from channels.shared import file_limits
-from channels.shared.markdown_split import utf16_length
-from channels.shared.rate_limit import Priority, RateLimiter, RateLimits, RateLimitScope
+from channels.shared.markdown_split import cut_units
+from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
 from channels.telegram import TelegramSettings
@@ -92,6 +90,12 @@ class TelegramChannel:
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        """In a group, a command without the bot's name may be for another bot, and is not always delivered."""
+        name, space, words = command.partition(" ")
+        at = f"@{self._poller.username}" if _is_group(thread) and self._poller.username else ""
+        return f"/{name}{at}{space}{words}"
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         accepted = [command for command in commands if re.fullmatch(r"[a-z0-9_]{1,32}", command.name)]
         await self._poller.set_commands(
@@ -104,20 +108,9 @@ class TelegramChannel:
     # ------------------------------------------------------------ files
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        known = first_sent_message(posts)
-        if known and known.id:
-            return
         file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
-        caption = (f"{REPEAT_MARK} " if known else "") + file.caption
-        while utf16_length(caption) > MAX_CAPTION_UNITS:
-            caption = caption[: MAX_CAPTION_UNITS - 1 - max(0, utf16_length(caption) - len(caption))].rstrip() + "…"
-        scope = self._rate_limit_scope(thread)
-        await scope.acquire(Priority.FINAL)
-        try:
-            await post_once(posts, lambda: self._upload_file(thread, file, caption))
-        except TryLater as error:
-            scope.pause(error.after)
-            raise
+        caption = cut_units((f"{REPEAT_MARK} " if posts.known else "") + file.caption, MAX_CAPTION_UNITS)
+        await post_once(posts, lambda: self._upload_file(thread, file, caption), self._rate_limit_scope(thread))
 
     async def _upload_file(self, thread: Thread, file: OutgoingFile, caption: str) -> str:
         """Upload as a photo where Telegram accepts it, else as a document. Returns the message id."""

@@ -14,6 +14,7 @@ from telegram import MessageEntity as Entity
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.shared.markdown_split import utf16_length
+from channels.shared.texts import option_in_full, remove_bot_mention
 
 NAME = "telegram"
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")
@@ -131,13 +132,12 @@ def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Mes
     if not query.message or not query.data:
         return None  # older than Telegram remembers, or a game
     ask, _, index = query.data.rpartition("|")
-    author = Author(str(query.from_user.id), query.from_user.full_name)
     chat = query.message.chat
     return Message(
         thread=Thread(NAME, str(account.id), str(chat.id), _topic_of(query.message)),
         key=f"{NAME}:{account.id}:click:{query.id}",
         id=str(query.message.message_id),
-        author=author,
+        author=_make_author(query.from_user),
         text=_option_text(query.message, query.data, index) or query.data,
         time=query.message.date.timestamp(),
         kind=Kind.CLICK,
@@ -147,16 +147,11 @@ def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Mes
 
 
 def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:
-    """Return the option of a button: its label, or for a cut label the line of the message with the full text."""
     if not isinstance(message, telegram.Message) or not message.reply_markup:
         return ""
     buttons = [button for row in message.reply_markup.inline_keyboard for button in row]
     label = next((button.text for button in buttons if button.callback_data == data), "")
-    if not label.endswith("…") or not index.isdecimal():
-        return label
-    begin = f"{int(index) + 1}. "
-    lines = [line.removeprefix(begin) for line in (message.text or "").splitlines() if line.startswith(begin)]
-    return next((line for line in reversed(lines) if line.startswith(label[:-1])), label)
+    return option_in_full(label, index, message.text or "")
 
 
 def _parse_stop_reaction(
@@ -164,13 +159,14 @@ def _parse_stop_reaction(
 ) -> Message | None:
     """Convert a new ❌ on a message. Only the inbox knows its topic, and whether it is the bot's."""
     old, new = ({getattr(mark, "emoji", "") for mark in marks} for marks in (change.old_reaction, change.new_reaction))
-    if change.user is None or change.user.is_bot or not STOP_EMOJI & (new - old):
+    actor = change.user or change.actor_chat
+    if actor is None or (change.user and change.user.is_bot) or not STOP_EMOJI & (new - old):
         return None
     return Message(
         thread=Thread(NAME, str(account.id), str(change.chat.id), ANYWHERE),
         key=f"{NAME}:{account.id}:reaction:{update_id}",
         id=str(change.message_id),
-        author=Author(str(change.user.id), change.user.full_name),
+        author=_make_author(actor),
         text="stop",
         time=change.date.timestamp(),
         kind=Kind.COMMAND,
@@ -210,11 +206,21 @@ def _topic_of(message: telegram.MaybeInaccessibleMessage) -> str:
 
 
 def _author_of(message: telegram.Message) -> Author | None:
-    """Return the author, or None for bots, channels and anonymous admins."""
+    """Return the author, or None for bots and for the posts of a group's channel.
+
+    An anonymous admin is the group, and a person who posts as a channel is the channel: Telegram names nobody else.
+    """
     user = message.from_user
-    if user is None or user.is_bot or message.sender_chat or message.is_automatic_forward:
+    if message.is_automatic_forward:
         return None
-    return Author(str(user.id), user.full_name)
+    if message.sender_chat:
+        return _make_author(message.sender_chat)
+    return None if user is None or user.is_bot else _make_author(user)
+
+
+def _make_author(actor: telegram.User | telegram.Chat) -> Author:
+    name = actor.full_name if isinstance(actor, telegram.User) else actor.effective_name
+    return Author(str(actor.id), name or "somebody")
 
 
 def _text_without_mention(message: telegram.Message, account: TelegramAccount) -> tuple[str, bool]:
@@ -235,7 +241,7 @@ def _text_without_mention(message: telegram.Message, account: TelegramAccount) -
         done += units[at:start] + new.encode("utf-16-le", "surrogatepass")
         at = end
     text = (done + units[at:]).decode("utf-16-le", "surrogatepass")
-    return re.sub(r"(?m)^\0[ \t,:]*|(?<![ \t])[ \t]*\0|\0", "", text).strip(), "\0" in text
+    return remove_bot_mention(text), "\0" in text
 
 
 def _mentions_bot(entity: Entity, text: str, account: TelegramAccount) -> bool:

@@ -7,6 +7,7 @@ lines: HTML and mathematics stay as written, headings become bold.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,14 @@ MAX_ENTITIES = 100  # in a message; Telegram ignores the rest
 
 _OPTIONS = pyromark.Options.ENABLE_TABLES | pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_TASKLISTS
 _MARKUP = re.compile(r"[\\`*_~\[<&|]|^[ \t]*(?:[#>+=-]|\d+[.)])|^(?: {4}|\t)", re.M)
-_URL = re.compile(r"(?!tg:(?://)?user)(?:https?|tg|mailto|tel):\S+", re.I)  # a link to a person is a mention
+# Because of any other target, Telegram refuses the message or makes a wrong link of it (tdlib, LinkManager.cpp:
+# check_link_impl, HttpUrl.cpp: parse_url). A link to a person would be a mention.
+_LINK = re.compile(
+    r"tg:(?://)?(?!user\b)[a-z0-9_-]+(?:[/?#]\S*)?"
+    r"|https?://[\w-]+(?:\.[\w-]+)+\.?(?::(?!0+\b)\d{1,4}|:[1-5]\d{4}|:6[0-4]\d{3})?(?:[/?#]\S*)?",
+    re.I,
+)
+_ADDRESS = re.compile(r"(?:https?://|(?<![\w@./:-])[\w-]++(?:\.[\w-]++)++/)[^\s<>\"]*", re.I)  # as people write it
 _BREAK = re.compile(r"<br\s*/?>", re.I)
 _NAME = re.compile(r"(?<!\w)@(?=[A-Za-z0-9_]{2})")
 _ZERO_WIDTH_SPACE = "\u200b"
@@ -45,13 +53,17 @@ def to_entities(markdown: str) -> tuple[str, list[Entity]]:
 def without_mentions(text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
     """Put a zero-width space into each "@name", so that the server makes it no mention.
 
-    Code stays as it is, because the server finds no mentions there (td/telegram/MessageEntity.cpp, find_entities).
+    Code and addresses stay as they are: the server finds no mentions in code and links (td/telegram/MessageEntity.cpp,
+    find_entities), so an address with a name becomes a link.
     """
     if "@" not in text:
         return text, entities
-    code = [_entity_span(entity) for entity in entities if entity["type"] in ("code", "pre")]
+    if len(links := [*entities, *_named_addresses(text, entities)]) <= MAX_ENTITIES:
+        entities = links
+    opaque = [_entity_span(entity) for entity in entities if entity["type"] in ("code", "pre")]
+    opaque += [_entity_span(entity) for entity in entities if "@" in entity.get("url", "")]
     marks = [(match.end(), utf16_length(text[: match.end()])) for match in _NAME.finditer(text)]
-    marks = [(at, units) for at, units in marks if not any(start < units <= end for start, end in code)]
+    marks = [(at, units) for at, units in marks if not any(start < units <= end for start, end in opaque)]
     for at, _ in reversed(marks):
         text = f"{text[:at]}{_ZERO_WIDTH_SPACE}{text[at:]}"
 
@@ -62,6 +74,18 @@ def without_mentions(text: str, entities: list[Entity]) -> tuple[str, list[Entit
         {**entity, "offset": shifted(start), "length": shifted(end) - shifted(start)}
         for entity, (start, end) in ((entity, _entity_span(entity)) for entity in entities)
     ]
+
+
+def _named_addresses(text: str, entities: list[Entity]) -> Iterator[Entity]:
+    """Yield links for the addresses that contain an "@name", outside of code and links."""
+    taken = [_entity_span(entity) for entity in entities if entity["type"] in ("code", "pre", "text_link")]
+    for match in _ADDRESS.finditer(text):
+        address = match[0].rstrip(".,;:!?)]}'*_")
+        url = address if "://" in address else f"http://{address}"
+        start, length = utf16_length(text[: match.start()]), utf16_length(address)
+        free = all(start + length <= begin or end <= start for begin, end in taken)
+        if free and _NAME.search(address) and _LINK.fullmatch(url):
+            yield {"type": "text_link", "offset": start, "length": length, "url": url}
 
 
 def _entity_span(entity: Entity) -> tuple[int, int]:
@@ -219,10 +243,10 @@ class _EntityBuilder:
             self.entities.append({"type": kind, "offset": start, "length": self.units - start, **language})
 
     def close_link(self) -> None:
-        """Close a link. Write out a target that is no web link, and every target in a table."""
+        """Close a link. Write out a target that Telegram does not link, and every target in a table."""
         _, start, url = self.open.pop()
         shown = "".join(self.cell[-1:] if self.cell is not None else self.out[-1:])
-        if self.cell is None and _URL.fullmatch(url) and self.units > start:
+        if self.cell is None and _LINK.fullmatch(url) and self.units > start:
             if shown != url:
                 self.entities.append({"type": "text_link", "offset": start, "length": self.units - start, "url": url})
         elif url and shown != url and shown != url.removeprefix("mailto:"):

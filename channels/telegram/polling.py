@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
-from agent.messages import Kind, Message, Thread, Unreadable
+from agent.messages import Kind, Message, Unreadable
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
+from channels.shared.outage_notices import OutageNotices
 from channels.shared.texts import NOT_STORED, click_answer
 from channels.telegram.api import PollConflict, TelegramApi, TypingActions
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
+from channels.telegram.reply import choice_arguments
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Poller:
         self._undisturbed_since = 0.0  # time.monotonic() of the last conflict
         self._standby = False  # another program polls
         self._failed_batches = 0  # in a row that could not be stored
-        self._apologized: set[Thread] = set()  # in this outage of the inbox
+        self._outage = OutageNotices()
         self._commands: list[dict[str, str]] = []
         self._background = BackgroundTasks()
 
@@ -57,6 +59,11 @@ class Poller:
         """Register the bot's commands, now and after every restart of the account."""
         self._commands = commands
         await self._api("setMyCommands", commands=commands)
+
+    @property
+    def username(self) -> str:
+        """The bot's name, "" while it is unknown."""
+        return self._account.username if self._account else ""
 
     def readiness(self) -> Readiness:
         return self._health.now
@@ -125,50 +132,47 @@ class Poller:
 
     async def _store_updates(self, updates: list[dict[str, Any]], account: TelegramAccount, receive: Receive) -> None:
         """Store a batch, then confirm it with the offset of the next poll."""
-        events = [event for raw in updates if (event := parse_update(raw, account))]
-        if events:
+        parsed = [(raw, event) for raw in updates if (event := parse_update(raw, account))]
+        if events := [event for _, event in parsed]:
             try:
                 receipts = await receive(events)
             except NotStored as error:
                 log.error("telegram.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
-                self._apologize(events)
+                for event in self._outage.take_due(events):
+                    call = self._api.call_in_thread(event.thread, "sendMessage", text=NOT_STORED)
+                    self._background.start_best_effort(call, f"telegram not stored {event.thread}")
                 self._failed_batches += 1
                 await asyncio.sleep(backoff_seconds(self._failed_batches, MAX_BACKOFF_SECONDS))
                 return
-            self._apologized.clear()
+            self._outage.end()
             self._failed_batches = 0
-            for event, receipt in zip(events, receipts, strict=True):
-                self._acknowledge(event, receipt)
+            for (raw, event), receipt in zip(parsed, receipts, strict=True):
+                self._acknowledge(raw, event, receipt)
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
     # ------------------------------------------------------------ acknowledgements
 
-    def _acknowledge(self, event: Message | Unreadable, receipt: Receipt) -> None:
+    def _acknowledge(self, raw: Mapping[str, Any], event: Message | Unreadable, receipt: Receipt) -> None:
         """Show the author that the event was received."""
         if isinstance(event, Unreadable):
             log.error("telegram.unreadable key=%s reason=%s", event.key, event.error)
         elif event.kind is Kind.CLICK:
-            self._background.start_best_effort(self._show_choice(event, receipt), f"telegram click {event.key}")
+            showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
+            self._background.start_best_effort(showing, f"telegram click {event.key}")
         elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
             self._background.start_best_effort(self._typing.show(event.thread), f"telegram typing {event.thread}")
 
-    def _apologize(self, events: Sequence[Message | Unreadable]) -> None:
-        """Tell each thread once per outage that its messages cannot be stored."""
-        affected = [e for e in events if isinstance(e, Message) and e.addressed and e.kind in (Kind.CHAT, Kind.COMMAND)]
-        for thread in dict.fromkeys(event.thread for event in affected):
-            if thread not in self._apologized:
-                self._apologized.add(thread)
-                call = self._api.call_in_thread(thread, "sendMessage", text=NOT_STORED)
-                self._background.start_best_effort(call, f"telegram not stored {thread}")
-
-    async def _show_choice(self, click: Message, receipt: Receipt) -> None:
-        """Answer a click, and remove the buttons unless the person may not use them."""
+    async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
+        """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""
         query = click.key.rpartition(":")[2]
         toast = click_answer(receipt) or f"✓ {click.text}"[:MAX_TOAST_CHARS]
         try:
             await self._api("answerCallbackQuery", callback_query_id=query, text=toast)
         finally:
-            if receipt is not Receipt.IGNORED:
+            chosen = choice_arguments(question, f"{click.text} ({click.author.name})")
+            if receipt is Receipt.ACCEPTED and chosen:
+                await self._api.call_in_thread(click.thread, "editMessageText", message_id=int(click.id), **chosen)
+            elif receipt is not Receipt.IGNORED:
                 await self._api.call_in_thread(click.thread, "editMessageReplyMarkup", message_id=int(click.id))
 
     # ------------------------------------------------------------ failures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +11,9 @@ from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from channels.base import Refused
 from channels.shared import texts
-from channels.shared.markdown_split import split_markdown, utf16_length
+from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
 from channels.shared.reply_writer import MessageMissing
-from channels.telegram.api import EntitiesRefused, NotModified, TelegramApi, TypingActions
+from channels.telegram.api import NotModified, TelegramApi, TypingActions
 from channels.telegram.markdown import Entity, to_entities, without_mentions
 
 MAX_MESSAGE_UNITS = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
@@ -23,6 +24,7 @@ MAX_BUTTON_ROWS = 8
 MAX_BUTTONS_PER_ROW = 8
 MAX_LABEL_CHARS = 100  # of a button
 MAX_SHOWN_STEPS = 8
+NO_PREVIEW = {"is_disabled": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class TelegramMessage:
     foot: str = ""
     buttons: tuple[tuple[str, str], ...] = ()
     mention: str = ""  # the user id of the person to notify
+    plain: bool = False  # without entities
 
 
 class TelegramRenderer:
@@ -87,9 +90,13 @@ class TelegramRenderer:
     def repeat(self, part: TelegramMessage) -> TelegramMessage:
         return replace(part, head=f"{texts.REPEAT_MARK} {part.head}")
 
+    def plain(self, part: TelegramMessage) -> TelegramMessage:
+        text = texts.with_options(part.head + part.markdown + part.foot, [label for label, _ in part.buttons])
+        return TelegramMessage(cut_units(text, MAX_MESSAGE_UNITS), plain=True)
+
     # ------------------------------------------------------------ calls
 
-    async def post(self, part: TelegramMessage, index: int) -> str:
+    async def post(self, part: TelegramMessage, index: int, replaced: str) -> str:
         reference: dict[str, Any] = {}
         if self._to and index == 0:
             reference["reply_parameters"] = {"message_id": int(self._to), "allow_sending_without_reply": True}
@@ -124,17 +131,12 @@ class TelegramRenderer:
         if part.mention:
             text, entities = _add_mention(part.mention, await self._member_name(part.mention), text, entities)
         if method != "sendMessageDraft":
-            arguments["link_preview_options"] = {"is_disabled": True}
+            arguments["link_preview_options"] = NO_PREVIEW
         if part.buttons:
             arguments["reply_markup"] = {"inline_keyboard": _button_rows(part.buttons)}
-        try:
-            return await self._api.call_in_thread(
-                self._thread, method, text=text, **({"entities": entities} if entities else {}), **arguments
-            )
-        except EntitiesRefused:
-            if not entities:
-                raise
-            return await self._api.call_in_thread(self._thread, method, text=text, **arguments)
+        if entities and not part.plain:
+            arguments["entities"] = entities
+        return await self._api.call_in_thread(self._thread, method, text=text, **arguments)
 
     async def _member_name(self, user_id: str) -> str:
         """Return the first name of a member of the chat."""
@@ -151,6 +153,15 @@ class TelegramRenderer:
         return utf16_length(text) + (text.count("@") if self._group else 0)
 
 
+def choice_arguments(message: Mapping[str, Any], choice: str) -> dict[str, Any]:
+    """Return the arguments that show a choice below the text of a question, or {} if it does not fit."""
+    text, entities = str(message.get("text") or ""), list(message.get("entities") or ())
+    line, _ = without_mentions(f"✓ {choice}", [])
+    whole = f"{text}\n\n{line}"
+    shown = {"text": whole, "entities": entities, "link_preview_options": NO_PREVIEW}
+    return shown if text and utf16_length(whole) <= MAX_MESSAGE_UNITS else {}
+
+
 def _add_mention(user_id: str, name: str, text: str, entities: list[Entity]) -> tuple[str, list[Entity]]:
     """Put a mention before the text. A mention by id needs no user name (…/bots/api#messageentity)."""
     head = f"{name}:\n" if "\n" in text else f"{name}: "
@@ -161,6 +172,8 @@ def _add_mention(user_id: str, name: str, text: str, entities: list[Entity]) -> 
 
 def _message_entities(part: TelegramMessage) -> tuple[str, list[Entity]]:
     """Return the text and entities of a message. Markdown that would not fit or show nothing stays as it is."""
+    if part.plain:
+        return part.markdown.encode("utf-8", "replace").decode(), []  # no lone surrogates
     text, entities = to_entities(part.markdown)
     whole = part.head + text + part.foot
     if utf16_length(whole) > MAX_MESSAGE_UNITS or (part.markdown.strip() and not text.strip()):

@@ -255,6 +255,16 @@ async def test_a_command_after_a_mention_is_a_command(rig: Rig) -> None:
         assert message.addressed
 
 
+@pytest.mark.parametrize("topic", [0, 5])
+@demanded("topics")
+async def test_a_command_works_as_the_channel_spells_it(rig: Rig, topic: int) -> None:
+    await rig.channel.announce([CommandInfo("status", "How I am"), CommandInfo("notify", "Pings", "on | off")])
+    thread = (await rig.say("hello", topic)).thread
+    for command in ("status", "notify off"):
+        message = await rig.say(rig.channel.spell_command(thread, command), topic, mention=False)
+        assert (message.kind, message.text, message.thread) == (Kind.COMMAND, command, thread)
+
+
 async def test_commands_can_be_announced_again(rig: Rig) -> None:
     for _ in range(2):
         await rig.channel.announce([CommandInfo("help", "What I can do"), CommandInfo("stop", "Stop the work")])

@@ -7,6 +7,8 @@ import re
 import time
 import unicodedata
 
+import pytest
+
 from agent.blocks import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text, View
 from tests.support.recording_inbox import Rows
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
@@ -131,6 +133,45 @@ async def test_a_stream_longer_than_the_final_reply_leaves_no_message(rig: Rig) 
     await until(lambda: len(rig.visible()) >= 2 or "long long" in "".join(rig.visible()))
     await reply.finish(Final("short"))
     assert rig.visible() == ["short"]
+
+
+@pytest.mark.parametrize("topic", [0, 1])
+@demanded("topics", "edits")
+async def test_a_long_answer_without_ascii_is_streamed_and_shown(rig: Rig, topic: int) -> None:
+    """Some platforms limit bytes: 3,500 Chinese characters are 10 KB."""
+    words = [f"第{number:04}句话说明了这件事情的一个方面。" for number in range(180)]
+    question = await rig.say("说说看", topic)
+    reply = rig.channel.reply(question.thread, Memory(), to=question.id, asker=question.author.id)
+    for number, word in enumerate(words):
+        reply.show(Step("1", "running the tests", detail=f"{number} lines of output so far"))
+        reply.show(Text(word))
+        await asyncio.sleep(0.01)
+    reply.show(Step("1", "running the tests", "done"))
+    reply.show(Done())
+    await reply.finish(Final("".join(words)))
+    assert "".join("".join(rig.visible(topic)).split()) == "".join(words)
+
+
+@demanded("topics", "edits")
+async def test_three_replies_at_once_are_each_shown_in_their_thread(rig: Rig) -> None:
+    topics = [1, 2, 3]
+    questions = {topic: await rig.say(f"question {topic}", topic) for topic in topics}
+
+    async def answer(topic: int) -> None:
+        asked = questions[topic]
+        reply = rig.channel.reply(asked.thread, Memory(f"r{topic}"), to=asked.id, asker=asked.author.id)
+        words = [f"t{topic}w{number}" for number in range(60)]
+        for word in words:
+            reply.show(Text(f"{word} "))
+            await asyncio.sleep(0.02)
+            if word == words[10]:  # nobody waits for another reply's end
+                await settled(rig, words[0], topic)
+        await reply.finish(Final(" ".join(words)))
+        assert rig.visible(topic) == [" ".join(words)]
+
+    async with asyncio.TaskGroup() as group:
+        for topic in topics:
+            group.create_task(answer(topic), name=f"answer {topic}")
 
 
 # ---------------------------------------------------------------- rate limits

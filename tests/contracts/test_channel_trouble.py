@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from contextlib import suppress
 
 import pytest
 
-from agent.blocks import Final, Text
+from agent.blocks import Ask, Final, Text, View
 from agent.messages import Kind
 from channels.base import ChatGone, Health, Refused, TryLater, Unconfirmed
 from tests.support.rigs.registry import Memory, Rig, deliver, demanded, ready, settled, until
@@ -163,6 +164,43 @@ async def test_a_permanent_refusal_is_not_retried(rig: Rig) -> None:
     assert rig.wire.count("post") <= 2  # at most once more, without formatting
     assert posts.rows == {}
     assert rig.visible() == []
+
+
+@pytest.mark.parametrize("refusals", [1, 2, -1], ids=["once", "twice", "always"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["live", "restarted"])
+@pytest.mark.parametrize("topic", [0, 1])
+@demanded("topics", "wire", "edits")
+async def test_a_final_whose_edits_are_refused_is_shown_all_the_same(
+    rig: Rig, topic: int, restarted: bool, refusals: int
+) -> None:
+    """The half that was streamed becomes plain text or goes away; the whole answer is visible once."""
+    posts = Memory()
+    thread = (await rig.say("what is it?", topic)).thread
+    reply = rig.channel.reply(thread, posts, asker=rig.box.messages[-1].author.id)
+    reply.show(Text("Half"))
+    await settled(rig, "Half", topic)
+    rig.wire.fault("error", "edit", code=400, times=refusals)
+    if restarted:
+        await reply.close()
+        reply = rig.channel.reply(thread, Memory(rows=posts.rows))
+    await reply.finish(Final("The **whole** answer."))
+    [seen] = rig.visible(topic)
+    assert seen.replace("*", "") == "The whole answer."
+    await rig.channel.reply(thread, Memory(rows=posts.rows)).finish(Final("The **whole** answer."))
+    assert len(rig.visible(topic)) == 1
+
+
+@demanded("wire", "edits", "buttons")
+async def test_a_question_whose_edits_are_refused_names_its_options(rig: Rig) -> None:
+    view = View()
+    view.add(Ask("ask-1", "Which colour?", ("red", "blue")))
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("Half"))
+    await settled(rig, "Half")
+    rig.wire.fault("error", "edit", code=400, times=-1)
+    await reply.finish(view.final())
+    [seen] = rig.visible()
+    assert re.search("Which colour.*red.*blue", seen, re.S)
 
 
 @demanded("wire")

@@ -214,7 +214,8 @@ class World:
         match said.kind:
             case "interactive":
                 elements = self.cards[said.card].elements()
-                lines = [str(element["content"]) for element in elements if element["tag"] == "markdown"]
+                texts = [element.get("text", element) for element in elements if element["tag"] in ("markdown", "div")]
+                lines = [str(text["content"]) for text in texts]
             case "text":
                 lines = [str(said.content["text"])]
             case "post":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
@@ -59,6 +60,8 @@ class People(Methods):
         """A person writes; returns the message's ts. A mention of the bot in a channel is sent as `app_mention` and
         `message` (`twice`); `at` is a unix time in the past; `silent` stores it without an event; `more` are
         fields of the event."""
+        if re.match(r"/[A-Za-z][\w-]*(?:\s|$)", text):
+            raise ValueError(f"Slack's client takes {text!r} for a slash command; it sends no message")
         place = self.conversation(channel, team)
         post = Post(self.ts(at), channel, user, text, thread_ts=thread)
         if user not in self.people:

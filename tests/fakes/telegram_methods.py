@@ -194,6 +194,8 @@ class Methods(People):
         return True
 
     def m_answercallbackquery(self, args: Json, files: Files) -> bool:
+        if len(str(args.get("text") or "")) > 200:
+            refuse("MESSAGE_TOO_LONG")
         if self.queries.pop(str(args["callback_query_id"]), None) is None:
             refuse("query is too old and response timeout expired or query ID is invalid")
         self.answers[str(args["callback_query_id"])] = args.get("text") or ""

@@ -10,6 +10,8 @@ from tests.fakes.server import Json
 from tests.fakes.telegram_text import TEXT_UNITS, found_entities
 from tests.fakes.telegram_world import BOT, JANE, World
 
+GROUP_ANONYMOUS_BOT = {"id": 1087968824, "first_name": "Group", "username": "GroupAnonymousBot"}
+CHANNEL_BOT = {"id": 136817688, "first_name": "Channel", "username": "Channel_Bot"}
 PHOTO_SIZES = ((90, 60), (320, 213), (800, 533))  # width, height: Telegram gives several, the largest last
 
 
@@ -32,10 +34,12 @@ class People(World):
         quote: str = "",
         forward_from: str = "",
         album: str = "",
+        sent_as: int = 0,
     ) -> Json:
         """Any message: `content` holds the fields of its kind. `user` 0 is the private chat's own person, or Jane.
 
-        `reply_to` names a message of the same chat, `quote` a part of it; `forward_from` is the name of a hidden user.
+        `sent_as` is the group for an anonymous admin, or a channel for a person who posts as it. `reply_to` names a
+        message of the same chat, `quote` a part of it; `forward_from` is the name of a hidden user.
         """
         room = self.chat(chat)
         extra = dict(content)
@@ -56,6 +60,11 @@ class People(World):
         if album:
             extra["media_group_id"] = album
         author = self.person(user or (chat if chat > 0 else JANE))
+        if sent_as:
+            anonymous = sent_as == chat
+            author = {**(GROUP_ANONYMOUS_BOT if anonymous else CHANNEL_BOT), "is_bot": True}
+            channel = {"id": sent_as, "type": "channel", "title": f"Channel {-sent_as}"}
+            extra["sender_chat"] = self.chat_object(room) if anonymous else channel
         message = self.post(room, author, extra, topic)
         self.push("message", message)
         return message
@@ -95,16 +104,17 @@ class People(World):
         self.push("callback_query", query)
         return str(query["id"])
 
-    def react(self, emoji: str, message_id: int, *, chat: int = JANE, user: int = 0) -> None:
+    def react(self, emoji: str, message_id: int, *, chat: int = JANE, user: int = 0, sent_as: int = 0) -> None:
         """Add a reaction to a message. In groups, only administrators get the update
         (core.telegram.org/bots/api#update)."""
         room = self.chat(chat)
         if message_id not in room.messages:
             raise ValueError(f"no message {message_id}")
+        person = self.person(user or (chat if chat > 0 else JANE))
         reaction = {
             "chat": self.chat_object(room),
             "message_id": message_id,
-            "user": self.person(user or (chat if chat > 0 else JANE)),
+            **({"actor_chat": self.chat_object(room)} if sent_as else {"user": person}),
             "date": int(time.time()),
             "old_reaction": [],
             "new_reaction": [{"type": "emoji", "emoji": emoji}] if emoji else [],

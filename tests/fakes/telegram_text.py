@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from html.parser import HTMLParser
+from typing import NoReturn
 
 from tests.fakes.server import Json
 
@@ -94,7 +96,7 @@ def formatted(text: str, entities: list[Json], parse_mode: str, limit: int) -> t
         start = max(0, entity["offset"] - lead)
         end = min(length, entity["offset"] + entity["length"] - lead)
         if end > start:
-            kept.append({**entity, "offset": start, "length": end - start})
+            kept.append({**_link_of(entity), "offset": start, "length": end - start})
     return text, kept
 
 
@@ -116,11 +118,60 @@ def marked(text: str, entities: list[Json], people: Mapping[int, Json]) -> list[
         for entity in known
         if entity["type"] in ("code", "pre", "text_link", "text_mention")
     ]
+    urls = [range(*match.span()) for match in re.finditer(r"https?://\S+", text, re.IGNORECASE)]
     for match in re.finditer(r"(?<!\w)@[a-zA-Z0-9_]{3,32}(?!\w)", text):
         start = units(text[: match.start()])
-        if not any(start in place for place in opaque):
+        if not any(start in place for place in opaque) and not any(match.start() in url for url in urls):
             known.append({"type": "mention", "offset": start, "length": units(match[0])})
     return known
+
+
+def checked_url(url: str) -> str:
+    """Return a link as the server keeps it. Raises BadText.
+
+    The rules and words are those of td/telegram/LinkManager.cpp (check_link_impl) and tdutils/td/utils/HttpUrl.cpp.
+    """
+
+    def refuse(why: str) -> NoReturn:
+        raise BadText(f"entity URL '{url}' is invalid: {why}")
+
+    internal = re.match(r"(tg|ton):(?://)?", url, re.IGNORECASE)
+    rest = url[internal.end() :] if internal else url
+    scheme, found, after = rest.partition("://")
+    if not found or re.search(r"[:/?#@\[\]]", scheme):
+        scheme, after = "http", rest
+    elif scheme.lower() not in ("http", "https"):
+        refuse("Unsupported URL protocol")
+    place = re.split(r"[/?#]", after, maxsplit=1)[0]
+    before, colon, port = place.rpartition(":")
+    if not colon or not before or re.search(r"[\]@]", port):
+        before, port = place, ""
+    elif not (port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
+        refuse("Wrong port number specified in the URL")
+    userinfo, _, host = before.rpartition("@")
+    if not host:
+        refuse("URL host is empty")
+    literal = re.fullmatch(r"\[[\da-f:.]+\]", host, re.IGNORECASE)
+    if not literal and re.search(r"[^\w.!$,~*'();&+=%\x80-\U0010ffff-]", host):
+        refuse("Disallowed character in URL host")
+    if internal:
+        if userinfo or port or literal or scheme.lower() == "https":
+            refuse(f"Wrong {internal[1]} URL")
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", host):
+            refuse("Unallowed characters in URL host")
+        return f"{internal[1].lower()}://{host}{after[len(place) :]}"
+    if "." not in host and not literal:
+        refuse("Wrong HTTP URL")
+    path = after[len(place) :]
+    return f"{scheme.lower()}://{place}{'' if path.startswith('/') else '/'}{path}"
+
+
+def _link_of(entity: Json) -> Json:
+    """Return the entity with its link checked; one to a person is a mention."""
+    url = str(entity.get("url") or "")
+    if entity["type"] != "text_link" or re.match(r"tg:(?://)?user\?id=\d+", url, re.IGNORECASE):
+        return entity
+    return {**entity, "url": checked_url(url)}
 
 
 def _check(text: str, entities: list[Json]) -> None:
@@ -196,7 +247,9 @@ class _Html(HTMLParser):
         if not self._open or self._open[-1][0] != tag:
             raise BadText(f"can't parse entities: Unexpected end tag at byte offset {self.getpos()[1]}")
         name, start, extra = self._open.pop()
-        self._entities.append({"type": TAGS[name], "offset": start, "length": units(self._text) - start, **extra})
+        with suppress(BadText):  # a wrong link in markup is dropped (td/telegram/MessageEntity.cpp, get_link_user_id)
+            entity = {"type": TAGS[name], "offset": start, "length": units(self._text) - start, **extra}
+            self._entities.append(_link_of(entity))
 
     def handle_data(self, data: str) -> None:
         self._text += data

@@ -29,12 +29,14 @@ from aiogram.types import (
     ReplyParameters,
     Update,
 )
+from aiohttp import ClientSession
 
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 300
 GROUP = -1_001_234_567_890
 DRAFT = 7
+BUTTON = InlineKeyboardMarkup(inline_keyboard=[[InlineKeyboardButton(text="yes", callback_data="a|0")]])
 
 
 @pytest.fixture
@@ -299,6 +301,7 @@ async def test_drafts_reactions_and_commands_work(telegram: FakeTelegram, bot: B
 async def test_bad_texts_are_refused_in_telegrams_words(
     telegram: FakeTelegram, bot: Bot, text: str, entity: tuple[str, int, int] | None, words: str
 ) -> None:
+    """Offsets count UTF-16 units; the words are those of td/telegram/MessageEntity.cpp."""
     telegram.chat(JANE)
     entities = None
     if entity:
@@ -308,9 +311,89 @@ async def test_bad_texts_are_refused_in_telegrams_words(
     assert telegram.visible(JANE) == []
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("/home/fawn/notes.md", "URL host is empty"),
+        ("http://localhost:3000/app", "Wrong HTTP URL"),
+        ("tel:+49301234", "Wrong port number specified in the URL"),
+        ("D:/notes/a.md:1", "Wrong port number specified in the URL"),
+        ("ftp://example.com/a", "Unsupported URL protocol"),
+        ("https://<host>.example.com", "Disallowed character in URL host"),
+        ("tg://re.solve", "Unallowed characters in URL host"),
+    ],
+)
+async def test_a_link_that_is_no_web_link_refuses_the_whole_message(
+    telegram: FakeTelegram, bot: Bot, url: str, words: str
+) -> None:
+    """The server checks each entity's URL: td/telegram/LinkManager.cpp (check_link_impl), tdutils/td/utils/HttpUrl.cpp
+    (parse_url). As reported: github.com/banteg/takopi/pull/214, github.com/littlebearapps/untether/issues/157."""
+    telegram.chat(JANE)
+    link = MessageEntity(type="text_link", offset=0, length=4, url=url)
+    with pytest.raises(TelegramBadRequest, match=f"entity URL '.*' is invalid: {words}"):
+        await bot.send_message(JANE, "here", entities=[link])
+    assert telegram.visible(JANE) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://Example.com", "https://Example.com/"),
+        ("example.com/a?b#c", "http://example.com/a?b#c"),
+        ("http://[::1]:80/x", "http://[::1]:80/x"),
+        ("TG:resolve?domain=fawn", "tg://resolve?domain=fawn"),
+        ("mailto:jane@example.com", "http://mailto:jane@example.com/"),
+    ],
+)
+async def test_a_link_is_kept_as_an_address_of_the_web(telegram: FakeTelegram, bot: Bot, url: str, kept: str) -> None:
+    """An address without "://" counts as http, even of mail: github.com/yagop/node-telegram-bot-api/issues/295."""
+    telegram.chat(JANE)
+    await bot.send_message(JANE, "here", entities=[MessageEntity(type="text_link", offset=0, length=4, url=url)])
+    assert [entity["url"] for entity in telegram.visible(JANE)[0].entities] == [kept]
+
+
+async def test_names_inside_links_and_code_are_no_mentions(telegram: FakeTelegram, bot: Bot) -> None:
+    """Server-side entities never overlap given ones, and a URL wins over a name in it: td/telegram/MessageEntity.cpp
+    (find_entities, fix_entities)."""
+    telegram.chat(GROUP)
+    await bot.send_message(GROUP, "https://medium.com/@john and @jane")
+    [mention] = [entity for entity in telegram.visible(GROUP)[0].entities if entity["type"] == "mention"]
+    assert (mention["offset"], mention["length"]) == (29, 5)
+
+
+async def test_an_unknown_method_is_not_found(telegram: FakeTelegram) -> None:
+    """The words of tdlib/telegram-bot-api, Client.cpp: 404 for a method that the server does not know."""
+    async with ClientSession() as session, session.post(f"{telegram.base_url}/bot{TOKEN}/sendNothing") as answer:
+        assert (answer.status, (await answer.json())["description"]) == (404, "Not Found: method not found")
+
+
+async def test_the_answer_to_a_press_is_limited(telegram: FakeTelegram, bot: Bot) -> None:
+    """core.telegram.org/bots/api#answercallbackquery: 0-200 characters."""
+    sent = await bot.send_message(telegram.chat(JANE).id, "?", reply_markup=BUTTON)
+    query = telegram.click("a|0", sent.message_id)
+    with pytest.raises(TelegramBadRequest, match="MESSAGE_TOO_LONG"):
+        await bot.answer_callback_query(query, text="x" * 201)
+    assert await bot.answer_callback_query(query, text="x" * 200)
+
+
+async def test_anonymous_people_write_as_their_chat(telegram: FakeTelegram, bot: Bot) -> None:
+    """`from` then is @GroupAnonymousBot or @Channel_Bot, for compatibility (core.telegram.org/bots/api#message)."""
+    reader = Reader(bot)
+    telegram.send("as the group", chat=GROUP, sent_as=GROUP)
+    telegram.send("as a channel", chat=GROUP, sent_as=-1_009_999_999_999)
+    for update, sender, kind in zip(
+        await reader.read(2), (GROUP, -1_009_999_999_999), ("supergroup", "channel"), strict=True
+    ):
+        assert update.message
+        assert update.message.from_user
+        assert update.message.from_user.is_bot
+        assert update.message.sender_chat
+        assert (update.message.sender_chat.id, update.message.sender_chat.type) == (sender, kind)
+
+
 async def test_markup_is_parsed_or_refused(telegram: FakeTelegram, bot: Bot) -> None:
     telegram.chat(JANE)
-    await bot.send_message(JANE, "a <b>b</b> &amp; <a href='http://x'>c</a>", parse_mode="HTML")
+    await bot.send_message(JANE, "a <b>b</b> &amp; <a href='http://x.y'>c</a>", parse_mode="HTML")
     [shown] = telegram.visible(JANE)
     assert shown.text == "a b & c"
     assert [e["type"] for e in shown.entities] == ["bold", "text_link"]
@@ -321,6 +404,7 @@ async def test_markup_is_parsed_or_refused(telegram: FakeTelegram, bot: Bot) -> 
 
 
 async def test_the_longest_text_fits_by_utf16(telegram: FakeTelegram, bot: Bot) -> None:
+    """4,096 UTF-16 units (core.telegram.org/bots/api#sendmessage, core.telegram.org/api/entities#entity-length)."""
     telegram.chat(JANE)
     sent = await bot.send_message(JANE, "🦌" * 2048)
     with pytest.raises(TelegramBadRequest, match="MESSAGE_TOO_LONG"):

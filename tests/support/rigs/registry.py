@@ -59,7 +59,7 @@ async def settled(rig: Rig, text: str, topic: int = 0) -> str:
 
 async def deliver(rig: Rig, final: Final, posts: Memory, topic: int = 0) -> int:
     """Deliver as the outbox does, with a new reply per attempt, until it is visible. Returns the attempts."""
-    for tries in range(1, 30):
+    for tries in range(1, 60):
         reply = rig.channel.reply(rig.thread(topic), Memory(posts.key, posts.rows))
         try:
             await reply.finish(final)

@@ -12,7 +12,7 @@ import httpx2
 import openai
 import pytest
 
-from agent.blocks import Block, Done, Failed, Notice, Text
+from agent.blocks import Block, Done, Failed, Notice, Text, command_hint
 from agent.context import UserInput
 from agent.models.errors import classify_error
 from agent.models.settings import ModelSettings
@@ -52,7 +52,7 @@ async def test_retries_are_not_stacked_and_the_failure_is_clear(make: Workshop, 
     blocks = await bench.run(say(f'::{{"errors": {[500] * 50}}}'))
     assert len(model.requests()) == 3
     assert failed(blocks).what == "The model's server has a problem (500). I tried 3 times."
-    assert "/model" in failed(blocks).what_to_do
+    assert command_hint("model") in failed(blocks).what_to_do
 
 
 @pytest.mark.parametrize("fault", ["abort_at", "cut_at", "garbage_at"])

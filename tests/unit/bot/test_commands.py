@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Final
+from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims
 from bot.commands import CommandRunner, CommandService
@@ -58,7 +58,7 @@ async def receive(store: Database, *messages: Message) -> None:
 
 async def said(store: Database) -> list[str]:
     rows = await store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
-    return [Final.load(row["payload"]).text for row in rows]
+    return [spell_commands(Final.load(row["payload"]).text, "/{}".format) for row in rows]
 
 
 async def test_a_damaged_command_does_not_block_others(store: Database) -> None:
@@ -87,7 +87,7 @@ async def test_a_command_beside_the_threads_names_those_that_run(store: Database
     async with answering(store, 1):
         await receive(store, command)
     [words] = await said(store)
-    assert "Running threads: “Deploy”, “Fix the build”. Use" in words
+    assert "Running threads: “Deploy”, “Fix the build”. Send" in words
     assert words.startswith("Nothing is running here." if name == "stop" else "Each thread here is a conversation")
     async with answering(store, 1):
         await receive(store, replace(command, key="k10", private=True, thread=Thread("telegram", "1", "43")))

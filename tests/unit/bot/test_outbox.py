@@ -79,6 +79,9 @@ class RecordingChannel:
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
 
+    def spell_command(self, thread: Thread, command: str) -> str:
+        return f"/{command}"
+
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         return
 

@@ -13,6 +13,7 @@ from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind
 from channels.base import CommandInfo, OutgoingFile, Receipt
 from channels.shared.reply_writer import ReplyWriter
+from channels.telegram.reply import MAX_MESSAGE_UNITS
 from tests.support.rigs.registry import Memory, TelegramRig, until
 from tests.support.rigs.telegram import FORUM, GROUP, telegram_thread
 
@@ -173,6 +174,26 @@ async def test_a_rejected_click_keeps_the_buttons(rig: TelegramRig) -> None:
     assert "person who was asked" in rig.server.answers[query]
     assert rig.box.receipts == [Receipt.IGNORED]
     assert len(rig.server.visible(42)[0].buttons) == 2
+
+
+async def test_a_choice_stays_visible_below_the_question(rig: TelegramRig) -> None:
+    ask = Ask("a", "**Sure?**", ("yes", "no"))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("**Sure?**", (ask,)))
+    [shown] = rig.server.visible(42)
+    rig.press("yes")
+    await until(lambda: "✓" in rig.visible()[0])
+    [after] = rig.server.visible(42)
+    assert after.text == f"{shown.text}\n\n✓ yes (Jane)"
+    assert (after.entities, after.buttons) == (shown.entities, ())
+
+
+async def test_a_choice_that_does_not_fit_only_removes_the_buttons(rig: TelegramRig) -> None:
+    text = "x" * (MAX_MESSAGE_UNITS - 60)
+    ask = Ask("a", text, ("y" * 60, "no"), free_text=False)
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(text, (ask,)))
+    rig.press("y" * 60)
+    await until(lambda: not rig.buttons())
+    assert "✓" not in "".join(rig.visible())
 
 
 async def test_many_or_long_options_can_be_answered(rig: TelegramRig) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.messages import ANYWHERE, Kind, Message, Unreadable
+from agent.messages import ANYWHERE, Author, Kind, Message, Unreadable
 from channels.telegram.events import TelegramAccount, parse_update
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_world import BOT
@@ -229,11 +229,27 @@ def test_service_messages_are_ignored(content: Json) -> None:
     assert received(lambda tg: tg.say(content, chat=GROUP)) == []
 
 
-def test_bots_and_channels_are_ignored() -> None:
+@pytest.mark.parametrize(("sender", "name"), [(GROUP, "Team 100"), (-1_005, "Channel 1005")])
+def test_anonymous_people_are_the_chat_that_they_post_as(sender: int, name: str) -> None:
+    message = one(lambda tg: tg.send("@fawn_bot hello", chat=GROUP, sent_as=sender))
+    assert (message.author, message.addressed, message.text) == (Author(str(sender), name), True, "hello")
+
+
+def test_a_reaction_of_an_anonymous_admin_stops() -> None:
+    def act(tg: FakeTelegram) -> None:
+        tg.forum(SUPERGROUP).admin = True
+        tg.react("👎", tg.send("hello", chat=SUPERGROUP)["message_id"], chat=SUPERGROUP, sent_as=SUPERGROUP)
+
+    [_, stop] = received(act)
+    assert isinstance(stop, Message)
+    assert (stop.text, stop.author.id) == ("stop", str(SUPERGROUP))
+
+
+def test_bots_and_posts_of_the_linked_channel_are_ignored() -> None:
     def act(tg: FakeTelegram) -> None:
         tg.person(5)["is_bot"] = True
         tg.send("beep", user=5, chat=GROUP)
-        tg.say({"text": "news", "sender_chat": {"id": -5, "type": "channel", "title": "News"}}, chat=GROUP)
+        tg.say({"text": "news", "is_automatic_forward": True}, chat=GROUP, sent_as=-5)
 
     assert received(act) == []
 
@@ -292,11 +308,10 @@ def test_a_group_sends_reactions_only_to_administrators() -> None:
     assert not world.updates
 
 
-def test_a_reaction_of_a_channel_or_a_bot_is_ignored() -> None:
+def test_a_reaction_of_a_bot_is_ignored() -> None:
     def act(tg: FakeTelegram) -> None:
         tg.post(tg.chat(42), BOT, {"text": "working"})
         tg.react("👎", 1)
-        tg.latest["message_reaction"]["actor_chat"] = {"id": -1, "type": "channel", "title": "News"}
-        del tg.latest["message_reaction"]["user"]
+        tg.latest["message_reaction"]["user"]["is_bot"] = True
 
     assert received(act) == []

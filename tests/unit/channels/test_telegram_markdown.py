@@ -40,6 +40,12 @@ def marked(markdown: str) -> tuple[str, list[tuple[object, ...]]]:
         ("> > twice", "twice", [("blockquote", "twice")]),
         ("[docs](https://x.y/z)", "docs", [("text_link", "docs")]),
         ("[file](a/b.md)", "file (a/b.md)", []),
+        ("[mail](mailto:jane@x.org)", "mail (mailto:jane@x.org)", []),
+        ("<jane@x.org> or [call](tel:+4930)", "jane@x.org or call (tel:+4930)", []),
+        ("[app](http://localhost:3000/a)", "app (http://localhost:3000/a)", []),
+        ("[app](http://x.y:99999/)", "app (http://x.y:99999/)", []),
+        ("[host](https://<host>.org/)", "host (https://<host>.org/)", []),
+        ("[fawn](tg://resolve?domain=fawn)", "fawn", [("text_link", "fawn")]),
         ("![chart](https://x.y/c.png)", "chart", [("text_link", "chart")]),
         ("<https://x.y>", "https://x.y", []),
         ("a <b>c</b> <!-- d --> & e", "a <b>c</b> <!-- d --> & e", []),
@@ -103,9 +109,57 @@ def test_names_outside_code_are_not_mentions() -> None:
     assert marked == {"bold": "@\u200bkim", "code": "@cached", "text_link": "@\u200blee"}
 
 
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("see https://medium.com/@john.", "https://medium.com/@john"),
+        ("(example.com/package/@types/node)", "http://example.com/package/@types/node"),
+        ("**https://medium.com/@john**", "https://medium.com/@john"),
+    ],
+)
+def test_a_name_in_an_address_stays_part_of_it(text: str, url: str) -> None:
+    shown, entities = without_mentions(*to_entities(text))
+    assert "\u200b" not in shown
+    [link] = [entity for entity in entities if entity["type"] == "text_link"]
+    assert link["url"] == url
+    assert [
+        entity
+        for entity in as_the_server_marks(*formatted(shown, entities, "", 4096), {})
+        if entity["type"] == "mention"
+    ] == []
+
+
+def test_a_name_after_what_is_no_address_is_no_mention() -> None:
+    assert without_mentions("http://localhost/@john node_modules/@types", [])[0].count("\u200b") == 2
+
+
+WEB = st.sampled_from(["http", "https", "tg", "mailto", "", "HTTPS", "javascript"])
+
+
+@given(WEB, st.text("abé.:/@[]%1<> #?-_", max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_telegram_accepts_every_link(scheme: str, rest: str) -> None:
+    for target in (f"{scheme}://{rest}", f"{scheme}:{rest}"):
+        text, entities = without_mentions(*to_entities(f"[words](<{target}>) and {target}"))
+        formatted(text, [dict(entity) for entity in entities], "", 4096)  # raises BadText for a wrong URL
+
+
 NAMES = st.lists(
     st.sampled_from(
-        ["@jane", "`@x1`", "**@kim**", "😀", " ", "\n", "a@b.cd", "@", "[@lee](http://x.y)", "```\n@run\n```\n"]
+        [
+            "https://x.yz/@ab/c ",
+            "x.yz/@ab",
+            "@jane",
+            "`@x1`",
+            "**@kim**",
+            "😀",
+            " ",
+            "\n",
+            "a@b.cd",
+            "@",
+            "[@lee](http://x.y)",
+            "```\n@run\n```\n",
+        ]
     )
 ).map("".join)
 
@@ -120,7 +174,8 @@ def test_text_without_mentions_looks_the_same(markdown: str) -> None:
         units = whole.encode("utf-16-le")[2 * entity["offset"] : 2 * (entity["offset"] + entity["length"])]
         return units.decode("utf-16-le").replace("\u200b", "")
 
-    assert [cut(still, entity) for entity in moved] == [cut(text, entity) for entity in entities]
+    kept = [entity for entity in moved if entity["type"] != "text_link" or "@ab" not in entity["url"]]
+    assert [cut(still, entity) for entity in kept] == [cut(text, entity) for entity in entities]
     assert not [entity for entity in as_the_server_marks(still, moved, {}) if entity["type"] == "mention"]
 
 

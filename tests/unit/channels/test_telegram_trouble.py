@@ -184,12 +184,12 @@ async def test_a_deleted_message_is_still_answered(rig: TelegramRig) -> None:
     assert rig.server.texts(GROUP) == ["y"]
 
 
-async def test_refused_entities_are_dropped_and_the_text_is_sent(rig: TelegramRig) -> None:
+async def test_refused_entities_leave_the_markdown_as_text(rig: TelegramRig) -> None:
     words = "Bad Request: can't parse MessageEntity"
     rig.server.fault("error", "sendMessage", code=400, description=words)
-    await rig.channel.reply(rig.thread(), Memory()).finish(Final("**bold**"))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("**bold** [link](https://example.com)"))
     [shown] = rig.server.visible(42)
-    assert (shown.text, shown.entities) == ("bold", ())
+    assert (shown.text, shown.entities) == ("**bold** [link](https://example.com)", ())
 
 
 # Case 41 of docs/cases.md
@@ -231,12 +231,12 @@ async def test_a_stream_with_a_lost_post_leaves_the_repeat_to_the_final_reply(
 
 async def test_a_refused_stream_leaves_the_error_to_the_final_reply(rig: TelegramRig) -> None:
     reply = rig.channel.reply(rig.thread(), Memory())
-    rig.server.fault("error", "sendMessage", code=400)
+    rig.server.fault("error", "sendMessage", code=400, times=2)
     reply.show(Text("half"))
-    await until(lambda: rig.server.calls_of("sendMessage"))
+    await until(lambda: len(rig.server.calls_of("sendMessage")) == 2, what="the attempt as plain text")
     reply.show(Text(" more"))
     await asyncio.sleep(0.05)
-    assert len(rig.server.calls_of("sendMessage")) == 1
+    assert len(rig.server.calls_of("sendMessage")) == 2
     await reply.finish(Final("whole"))
     assert rig.visible() == ["whole"]
 

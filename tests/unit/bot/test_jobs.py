@@ -167,12 +167,10 @@ async def test_a_job_that_is_replaced_while_it_runs_runs_once_more(bench: JobBen
     assert bench.begun[2:] == ["a 2"]
 
 
-async def test_an_effect_that_fails_is_undone_and_its_job_is_retried(
-    bench: JobBench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_effect_that_fails_is_undone_and_its_job_is_retried(bench: JobBench) -> None:
     def effect(execute: Execute) -> None:
         enqueue_job(execute, key="next", kind="work", payload={})
-        raise ValueError("surrogate \ud83d")
+        raise ValueError("the effect failed")
 
     async def handle(job: BackgroundJob) -> Effect:
         return effect
@@ -181,8 +179,7 @@ async def test_an_effect_that_fails_is_undone_and_its_job_is_retried(
     async with bench.serving():
         await bench.enqueue(kind="chain")
         await until(lambda: bench.rows("key, attempts, owner") == [("a", 1, None)], 10, "the failure")
-    assert "surrogate" in bench.rows("error")[0][0]
-    caplog.clear()  # xdist cannot send half a surrogate pair
+    assert "the effect failed" in bench.rows("error")[0][0]
 
 
 async def test_few_jobs_run_at_once(bench: JobBench) -> None:

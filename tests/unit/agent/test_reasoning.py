@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.context import Answer
 from agent.models.settings import ModelSettings
 from tests.fakes.model import FakeModel
 from tests.fakes.server import Json
@@ -36,8 +37,8 @@ async def test_reasoning_survives_a_restart(bench: Bench, model: FakeModel, make
     model.thinks = True
     [ask] = asks(await bench.run(say(ASKING)))
     restarted = await make()
-    assert end(await restarted.run(say("y", "m2"))) == "done"
-    assert ask
+    answer = Answer(ask.id, "y", "m2")
+    assert end(await restarted.run(say("y", "m2"), answers=(answer,))) == "done"
     [kept] = thoughts(model.requests()[-1].messages)
     assert kept is not None
     assert kept.startswith("thought 1, ")

@@ -64,8 +64,8 @@ check: dev ## format, lint, types, import contracts, docs
 quick: dev ## the unit tests that take no seconds and start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
-test: check ## check, then every test, three at a time (most of them wait)
-	$(BIN)/python -m pytest -q -n 3 --dist worksteal
+test: check ## check, then every test, four at a time (most of them wait)
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal
 
 bench: dev ## measure medians and ratios against the floor; ARGS=--full for full sizes
 	$(BIN)/python -m bench $(ARGS)

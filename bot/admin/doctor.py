@@ -13,7 +13,7 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from agent.models.settings import AgentConfigError, ModelSettings
-from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded
+from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
 from bot.app import folders, sandbox_settings
 from bot.config.loader import secret_texts
 from bot.config.schema import ChannelConfig, Config
@@ -49,9 +49,10 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
     yield Finding("ok", "configuration", config.source)
     yield Finding("ok", "python", f"{platform.python_version()} on {platform.system()}")
     yield _check_clock(config)
-    data_dir = await asyncio.to_thread(guarded, "data_dir", partial(check_data_dir, config.data_dir))
+    served = is_served(config.data_dir)
+    data_dir = await asyncio.to_thread(guarded, "data_dir", partial(check_data_dir, config.data_dir, served=served))
     yield data_dir
-    for finding in await asyncio.to_thread(lambda: list(check_machine(config))):
+    for finding in await asyncio.to_thread(lambda: list(check_machine(config, served=served))):
         yield finding
     if data_dir.ok:
         yield await _check_sandbox(config)

@@ -54,14 +54,14 @@ def guarded(subject: str, check: Callable[[], Finding]) -> Finding:
         return Finding("fault", subject, text, fix)
 
 
-def check_machine(config: Config) -> Iterator[Finding]:
-    """Check all that can be checked before the service starts."""
+def check_machine(config: Config, *, served: bool = False) -> Iterator[Finding]:
+    """Check all that can be checked before the service starts. `served`: another process runs it at the moment."""
     yield guarded("prompt", lambda: _check_prompt(config))
     yield guarded("sandbox limits", lambda: _check_limits(config))
-    yield guarded("preview", lambda: _check_preview(config))
+    yield guarded("preview", lambda: _check_preview(config, served=served))
 
 
-def check_data_dir(data_dir: Path) -> Finding:
+def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
     """Write a file, which also finds quotas and read-only mounts; compare the databases with this version."""
     fix = "make it writable for the user that runs Fawn, or set `data_dir`"
     try:
@@ -78,14 +78,18 @@ def check_data_dir(data_dir: Path) -> Finding:
         check_revisions(data_dir)
     except DatabaseFault as error:
         return Finding("fault", "data_dir", str(error))
-    running = " A service is running on it." if _is_locked(data_dir) else ""
+    running = " A service is running on it." if served else ""
     if open_to_others(data_dir):
         fix = f"chmod 700 {data_dir} (the service does this at start if it owns the folder)"
         return Finding("note", "data_dir", f"other users of this machine can read {data_dir}.{running}", fix)
     return Finding("ok", "data_dir", f"{data_dir} is writable, {free / 1e9:.1f} GB left.{running}")
 
 
-def _is_locked(data_dir: Path) -> bool:
+def is_served(data_dir: Path) -> bool:
+    """Return whether another process runs a service on `data_dir`.
+
+    Do not call it in the process that holds the lock: closing a descriptor of the file would release it (fcntl(2)).
+    """
     if not (data_dir / "lock").exists():
         return False
     try:
@@ -117,13 +121,13 @@ def _check_limits(config: Config) -> Finding:
     return Finding("ok", "sandbox limits", f"{config.sandbox.cpus:g} processors, {config.sandbox.memory_mb} MB")
 
 
-def _check_preview(config: Config) -> Finding:
+def _check_preview(config: Config, *, served: bool) -> Finding:
     preview = config.sandbox.preview
     if not preview.enabled:
         return Finding("ok", "preview", "disabled")
     host, _, port = preview.listen.rpartition(":")
     fix = "stop what listens there, or set `sandbox: {preview: {listen: HOST:PORT}}`"
-    if _is_locked(config.data_dir):
+    if served:
         return Finding("ok", "preview", f"{preview.listen} belongs to the running service")
     try:
         with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):

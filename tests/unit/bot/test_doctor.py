@@ -19,6 +19,7 @@ from bot.admin.doctor import render_finding, run_checks
 from bot.admin.local_checks import Finding, check_machine
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.model_discovery import name_models
+from bot.storage.database import DataLock
 from bot.storage.migrate import prepare_databases
 from channels import telegram
 from sandbox.network.preview import PreviewSettings
@@ -159,6 +160,17 @@ async def test_a_running_service_is_noticed(tmp_path: Path) -> None:
         held.kill()
         held.communicate()
     assert "A service" not in (await finding(Config(tmp_path, sandbox=FILES_ONLY), "data_dir")).text
+
+
+def test_the_checks_of_a_start_keep_the_lock_of_the_process(tmp_path: Path) -> None:
+    """Closing a descriptor of a file releases all record locks of the process on it (fcntl(2))."""
+    root = Path(__file__).parents[3]
+    preview = PreviewSettings(enabled=True, listen="127.0.0.1:0")
+    with DataLock(tmp_path):
+        assert all(each.ok for each in check_machine(Config(tmp_path, sandbox=SandboxConfig(preview=preview))))
+        words = [sys.executable, "-c", HOLD_LOCK, str(tmp_path)]
+        other = subprocess.run(words, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert b"DataDirLocked" in other.stderr
 
 
 def test_a_missing_prompt_a_taken_port_and_huge_limits_are_found_before_the_start(tmp_path: Path) -> None:

@@ -62,6 +62,9 @@ class Kind(StrEnum):
     EDIT = "edit"  # text = the new text of the message `target`
     DELETE = "delete"  # the message `target` was deleted
     MOVED = "moved"  # text = the new id of the chat
+    TITLE = "title"  # a person named the thread: text = the title
+    FEEDBACK = "feedback"  # a person put 👍 (text "up") or 👎 ("down") on the bot's message `reply_to`
+    FEEDBACK_REMOVED = "feedback removed"  # …and took this one back
     UNSUPPORTED = "unsupported"  # a sticker, a poll: text = what it is
 
 

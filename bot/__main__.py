@@ -225,6 +225,7 @@ def _run_check(arguments: argparse.Namespace, config: Config) -> int:
 
 def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import operations
+    from bot.storage.feedback import FeedbackCounts
     from bot.storage.jobs import JobCounts
 
     try:
@@ -241,7 +242,8 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
     print(
-        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}"
+        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}\n"
+        f"{FeedbackCounts(**report['feedback'])}"
     )
     return OK if report["healthy"] else FAULT
 

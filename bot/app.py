@@ -36,7 +36,7 @@ from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.watermarks import StoredCatchUp
-from bot.titles import TITLE_JOB, make_title
+from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
 from sandbox.base import SandboxProvider
@@ -160,6 +160,7 @@ class App:
             store, channel = self._store, self._supervisor.channels.get
             jobs = JobWorker(store)
             jobs.register(TITLE_JOB, partial(make_title, self._current))
+            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
             turns = TurnRunner(

@@ -23,7 +23,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agent.blocks import Block, Final
 from agent.messages import Attachment, Message, Thread, Unreadable
@@ -290,3 +290,14 @@ class Channel(Protocol):
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Register the commands natively, if the platform supports it."""
+
+
+@runtime_checkable
+class TitleSetter(Protocol):
+    """The further method of a channel whose platform shows titles of threads."""
+
+    async def set_title(self, thread: Thread, title: str) -> None:
+        """Show the title at a thread that no person has named. Does nothing where there is none to name.
+
+        Raises ChannelError; the call may be repeated.
+        """

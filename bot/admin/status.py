@@ -11,6 +11,7 @@ from bot.current import Current
 from bot.scheduler import Scheduler
 from bot.storage import conversations, outbox
 from bot.storage.database import Database, Execute
+from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
 from bot.version import VERSION
@@ -84,6 +85,7 @@ def _row_counts(execute: Execute) -> dict[str, Any]:
         "undelivered": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
         "dead": counts[OutboxState.DEAD],
         "jobs": asdict(count_jobs(execute)),
+        "feedback": asdict(count_feedback(execute, now - FEEDBACK_DAYS * 86400)),
     }
 
 

@@ -247,9 +247,20 @@ CREATE TABLE transcript (
 );
 CREATE INDEX transcript_at ON transcript (at);
 
+-- What people think of the answer of a run: the latest of each person. value: 1 (👍), -1 (👎), 0 (taken back).
+CREATE TABLE feedback (
+    run INTEGER NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value INTEGER NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (run, person)
+);
+CREATE INDEX feedback_at ON feedback (at, value);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0009');
+INSERT INTO alembic_version VALUES ('0010');
 COMMIT;

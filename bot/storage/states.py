@@ -57,6 +57,7 @@ class EntryKind(StrEnum):
     STEP = "step"
     FILE = "file"
     NOTICE = "notice"
+    FEEDBACK = "feedback"  # of a person, in an export only
 
 
 class ConversationState(StrEnum):

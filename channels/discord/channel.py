@@ -132,6 +132,9 @@ class DiscordChannel:
         text = " ".join(part for part in (message.text, f"[{names}]" if names else "") if part)
         return Quote(message.author.name, text, "earlier") if text else None
 
+    async def set_title(self, thread: Thread, title: str) -> None:
+        await self._threads.set_title(thread, title)
+
     # ------------------------------------------------------------ native commands
 
     def spell_command(self, thread: Thread, command: str) -> str:

@@ -78,3 +78,8 @@ def _step_lines(steps: Sequence[Step], max_steps: int) -> list[str]:
         for step in steps[-max_steps:]
     ]
     return [f"… {len(steps) - max_steps} earlier", *lines] if len(steps) > max_steps else lines
+
+
+def feedback_of(emoji: str) -> str:
+    """Return the feedback that a reaction gives, whatever its skin tone: "up", "down", or "" for another emoji."""
+    return {"👍": "up", "👎": "down"}.get(emoji.rstrip("🏻🏼🏽🏾🏿\ufe0f"), "")

@@ -196,6 +196,14 @@ def question_controls(ask: Ask | None) -> list[dict[str, Any]]:
     return [{"type": "actions", "block_id": f"{QUESTION_PREFIX}{ask.id}", "elements": elements}]
 
 
+def feedback_buttons() -> list[dict[str, Any]]:
+    """Return the block with 👍 and 👎 (docs.slack.dev/reference/block-kit/blocks/context-actions-block)."""
+    up = {"text": _plain("👍"), "accessibility_label": "Good answer", "value": "up"}
+    down = {"text": _plain("👎"), "accessibility_label": "Bad answer", "value": "down"}
+    buttons = {"type": "feedback_buttons", "action_id": "feedback", "positive_button": up, "negative_button": down}
+    return [{"type": "context_actions", "elements": [buttons]}]
+
+
 def fits_controls(ask: Ask) -> bool:
     """Return whether buttons or a list can show the options."""
     longest = max((len(option) for option in ask.options), default=0)
@@ -212,4 +220,8 @@ def question_hint_for(ask: Ask | None) -> str:
 
 
 def _option_label(option: str) -> dict[str, Any]:
-    return {"type": "plain_text", "text": texts.shorten(option, MAX_LABEL_CHARS), "emoji": False}
+    return _plain(texts.shorten(option, MAX_LABEL_CHARS))
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"type": "plain_text", "text": text, "emoji": False}

@@ -48,6 +48,7 @@ from channels.slack.socket_mode import SocketMode
 from channels.slack.workspace import Workspace
 
 MAX_FILE_BYTES = 1 << 30  # in both directions (slack.com/help/articles/201330736)
+MAX_SESSION_TITLE_CHARS = 200  # docs.slack.dev/reference/methods/agents.sessions.rename
 SHARE_CHECK_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between looks whether an upload of unknown outcome was shared
 
 
@@ -126,6 +127,13 @@ class SlackChannel:
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Do nothing: the manifest registers one native command, whose arguments are these."""
+
+    async def set_title(self, thread: Thread, title: str) -> None:
+        """Rename the thread's session. Slack refuses where the app is no agent, or the thread has no session."""
+        if thread.topic:
+            workspace = await self._find_workspace(thread.workspace)
+            address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
+            await workspace.api("agents.sessions.rename", **address, title=title[:MAX_SESSION_TITLE_CHARS])
 
     # ------------------------------------------------------------ files
 

@@ -27,6 +27,7 @@ from channels.slack.blocks import (
     SlackTask,
     byte_size,
     cut_bytes,
+    feedback_buttons,
     message_arguments,
     progress_tasks,
     question_controls,
@@ -239,7 +240,8 @@ class SlackRenderer:
         try:
             if not part.live:
                 final: Json = {"metadata": self._metadata(self._indexes[message_id])}
-                final |= {"blocks": question_controls(part.ask)} if part.ask else {}
+                rated = feedback_buttons() if part.session == "active" else []
+                final |= {"blocks": blocks} if (blocks := question_controls(part.ask) or rated) else {}
                 await self._stop_stream(message_id, stream, chunks, part.session, **final)
                 del self._streams[message_id]
                 if part.session != "processing":

@@ -44,6 +44,7 @@ MAX_DOWNLOAD_BYTES = 20 << 20  # …#getfile
 MAX_PHOTO_BYTES = 10_000_000
 MAX_CAPTION_UNITS = 1024  # UTF-16 units
 MAX_COMMANDS = 100
+MAX_TOPIC_CHARS = 128  # core.telegram.org/bots/api#editforumtopic
 PHOTO_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 
 
@@ -104,6 +105,14 @@ class TelegramChannel:
                 for command in accepted[:MAX_COMMANDS]
             ]
         )
+
+    async def set_title(self, thread: Thread, title: str) -> None:
+        """Rename a topic of a private chat: people open these by writing, and Telegram names them by the text.
+
+        Topics of groups were named by people.
+        """
+        if thread.topic and not _is_group(thread):
+            await self._api.call_in_thread(thread, "editForumTopic", name=title[:MAX_TOPIC_CHARS])
 
     # ------------------------------------------------------------ files
 

@@ -19,6 +19,7 @@ NO_PERMISSION = ApiError(403, 50013, "Missing Permissions")
 ARCHIVED = ApiError(400, 50083, "Thread is archived")
 LATE = 3.0  # seconds to answer an interaction
 LIVES = 900.0  # seconds it can be answered further
+NAMES = 2  # that a channel may get in ten minutes
 NONCES = 180.0  # seconds ("a few minutes") that a nonce is remembered
 
 Files = dict[str, tuple[str, bytes]]
@@ -116,7 +117,20 @@ class Rest(Gateway):
         return self.room_json(self.room_of(params))
 
     def m_modifyChannel(self, params: dict[str, str], body: Json, *_: object) -> Json:
+        """A new name says so in the thread. Two are allowed in ten minutes (discord/discord-api-docs#1900)."""
         room = self.room_of(params)
+        if "name" in body:
+            if not 1 <= len(body["name"]) <= 100:
+                raise invalid("name")
+            if room.owner != BOT:  # else the permission Manage Threads is needed
+                raise NO_PERMISSION
+            if room.archived and body.get("archived", True):
+                raise ARCHIVED
+            room.renamed += 1
+            if room.renamed > NAMES:
+                raise ApiError(429, 20028, "The write action you are performing on the channel has hit the limit")
+            room.name = body["name"]
+            self.push("MESSAGE_CREATE", self.event(self.message(room, BOT, room.name, type=4)))
         room.archived = bool(body.get("archived", room.archived))
         self.push("THREAD_UPDATE", self.room_json(room))
         return self.room_json(room)

@@ -62,6 +62,7 @@ class Room:
     person: str = ""
     owner: str = JANE
     archived: bool = False
+    renamed: int = 0  # by the bot
     denied: set[str] = field(default_factory=set)
     messages: dict[str, Json] = field(default_factory=dict)
     typing: list[float] = field(default_factory=list)  # time.monotonic() of each

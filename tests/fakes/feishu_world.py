@@ -148,6 +148,15 @@ def guide_scopes() -> set[str]:
     return set(orjson.loads(block)["scopes"]["tenant"])
 
 
+REACTIONS = ("im.message.reaction.created_v1", "im.message.reaction.deleted_v1")
+REACTION_SCOPES = _READ | {"im:message.reactions:read"}  # …/server-docs/im-v1/message-reaction/events/created
+
+
+def guide_events() -> set[str]:
+    """Return the events and callbacks that the guide subscribes to."""
+    return set(re.findall(r"`((?:im|application|card)\.[\w.]+)`", GUIDE.read_text()))
+
+
 class World:
     """The state of the tenant."""
 
@@ -158,6 +167,7 @@ class World:
         self.cards: dict[str, Card] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
         self.scopes = guide_scopes()  # what the app may do
+        self.events = guide_events()  # that the app has subscribed to
         self.denied: set[str] = set()  # names of methods that are refused all the same
         self.clicks: dict[str, tuple[Card, Json]] = {}  # clicks without an answer → the card, and what it showed
         self._times: int = 0

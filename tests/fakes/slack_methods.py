@@ -39,6 +39,12 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
             whole = all(task["task_id"] and task["title"] and task["status"] in TASKS for task in tasks)
             if not block["title"] or not whole or len({task["task_id"] for task in tasks}) < len(tasks):
                 raise ApiError("invalid_blocks", detail="a plan")
+        if block["type"] == "context_actions":
+            sides = [e[side] for e in block["elements"] for side in ("positive_button", "negative_button")]
+            if not 1 <= len(block["elements"]) <= 5 or not all(1 <= len(s["text"]["text"]) <= 75 for s in sides):
+                raise ApiError("invalid_blocks", detail="context actions")
+            if any(not s["value"] or len(s.get("accessibility_label", "")) > 75 for s in sides):
+                raise ApiError("invalid_blocks", detail="feedback buttons")
         if block["type"] == "actions":
             elements = block["elements"]
             if not 1 <= len(elements) <= 25 or any(len(e.get("options", [])) > 100 for e in elements):
@@ -311,6 +317,17 @@ class Methods(World):
             place.titles[thread] = str(args.get("title") or "")
         place.sessions[thread] = str(args["status"])
         return {"agent_status": args["status"]}
+
+    def m_agents_sessions_rename(self, workspace: Workspace, args: Json) -> Json:
+        if not self.agent:
+            raise ApiError("not_authorized")
+        place, thread = self.place(workspace, args, "channel_id"), str(args.get("thread_ts") or "")
+        if thread not in place.sessions:
+            raise ApiError("session_not_found")
+        if not 1 <= len(args["title"]) <= 200:
+            raise ApiError("invalid_arguments")
+        place.titles[thread] = str(args["title"])
+        return {"title": args["title"]}
 
     # ------------------------------------------------------------ files
 

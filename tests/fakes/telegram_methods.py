@@ -209,6 +209,19 @@ class Methods(People):
         chat.topics[topic] = args["name"]
         return {"message_thread_id": topic, "name": args["name"], "icon_color": 7322096}
 
+    def m_editforumtopic(self, args: Json, files: Files) -> bool:
+        """In a group it needs the right to manage topics, unless the bot created this one."""
+        chat = self.addressed(args)
+        topic, name = self._topic(chat, args), str(args.get("name") or "")
+        if chat.kind != "private":
+            refuse("not enough rights to edit the topic")
+        if not topic or chat.topics is None:
+            refuse("TOPIC_ID_INVALID")
+        if len(name) > 128:
+            refuse("TOPIC_TITLE_TOO_LONG")
+        chat.topics[topic] = name or chat.topics[topic]
+        return True
+
     # ------------------------------------------------------------ helpers
 
     def addressed(self, args: Json) -> Chat:

@@ -90,6 +90,7 @@ class World:
         self.queries: dict[str, Json] = {}  # callback queries not yet answered
         self.answers: dict[str, str] = {}  # …and what was answered
         self.reactions: dict[tuple[int, int], list[str]] = {}
+        self.given: dict[tuple[int, int, int], str] = {}  # (chat, message, person) → their reaction
         self.drafts: dict[tuple[int, int], str] = {}  # (chat, topic) → what the bot's draft shows
         self.commands: dict[str, list[Json]] = {}  # scope type → setMyCommands
         self.pushed: dict[int, float] = {}  # update id → time.monotonic() when it came up

@@ -43,7 +43,9 @@ ABILITIES = {
     "captions": "a file may have a caption",
     "amend": "edits of a person's message are sent as events",
     "withdraw": "deletions of a person's message are sent as events",
-    "reactions": "a reaction on the bot's message asks to stop",
+    "reactions": "a reaction on the bot's message asks to stop, or says whether the answer is good",
+    "titles": "a thread shows a title",
+    "title_events": "a person's new title of a thread is sent as an event; elsewhere the channel looks at the title",
     "erase": "a person can delete a message of the bot",
     "native": "the platform has native commands (slash commands, application commands, a menu)",
     "menu": "the platform lists the bot's commands by name, as they were announced",
@@ -137,6 +139,21 @@ class Rig(Protocol):
 
     def react(self, topic: int = 0) -> None:
         """A person puts ❌ on the bot's last message."""
+
+    def rate(self, mark: str, topic: int = 0) -> None:
+        """A person puts 👍 or 👎 on the bot's last message."""
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        """They take it back."""
+
+    async def begin_thread(self, text: str) -> Message:
+        """A person writes what begins a thread that the platform, or the bot, names by the text."""
+
+    def title(self, thread: Thread) -> str:
+        """The title that people see at a thread."""
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        """A person names a thread."""
 
     def erase(self, topic: int = 0) -> None:
         """A person deletes the bot's last message."""

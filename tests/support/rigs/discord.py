@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.messages import Thread
+from agent.messages import Message, Thread
 from agent.setting import Secret
 from channels import discord
 from channels.base import Health
@@ -53,7 +53,7 @@ class DiscordRig(FakeRig):
     """One server, one channel, Jane."""
 
     name = "discord"
-    can = frozenset(ABILITIES) - {"kept"}  # the history counts
+    can = frozenset(ABILITIES) - {"kept", "title_events"}  # the history counts; events of names name no person
 
     def __init__(self, server: FakeDiscord, settings: DiscordSettings) -> None:
         super().__init__(lambda: discord.connect(settings))
@@ -109,6 +109,22 @@ class DiscordRig(FakeRig):
 
     def react(self, topic: int = 0) -> None:
         self.server.react(self.server.visible(self.room(topic))[-1].id, self.room(topic))
+
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(self.server.visible(self.room(topic))[-1].id, self.room(topic), mark)
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.unreact(self.server.visible(self.room(topic))[-1].id, self.room(topic), mark)
+
+    async def begin_thread(self, text: str) -> Message:
+        self.server.say(text, CHANNEL, mention=True)
+        return await self.box.next(len(self.box.messages) + 1)
+
+    def title(self, thread: Thread) -> str:
+        return self.server.rooms[thread.topic].name
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        self.server.rename(thread.topic, title)
 
     def erase(self, topic: int = 0) -> None:
         self.server.withdraw(self.server.visible(self.room(topic))[-1].id, self.room(topic))

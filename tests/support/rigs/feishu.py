@@ -40,8 +40,8 @@ class FeishuRig(FakeRig):
 
     name = "feishu"
     # The platform keeps events for hours only, so the history counts. Files have no caption. Edits are not sent as
-    # events: the text is read when the answer begins. The menu is configured by hand.
-    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu"}
+    # events: the text is read when the answer begins. The menu is configured by hand. Threads have no titles.
+    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu", "titles", "title_events"}
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))
@@ -96,6 +96,12 @@ class FeishuRig(FakeRig):
 
     def react(self, topic: int = 0) -> None:
         self.server.react(self._shown(topic).id)
+
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(self._shown(topic).id, {"👍": "THUMBSUP", "👎": "ThumbsDown"}[mark])
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.unreact(self._shown(topic).id, {"👍": "THUMBSUP", "👎": "ThumbsDown"}[mark])
 
     def erase(self, topic: int = 0) -> None:
         self.server.recall(self._shown(topic).id)

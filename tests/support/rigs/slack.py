@@ -117,6 +117,25 @@ class SlackRig(FakeRig):
     def react(self, topic: int = 0) -> None:
         self.server.react(self._shown(topic).ts, channel=OPS if topic else DIRECT)
 
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(self._shown(topic).ts, {"👍": "+1", "👎": "-1::skin-tone-3"}[mark], OPS if topic else DIRECT)
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.unreact(
+            self._shown(topic).ts, {"👍": "+1", "👎": "-1::skin-tone-3"}[mark], OPS if topic else DIRECT
+        )
+
+    async def begin_thread(self, text: str) -> Message:
+        message = await self.say(text, 7)
+        await until(lambda: self.server.conversation(OPS).titles)
+        return message
+
+    def title(self, thread: Thread) -> str:
+        return self.server.conversation(thread.chat).titles[thread.topic]
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        self.server.rename_session(title, thread.topic, thread.chat)
+
     def erase(self, topic: int = 0) -> None:
         self.server.remove(self._shown(topic).ts, OPS if topic else DIRECT)
 

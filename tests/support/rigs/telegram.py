@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.messages import Thread
+from agent.messages import Message, Thread
 from agent.setting import Secret
 from channels import telegram
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram, Shown
@@ -98,6 +98,23 @@ class TelegramRig(FakeRig):
 
     def react(self, topic: int = 0) -> None:
         self.server.react("👎", self._shown(topic).id, chat=self.chat(topic))
+
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(mark, self._shown(topic).id, chat=self.chat(topic))
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.react("", self._shown(topic).id, chat=self.chat(topic))
+
+    async def begin_thread(self, text: str) -> Message:
+        self.server.open_topic(text)
+        return await self.box.next(len(self.box.messages) + 1)
+
+    def title(self, thread: Thread) -> str:
+        topics = self.server.chat(int(thread.chat)).topics
+        return topics[int(thread.topic)] if topics else ""
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        self.server.rename_topic(int(thread.topic), title)
 
     def erase(self, topic: int = 0) -> None:
         self.server.remove(self.chat(topic), self._shown(topic).id)

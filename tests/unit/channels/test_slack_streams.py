@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Final, Notice, Plan, PlanItem, Step, Text
+from agent.blocks import Ask, Final, Notice, Plan, PlanItem, Step, Text
 from agent.messages import Kind
 from channels.base import Reply, TryLater
 from tests.fakes.slack import JANE, OPS, TEAM
@@ -261,3 +261,27 @@ async def test_the_native_stop_button_stops_the_turn(rig: SlackRig) -> None:
     assert (stop.text, stop.thread, stop.reply_to) == ("stop", message.thread, posts.rows[0])
     await growing.finish(Final("On it\n\n_Stopped._"))
     assert shown(rig).text == "On it\n\n_Stopped._"
+
+
+async def test_a_streamed_answer_ends_with_feedback_buttons(rig: SlackRig) -> None:
+    message = await rig.say("tell me", 7)
+    growing = reply(rig, message)
+    growing.show(Text("It is "))
+    await until(lambda: shown(rig).state == "streaming")
+    await growing.finish(Final("It is done."))
+    for value in ("up", "down"):
+        key = rig.server.rate(shown(rig).ts, value)
+        pressed = await rig.box.next(1 if value == "up" else 2, Kind.FEEDBACK)
+        assert (pressed.text, pressed.reply_to, pressed.author.id) == (value, shown(rig).ts, JANE)
+        assert pressed.thread == message.thread
+        await until(lambda key=key: rig.server.acked(key))  # type: ignore[misc]  # bound at once
+
+
+async def test_a_question_has_no_feedback_buttons(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("tell me", 7))
+    growing.show(Text("Hm. "))
+    await until(lambda: shown(rig).state == "streaming")
+    ask = Ask("ask-1", "Which?", ("a", "b"))
+    await growing.finish(Final("Hm. Which?", (ask,)))
+    [end] = rig.server.calls_of("chat.stopStream")
+    assert [block["type"] for block in end.args["blocks"]] == ["actions"]

@@ -28,7 +28,7 @@ from bot.current import Current
 from bot.feed import Feed
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
-from bot.outbox import Outbox, file_payload
+from bot.outbox import Outbox, files_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -301,10 +301,8 @@ class TurnRunner:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
-            rows += [
-                (OutboxKind.FILE, f"run:{job.run}:file:{n}", file_payload(file))
-                for n, file in enumerate(collected.files)
-            ]
+            if collected.files:
+                rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
             if ping := self._make_ping(execute, job, ending.state, collected, now):
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
             if end.title_text:

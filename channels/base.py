@@ -123,9 +123,9 @@ class SentMessages(Protocol):
         """Record the ids of the questions that messages show, so that a reply to such a message answers it."""
 
 
-def first_sent_message(posts: SentMessages) -> SentMessage | None:
-    """Return the first message, which is the only one of a file."""
-    return next((message for message in posts.known if message.index == 0), None)
+def find_sent_message(posts: SentMessages, index: int = 0) -> SentMessage | None:
+    """Return the message with this index, or None if no post of it was begun."""
+    return next((message for message in posts.known if message.index == index), None)
 
 
 class Reply(Protocol):
@@ -269,8 +269,12 @@ class Channel(Protocol):
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         """Begin a reply to the message `to` of the person `asker`, continuing the messages that `posts` has."""
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        """Send a file to `thread`, as index 0 of `posts`."""
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        """Send files to `thread`, several in a message where the platform can (`channels.shared.file_groups`).
+
+        Another call with the same files sends those that are not sent. Raises Refused with the names of files that
+        cannot be sent, after the others.
+        """
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of an attachment in chunks of at most `channels.shared.file_limits.CHUNK`.

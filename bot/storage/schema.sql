@@ -141,7 +141,7 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_owner ON jobs (owner, due);
 
--- kind: reply (the end of a run), file, ping (a long run ended), say (a notice of the bot). `person` is the addressee.
+-- kind: reply (the end of a run), file (the files of a run), ping (a long run ended), say (a notice of the bot). `person` is the addressee.
 -- state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
 CREATE TABLE outbox (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,

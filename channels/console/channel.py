@@ -39,7 +39,7 @@ from channels.base import (
     Reply,
     SentMessages,
     TryLater,
-    first_sent_message,
+    find_sent_message,
     parse_command_text,
 )
 from channels.console.plain import PlainView
@@ -164,16 +164,20 @@ class ConsoleChannel:
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         return ConsoleReply(self, posts)
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        """Copy the file to the downloads folder and show its path."""
-        if any(post.id is not None for post in posts.known):
-            return
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        """Copy the files to the downloads folder and show their paths."""
+        for index, file in enumerate(files):
+            known = find_sent_message(posts, index)
+            if known is None or known.id is None:
+                await self._save_file(file, posts, index)
+
+    async def _save_file(self, file: OutgoingFile, posts: SentMessages, index: int) -> None:
         path = await asyncio.to_thread(save_download, file, self._downloads)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         caption = f" — {file.caption}" if file.caption else ""
-        await posts.sending(0)
+        await posts.sending(index)
         await self.view.write(f"File: {strip_controls(file.name)} ({human_size(file.size)}) → {shown}{caption}")
-        await posts.sent(0, str(path))
+        await posts.sent(index, str(path))
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         raise Refused("the console has no attachments")
@@ -222,7 +226,7 @@ class ConsoleReply:
         await self.close()
         if final.asks:
             self._console.question_asked(final.asks)
-        known = first_sent_message(self._posts)
+        known = find_sent_message(self._posts)
         if known and known.id is not None:
             return
         pieces = [REPEAT_MARK] if known else []

@@ -289,9 +289,9 @@ class FeishuChannel:
         self._writers.add(writer)
         return writer
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
         sender = MessageSender(self._api, thread, posts.key)
-        await feishu_files.send_file(self._api, sender, self._rate_limit_scope(thread), file, posts)
+        await feishu_files.send_files(self._api, sender, self._rate_limit_scope(thread), files, posts)
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return feishu_files.fetch_attachment(self._api, attachment)

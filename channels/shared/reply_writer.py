@@ -16,7 +16,7 @@ from channels.base import (
     SentMessages,
     TryLater,
     Unconfirmed,
-    first_sent_message,
+    find_sent_message,
 )
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
@@ -360,21 +360,22 @@ async def post_once(
     post: Callable[[], Awaitable[str]],
     rate_limit: ReplyRateLimit | None = None,
     max_idempotent_posts: int = MAX_IDEMPOTENT_POSTS,
+    index: int = 0,
 ) -> None:
-    """Post a file unless it was posted before, recorded before and after. Raises ChannelError."""
-    known = first_sent_message(posts)
+    """Post a message with files unless it was posted before, recorded before and after. Raises ChannelError."""
+    known = find_sent_message(posts, index)
     if known and known.id:
         return
     if known and known.posts >= (max_idempotent_posts if rate_limit and rate_limit.idempotent else MAX_POSTS):
         raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
     if rate_limit:
         await rate_limit.acquire(Priority.FINAL)
-    await posts.sending(0)
+    await posts.sending(index)
     try:
         message_id = await post()
     except (TryLater, Refused) as error:
-        await posts.unsent(0)
+        await posts.unsent(index)
         if rate_limit and isinstance(error, TryLater):
             rate_limit.pause(error.after)
         raise
-    await posts.sent(0, message_id)
+    await posts.sent(index, message_id)

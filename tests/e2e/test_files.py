@@ -138,6 +138,7 @@ async def test_when_one_upload_fails_the_other_is_sent_and_the_failure_is_report
     telegram: FakeTelegram, start: Start
 ) -> None:
     service = await start()
+    telegram.fault("error", "sendMediaGroup", code=400, description="Bad Request: wrong file")
     telegram.fault("error", "sendDocument", code=400, description="Bad Request: wrong file", contains="bad")
     steps = [
         bash(f"echo 1 > {OUT}/bad.csv; echo 1 > {OUT}/good.csv"),

@@ -360,12 +360,15 @@ class Methods(World):
 
     def m_files_completeUploadExternal(self, workspace: Workspace, args: Json) -> Json:
         place = self.place(workspace, args, "channel_id")
-        for entry in args["files"]:
-            stored = self.files.get(entry["id"])
-            if stored is None or len(stored.data) != stored.size or stored.shared:
-                raise ApiError("file_not_found")
+        """All files of a call are in one message."""
+        found = [self.files.get(entry["id"]) for entry in args["files"]]
+        files = [stored for stored in found if stored and len(stored.data) == stored.size and not stored.shared]
+        if not files or len(files) < len(found):
+            raise ApiError("file_not_found")
+        post = Post(self.ts(), place.id, workspace.bot, str(args.get("initial_comment") or ""))
+        post.bot_id, post.thread_ts = workspace.bot_id, str(args.get("thread_ts") or "")
+        post.files = [stored.id for stored in files]
+        for stored in files:
             stored.shared, stored.shared_at = True, time.monotonic() + SHARE_SECONDS
-            post = Post(self.ts(), place.id, workspace.bot, str(args.get("initial_comment") or ""))
-            post.bot_id, post.files, post.thread_ts = workspace.bot_id, [stored.id], str(args.get("thread_ts") or "")
-            place.posts[post.ts] = post
+        place.posts[post.ts] = post
         return {"files": [{"id": entry["id"], "title": entry.get("title")} for entry in args["files"]]}

@@ -244,7 +244,7 @@ class World:
             thread_ts=post.thread_ts,
             state=post.state,
             buttons=tuple(controls(post.blocks)),
-            file_name=file.name if file else "",
+            file_name=" ".join(self.files[id].name for id in post.files),
             file=file.data if file else b"",
             edits=post.edits,
             only_for=post.only_for,

@@ -11,9 +11,9 @@ from agent.messages import Message, Thread
 from channels.base import Channel
 from tests.support.recording_inbox import Box
 
-Call = Literal["post", "edit", "delete", "upload", "any"]
+Call = Literal["post", "edit", "delete", "upload", "album", "any"]
 """The platform calls that the contract speaks of, whatever they are called there: a new message, a change of one (an
-append to a stream, too), taking one away, sending a file."""
+append to a stream, too), taking one away, sending files (`album`: a message with several)."""
 
 Trouble = Literal["flood", "error", "drop", "slow", "hang"]
 """The kinds of `tests.fakes.server.Fault`."""
@@ -40,6 +40,7 @@ ABILITIES = {
     "buttons": "options of a question are buttons",
     "uploads": "files out",
     "downloads": "files in",
+    "albums": "several files may be one message",
     "captions": "a file may have a caption",
     "amend": "edits of a person's message are sent as events",
     "withdraw": "deletions of a person's message are sent as events",

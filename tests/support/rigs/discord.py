@@ -23,6 +23,7 @@ CALLS: dict[Call, tuple[str, ...]] = {
     "edit": ("editMessage",),
     "delete": ("deleteMessage",),
     "upload": ("createMessage",),
+    "album": ("createMessage",),
     "any": ("*",),
 }
 

@@ -20,6 +20,7 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "edit": ("card.write", "card.replace", "message.update"),
     "delete": ("message.recall",),
     "upload": ("file.upload",),
+    "album": ("file.upload",),
     "any": ("*",),
 }
 
@@ -39,9 +40,10 @@ class FeishuRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Feishu."""
 
     name = "feishu"
-    # The platform keeps events for hours only, so the history counts. Files have no caption. Edits are not sent as
-    # events: the text is read when the answer begins. The menu is configured by hand. Threads have no titles.
-    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu", "titles", "title_events"}
+    # The platform keeps events for hours only, so the history counts. Each file is a message, without a caption. Edits
+    # are not sent as events: the text is read when the answer begins. The menu is configured by hand. Threads have no
+    # titles.
+    can = frozenset(ABILITIES) - {"kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))

@@ -27,6 +27,7 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "edit": ("chat.update", "chat.appendStream", "chat.stopStream"),
     "delete": ("chat.delete",),
     "upload": ("files.completeUploadExternal",),
+    "album": ("files.completeUploadExternal",),
     "any": ("*",),
 }
 
@@ -158,7 +159,7 @@ class SlackRig(FakeRig):
 
     def visible(self, topic: int = 0) -> list[str]:
         shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
-        return [f"{one.text}{one.file_name}" for one in shown if not one.only_for]
+        return [" ".join(filter(None, (one.text, one.file_name))) for one in shown if not one.only_for]
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return self.server.pinged(OPS, self.root(topic)) if topic else self.server.pinged(DIRECT)

@@ -21,7 +21,8 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "post": ("sendMessage",),
     "edit": ("editMessageText",),
     "delete": ("deleteMessage",),
-    "upload": ("sendDocument", "sendPhoto"),
+    "upload": ("sendDocument", "sendPhoto", "sendMediaGroup"),
+    "album": ("sendMediaGroup",),
     "any": ("*",),
 }
 
@@ -137,7 +138,10 @@ class TelegramRig(FakeRig):
         return telegram_thread(self.chat(topic), topic)
 
     def visible(self, topic: int = 0) -> list[str]:
-        return [f"{shown.text}{shown.file_name}" for shown in self.server.visible(self.chat(topic), topic)]
+        return [
+            " ".join(filter(None, (shown.text, shown.file_name)))
+            for shown in self.server.visible(self.chat(topic), topic)
+        ]
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return [person for shown in self.server.visible(self.chat(topic), topic) for person in shown.pings]

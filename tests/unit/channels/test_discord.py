@@ -383,10 +383,10 @@ async def test_a_server_of_a_higher_tier_takes_larger_files(rig: DiscordRig, tmp
     rig.server.push("GUILD_UPDATE", rig.server.guild_json(GUILD))
     message = await asked(rig, "make it")
     big = OutgoingFile(path, "big.bin", 11 << 20)
-    await rig.channel.send_file(message.thread, big, Memory("f1"))
+    await rig.channel.send_files(message.thread, [big], Memory("f1"))
     assert rig.server.visible(message.id)[0].files == ("big.bin",)
-    with pytest.raises(Refused, match=r"big\.bin has 11 MB; Discord takes at most 10 MB here"):
-        await rig.channel.send_file(rig.thread(), big, Memory("f2"))
+    with pytest.raises(Refused, match=r"big\.bin: it has 11 MB; Discord takes at most 10 MB here"):
+        await rig.channel.send_files(rig.thread(), [big], Memory("f2"))
 
 
 # Case 82 of docs/cases.md

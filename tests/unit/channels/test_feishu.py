@@ -431,17 +431,17 @@ def copy(folder: Path, name: str, data: bytes = b"a,b\n", caption: str = "") -> 
 
 async def test_an_image_is_sent_as_an_image_and_anything_else_as_a_file(rig: FeishuRig, tmp_path: Path) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(50)
-    await rig.channel.send_file(rig.thread(), copy(tmp_path, "图.png", png), Memory("f1"))
-    await rig.channel.send_file(rig.thread(), copy(tmp_path, "fake.png", b"no picture"), Memory("f2"))
-    await rig.channel.send_file(rig.thread(7), copy(tmp_path, "报告.pdf", b"%PDF"), Memory("f3"))
+    await rig.channel.send_files(rig.thread(), [copy(tmp_path, "图.png", png)], Memory("f1"))
+    await rig.channel.send_files(rig.thread(), [copy(tmp_path, "fake.png", b"no picture")], Memory("f2"))
+    await rig.channel.send_files(rig.thread(7), [copy(tmp_path, "报告.pdf", b"%PDF")], Memory("f3"))
     assert [said.kind for said in rig.server.bot_messages(DIRECT)] == ["image", "file"]
     assert rig.visible() == ["图.png", "fake.png"]
     assert rig.visible(7) == ["报告.pdf"]
 
 
 async def test_an_empty_file_is_refused_with_a_reason(rig: FeishuRig, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"nothing\.txt is empty"):
-        await rig.channel.send_file(rig.thread(), copy(tmp_path, "nothing.txt", b""), Memory())
+    with pytest.raises(Refused, match=r"nothing\.txt: it is empty"):
+        await rig.channel.send_files(rig.thread(), [copy(tmp_path, "nothing.txt", b"")], Memory())
     assert not rig.server.calls_of("file.")
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
-from channels.base import ChannelError, Refused, SentMessages
-from channels.discord.api import NONCE_MARK, DiscordApi, InteractionExpired
+from channels.base import ChannelError, Refused, SentMessages, TryLater
+from channels.discord.api import NONCE_MARK, DiscordApi, Forbidden, InteractionExpired
 from channels.discord.call_window import DiscordScope
 from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
+from channels.discord.texts import REST_FOLLOWS, REST_IN_FILE
 from channels.discord.threads import DiscordThreads
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown, utf16_length
@@ -26,6 +28,7 @@ log = logging.getLogger(__name__)
 
 MAX_MESSAGE_CHARS = 2000  # discord.com/developers/docs/resources/message#create-message
 CHUNK_UNITS = 1950  # UTF-16 units (the strictest way to count) of Markdown: leaves room for a mention
+MAX_MESSAGES, DOCUMENT_NAME = 4, "answer.md"  # of an answer; the file has the rest
 MAX_PROGRESS_CHARS = 2000  # of plan and steps (an embed takes 4,096)
 MAX_SHOWN_STEPS = 10  # the latest
 MAX_BUTTONS, BUTTONS_PER_ROW, MAX_LABEL_CHARS = 25, 5, 80
@@ -38,9 +41,13 @@ Json = dict[str, Any]  # Discord defines the shape
 
 @dataclass(frozen=True, slots=True)
 class DiscordMessage:
-    """One message: text, an embed with the progress, an open question, and the user to mention."""
+    """One message: text, an embed with the progress, an open question, and the user to mention.
+
+    The `document` is the rest of a long answer, a file below the text.
+    """
 
     text: str
+    document: str = ""
     progress: str = ""
     ask: Ask | None = None
     mention: str = ""
@@ -75,7 +82,7 @@ class DiscordRenderer:
             lines.append(f"⏳ {texts.shorten(view.notice.text, 300)}")
         while len("\n".join(lines)) > MAX_PROGRESS_CHARS:
             del lines[0]
-        parts = _split_text(view.text)
+        parts = self._bounded(_split_text(view.text), REST_FOLLOWS)
         if lines:
             parts = parts or [DiscordMessage("")]
             parts[-1] = replace(parts[-1], progress="\n".join(lines))
@@ -87,12 +94,21 @@ class DiscordRenderer:
         for text, ask in final.messages():
             hint = _question_hint(ask) if ask else ""
             messages = _split_text(f"{text}\n\n{hint}" if hint else text)
+            if not ask:  # a question stays readable
+                messages = self._bounded(messages, REST_IN_FILE, as_file=True)
             if messages:
                 messages[-1] = replace(messages[-1], ask=ask)
             parts += messages
         if parts and final.mention and self._thread.workspace != DIRECT_WORKSPACE:
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
+
+    def _bounded(self, parts: list[DiscordMessage], note: str, *, as_file: bool = False) -> list[DiscordMessage]:
+        """Put a note in place of the messages from the last allowed one on, with their text as a file."""
+        if len(parts) <= MAX_MESSAGES or self._thread.chat in self._threads.chats_without_files:
+            return parts
+        rest = "\n\n".join(part.text for part in parts[MAX_MESSAGES - 1 :])
+        return [*parts[: MAX_MESSAGES - 1], DiscordMessage(note, document=rest if as_file else "")]
 
     def placeholder(self) -> DiscordMessage:
         return DiscordMessage("…")
@@ -119,11 +135,12 @@ class DiscordRenderer:
         async def send(channel_id: str) -> Any:
             if reference := self._message_reference(channel_id, part, index):
                 body["message_reference"] = {"message_id": reference, "fail_if_not_exists": False}
-            return await self._api("POST", f"/channels/{channel_id}/messages", body)
+            return await self._send("POST", f"/channels/{channel_id}/messages", body, part)
 
         answer = await self._threads.call_in_thread(self._thread, send)
         if str(answer.get("content") or "").strip() != message_content(part).strip():  # an earlier post with this nonce
-            await self._api("PATCH", f"/channels/{answer['channel_id']}/messages/{answer['id']}", _message_body(part))
+            path = f"/channels/{answer['channel_id']}/messages/{answer['id']}"
+            await self._send("PATCH", path, _message_body(part), part)
         self._threads.clear_typing(answer["channel_id"])
         self.posted.set()
         if index == 0:
@@ -134,7 +151,17 @@ class DiscordRenderer:
         return str(answer["id"])
 
     async def edit(self, message_id: str, part: DiscordMessage) -> None:
-        await self._call_on_message("PATCH", message_id, _message_body(part))
+        await self._call_on_message("PATCH", message_id, _message_body(part), part)
+
+    async def _send(self, method: str, path: str, body: Json | None, part: DiscordMessage | None) -> Any:
+        """Make a call with the document of a part. Where files are forbidden, the answer is rendered without one."""
+        if part is None or not part.document:
+            return await self._api(method, path, body)
+        try:
+            return await self._api(method, path, body, files=[(DOCUMENT_NAME, io.BytesIO(part.document.encode()))])
+        except Forbidden:
+            self._threads.chats_without_files.add(self._thread.chat)
+            raise TryLater("the bot may not attach files here", 0.0) from None
 
     async def delete(self, message_id: str) -> None:
         await self._call_on_message("DELETE", message_id)
@@ -143,9 +170,12 @@ class DiscordRenderer:
         await self._threads.ensure_thread(self._thread)  # so that the first post need not wait for it
         await self._threads.show_typing(self._thread)
 
-    async def _call_on_message(self, method: str, message_id: str, body: Json | None = None) -> None:
+    async def _call_on_message(
+        self, method: str, message_id: str, body: Json | None = None, part: DiscordMessage | None = None
+    ) -> None:
         await self._threads.call_in_thread(
-            self._thread, lambda channel_id: self._api(method, f"/channels/{channel_id}/messages/{message_id}", body)
+            self._thread,
+            lambda channel_id: self._send(method, f"/channels/{channel_id}/messages/{message_id}", body, part),
         )
 
     def _message_reference(self, channel_id: str, part: DiscordMessage, index: int) -> str:
@@ -206,7 +236,8 @@ def _split_text(text: str) -> list[DiscordMessage]:
 
 
 def _message_body(part: DiscordMessage) -> Json:
-    return {
+    document: Json = {"attachments": [{"id": 0, "filename": DOCUMENT_NAME}]} if part.document else {}
+    return document | {
         "content": message_content(part),
         "embeds": [{"description": part.progress, "color": EMBED_COLOUR}] if part.progress else [],
         "components": _question_components(part.ask) if part.ask else [],

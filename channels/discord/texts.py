@@ -8,3 +8,6 @@ INTENT_REFUSED = (
     " Privileged Gateway Intents."
 )
 TOKEN_SHARED = "Another program is using this bot's token. Stop one of the two, then restart Fawn."  # noqa: S105 — no token
+
+REST_FOLLOWS = "-# The answer is long: the rest comes as a file when I am done."
+REST_IN_FILE = "-# The answer is long: the rest is in the file."

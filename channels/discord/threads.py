@@ -46,6 +46,7 @@ class DiscordThreads:
         self._without_thread: set[str] = set()  # topics that cannot have a thread
         self._creating: dict[str, asyncio.Task[None]] = {}  # topic → the task that creates its thread
         self._explained: dict[str, bool] = {}  # channels that forbid threads → whether the bot has said so there
+        self.chats_without_files: set[str] = set()  # where the bot may not attach files
         self._typing: dict[str, float] = {}  # channel id → until when typing shows (time.monotonic())
 
     def remember_title(self, message_id: str, text: str) -> None:

@@ -188,13 +188,21 @@ class Rest(Gateway):
         self.push("MESSAGE_CREATE", self.event(message) | ({"nonce": nonce} if nonce else {}))
         return self.refreshed(message) | ({"nonce": nonce} if nonce else {})
 
-    def m_editMessage(self, params: dict[str, str], body: Json, *_: object) -> Json:
-        room = self.room_of(params)
+    def m_editMessage(self, params: dict[str, str], body: Json, files: Files, _: object) -> Json:
+        """Edit a message; `attachments` replaces its files, new ones of which are uploaded with the call."""
+        room = self.room_of(params, *(["files"] if files else []))
         message = self.message_of(room, params)
         if message["author"]["id"] != BOT:
             raise ApiError(403, 50005, "Cannot edit a message authored by another user")
         if room.archived:
             raise ARCHIVED
+        if "attachments" in body:
+            kept = [
+                file for file in message["attachments"] if file["id"] in [each["id"] for each in body["attachments"]]
+            ]
+            if len(kept) + len(files) < len(body["attachments"]):
+                raise invalid("attachments")
+            message["attachments"] = kept + [self.attachment(room, name, data) for name, data in files.values()]
         return self._amend(message, body)
 
     def m_deleteMessage(self, params: dict[str, str], *_: object) -> None:

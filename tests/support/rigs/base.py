@@ -40,6 +40,7 @@ ABILITIES = {
     "buttons": "options of a question are buttons",
     "uploads": "files out",
     "downloads": "files in",
+    "documents": "the rest of a long answer is a file",
     "albums": "several files may be one message",
     "captions": "a file may have a caption",
     "amend": "edits of a person's message are sent as events",

@@ -13,7 +13,9 @@ from agent.setting import Secret
 from channels import discord
 from channels.base import Health
 from channels.discord import DiscordSettings
+from channels.discord.reply import DOCUMENT_NAME
 from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
+from tests.fakes.discord_world import Shown
 from tests.fakes.server import until
 from tests.support.rigs.base import ABILITIES, Call
 from tests.support.rigs.platform import FakeRig, FakeWire
@@ -150,8 +152,15 @@ class DiscordRig(FakeRig):
         return Thread("discord", GUILD, CHANNEL, self.room(topic))
 
     def visible(self, topic: int = 0) -> list[str]:
-        shown = self.server.visible(self.room(topic))
-        return ["\n".join(filter(None, [each.text, each.embed, *each.files])) for each in shown]
+        """The rest of a long answer is shown as its text."""
+        room = self.room(topic)
+        return ["\n".join(filter(None, [self._text(room, each), each.embed])) for each in self.server.visible(room)]
+
+    def _text(self, room: str, shown: Shown) -> str:
+        if shown.files == (DOCUMENT_NAME,):
+            [file] = self.server.rooms[room].messages[shown.id]["attachments"]
+            return self.server.files[file["id"]].decode()
+        return "\n".join(filter(None, [shown.text, *shown.files]))
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return [person for each in self.server.visible(self.room(topic)) for person in each.pinged]

@@ -43,7 +43,7 @@ class FeishuRig(FakeRig):
     # The platform keeps events for hours only, so the history counts. Each file is a message, without a caption. Edits
     # are not sent as events: the text is read when the answer begins. The menu is configured by hand. Threads have no
     # titles.
-    can = frozenset(ABILITIES) - {"kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
+    can = frozenset(ABILITIES) - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))

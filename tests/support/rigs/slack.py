@@ -64,7 +64,7 @@ class SlackRig(FakeRig):
 
     name = "slack"
     # Events are not kept, so the history counts. The manifest has one command; the others are its arguments.
-    can = frozenset(ABILITIES) - {"kept", "menu"}
+    can = frozenset(ABILITIES) - {"documents", "kept", "menu"}
 
     def __init__(self, server: FakeSlack, settings: slack.SlackSettings) -> None:
         super().__init__(lambda: slack.connect(settings))

@@ -50,7 +50,7 @@ class TelegramRig(FakeRig):
 
     name = "telegram"
     # Bots get no deletions and cannot read the history; updates are kept for them, and posts have no idempotency key.
-    can = frozenset(ABILITIES) - {"withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
+    can = frozenset(ABILITIES) - {"documents", "withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
 
     def __init__(self, server: FakeTelegram, settings: telegram.TelegramSettings) -> None:
         super().__init__(lambda: telegram.connect(settings))

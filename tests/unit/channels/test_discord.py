@@ -11,7 +11,7 @@ import pytest
 
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
-from channels.base import CommandInfo, OutgoingFile, Receipt, Refused
+from channels.base import CommandInfo, OutgoingFile, Receipt, Refused, TryLater
 from tests.fakes.discord import BOT, CHANNEL, GUILD, JANE, MAX, Rates
 from tests.fakes.discord_world import ROLE
 from tests.fakes.server import until
@@ -224,7 +224,7 @@ async def test_ten_thousand_characters_are_complete_despite_random_faults(tmp_pa
                 await reply.close()
         rig.server.clear_faults()
         shown = rig.server.visible()
-        seen = "\n".join(each.text for each in shown)
+        seen = "\n".join(rig.visible())
         assert [int(line.split("|")[1]) for line in seen.splitlines() if line.startswith("行")] == list(range(60))
         assert [f"inner {number}" in seen for number in range(60)] == [True] * 60
         assert seen.count("value_") == 150
@@ -429,3 +429,34 @@ async def test_an_ignored_message_shows_no_typing(rig: DiscordRig) -> None:
     await asyncio.sleep(0.05)
     assert not rig.server.rooms[CHANNEL].typing
     assert BOT not in str(rig.server.calls_of("typing"))
+
+
+LONG = "\n\n".join(f"Paragraph {number}: " + "words and words " * 60 for number in range(20))
+
+
+async def test_the_rest_of_a_long_answer_is_a_file(rig: DiscordRig) -> None:
+    message = await asked(rig, "tell me everything")
+    reply = rig.channel.reply(message.thread, Memory(), to=message.id)
+    reply.show(Text(LONG))
+    await until(lambda: len(rig.server.visible(message.id)) == 4, what="the live answer")
+    await reply.finish(Final(LONG))
+    first, second, third, last = rig.server.visible(message.id)
+    assert [each.files for each in (first, second, third)] == [()] * 3
+    assert (last.files, "rest is in the file" in last.text) == (("answer.md",), True)
+    [file] = rig.server.rooms[message.id].messages[last.id]["attachments"]
+    whole = "\n".join([first.text, second.text, third.text, rig.server.files[file["id"]].decode()])
+    assert "".join(whole.split()) == "".join(LONG.split())
+    await reply.finish(Final(LONG))  # an outbox may try again
+    assert len(rig.server.visible(message.id)) == 4
+
+
+async def test_where_files_are_forbidden_a_long_answer_is_messages(rig: DiscordRig) -> None:
+    message = await asked(rig, "tell me everything")
+    await rig.channel.reply(message.thread, Memory("r0"), to=message.id).finish(Final("Hm."))
+    rig.server.rooms[message.id].denied.add("files")
+    posts = Memory()
+    with pytest.raises(TryLater):
+        await rig.channel.reply(message.thread, posts, to=message.id).finish(Final(LONG))
+    await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final(LONG))
+    texts = [each.text for each in rig.server.visible(message.id)[1:]]
+    assert "".join("".join(texts).split()) == "".join(LONG.split())

@@ -23,6 +23,7 @@ from uuid import uuid4
 from agent.blocks import Ask, Block, Final, View
 from agent.messages import Attachment, Author, Kind, Message, Thread
 from agent.setting import setting
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -140,7 +141,7 @@ class ConsoleChannel:
                 break
             except NotStored as error:
                 if not notified:
-                    await self.view.write(NOT_STORED)
+                    await self.view.write(_(NOT_STORED))
                     log.error("console.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
                 notified = True
                 await asyncio.sleep(_STORE_RETRY_SECONDS)
@@ -225,7 +226,7 @@ class ConsoleReply:
         known = first_sent_message(self._posts)
         if known and known.id is not None:
             return
-        pieces = [REPEAT_MARK] if known else []
+        pieces = [_(REPEAT_MARK)] if known else []
         for markdown, ask in final.messages():
             pieces += [markdown, *(_describe_options(ask, alone=len(final.asks) == 1) if ask else ())]
         text = "\n\n".join(pieces)

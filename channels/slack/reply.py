@@ -15,6 +15,7 @@ from typing import Any
 
 from agent.blocks import Final, View
 from agent.messages import Thread
+from catalogue import _
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
 from channels.shared.rate_limit import Priority
 from channels.shared.reply_writer import MessageMissing
@@ -159,7 +160,7 @@ class SlackRenderer:
         """Show none: the status or reaction is enough, and a message would notify people."""
 
     def repeat(self, part: SlackMessage) -> SlackMessage:
-        return replace(part, mark=REPEAT_MARK)
+        return replace(part, mark=_(REPEAT_MARK))
 
     def plain(self, part: SlackMessage) -> SlackMessage:
         lines = "\n".join(task.line for task in part.tasks)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import Approve, Ask
+from agent.blocks import APPROVAL_OPTIONS, Approve, Ask
 from agent.context import Answer
 from agent.messages import Author, Kind, Message, Thread
 from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages
@@ -172,10 +172,17 @@ def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
 def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
     """Return the answers with which the next turn resumes. Raises Damaged."""
     return tuple(
-        Answer(question.id, question.answer, question.answer_key)
+        Answer(question.id, _english_answer(question), question.answer_key)
         for question in stored.unresolved_questions(execute, conversation)
         if question.state == QuestionState.ANSWERED
     )
+
+
+def _english_answer(question: QuestionRow) -> str:
+    """Return the answer as the agent expects it: the options of an approval were shown in the person's language."""
+    if question.kind == QuestionKind.APPROVE and question.answer in question.options:
+        return APPROVAL_OPTIONS[question.options.index(question.answer)]
+    return question.answer
 
 
 def replace_questions(

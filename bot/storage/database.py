@@ -96,7 +96,8 @@ class Database:
         if self._closing:
             raise StorageError("the database is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((partial(copy_context().run, work), durable, future))  # with the caller's language
+        context = copy_context()  # with the caller's language
+        self._waiting.append((lambda execute: context.run(work, execute), durable, future))
         self._wake.set()
         return await future
 

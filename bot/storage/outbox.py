@@ -49,8 +49,8 @@ def enqueue_notice(
     execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = ""
 ) -> None:
     """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued."""
-    values = {"language": current_language(), "kind": OutboxKind.SAY, "thread": str(thread), "payload": Final(text).dump(), "reply_to": reply_to}
-    insert_row(execute, "outbox", "key", {"key": key, "created": now} | values)
+    values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": Final(text).dump(), "reply_to": reply_to}
+    insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)
 
 
 def latest_notice(execute: Execute, prefix: str) -> float:

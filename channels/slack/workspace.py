@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from agent.messages import Kind, Message, Quote, Thread, Unreadable
-from catalogue import _
+from catalogue import N_, _
 from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import texts
 from channels.shared.outage_notices import OutageNotices
@@ -33,7 +33,7 @@ SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session e
 MAX_TITLE_CHARS = 60  # of a session
 MAX_CACHED_PEOPLE = 10_000
 
-NOT_STORED_RESEND = "I can't save messages right now, so I didn't get yours. Please send it again in a few minutes."
+NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 _CHANNEL = re.compile(r"<#([A-Z0-9]+)>")
 

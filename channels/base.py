@@ -12,6 +12,7 @@ A channel imports only `agent.messages`, `agent.blocks`, `agent.setting`, this f
     │   └── TokenRejected    …because it rejects the bot's token
     ├── OutcomeUnknown   the platform did not answer: the call may or may not have had its effect
     └── Refused          the platform rejected the call for good
+        ├── FilesRefused some of several files
         ├── Unconfirmed  every allowed post had an unknown outcome
         └── ChatGone     the chat was deleted or the bot was blocked: stop trying
 """
@@ -53,6 +54,14 @@ class OutcomeUnknown(ChannelError):
 
 class Refused(ChannelError):
     """The platform rejected this call for good."""
+
+
+class FilesRefused(Refused):
+    """The platform rejected some of several files for good: `reasons` by the names of the files."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+        self.reasons = reasons
 
 
 class Unconfirmed(Refused):

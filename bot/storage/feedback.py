@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from agent.messages import Author
 from bot.storage.database import Execute
 from bot.storage.rows import read_row, read_rows
+from catalogue import _
 
 FEEDBACK_DAYS = 30  # that a report counts
 VALUES = {"up": 1, "down": -1}
@@ -31,7 +32,7 @@ class FeedbackCounts:
     down: int = 0
 
     def __str__(self) -> str:
-        return f"Feedback in {FEEDBACK_DAYS} days: {self.up} 👍, {self.down} 👎."
+        return _("Feedback in {n} days: {up} 👍, {down} 👎.", n=FEEDBACK_DAYS, up=self.up, down=self.down)
 
 
 def record_feedback(execute: Execute, run: int, author: Author, value: str, at: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
+from catalogue import _
 from channels.base import ChannelError, Refused, SentMessages, TryLater
 from channels.discord.api import NONCE_MARK, DiscordApi, Forbidden, InteractionExpired
 from channels.discord.call_window import DiscordScope
@@ -108,7 +109,7 @@ class DiscordRenderer:
         if len(parts) <= MAX_MESSAGES or self._thread.chat in self._threads.chats_without_files:
             return parts
         rest = "\n\n".join(part.text for part in parts[MAX_MESSAGES - 1 :])
-        return [*parts[: MAX_MESSAGES - 1], DiscordMessage(note, document=rest if as_file else "")]
+        return [*parts[: MAX_MESSAGES - 1], DiscordMessage(f"-# {_(note)}", document=rest if as_file else "")]
 
     def placeholder(self) -> DiscordMessage:
         return DiscordMessage("…")

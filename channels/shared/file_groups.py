@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from channels.base import ChatGone, OutgoingFile, Refused, SentMessages, Unconfirmed
+from channels.base import ChatGone, FilesRefused, OutgoingFile, Refused, SentMessages, Unconfirmed, find_sent_message
 
 log = logging.getLogger(__name__)
 
@@ -40,45 +40,42 @@ async def send_groups(
 ) -> None:
     """Send each group with `send(group, index)` as one message, and the files of a refused group one by one.
 
-    The index is the number of the group's first file, or of the single file plus ALONE. Raises Refused with the names
-    and reasons when the others are sent, and other ChannelErrors at once: the next call sends what is missing.
+    The index is the number of the group's first file, or of the single file plus ALONE. Raises FilesRefused when the
+    other files are sent, and other ChannelErrors at once: the next call sends what is missing.
     """
-    refused: list[Refused] = []
+    refused: dict[str, Refused] = {}
     number = 0
     for group in groups:
         first, number = number, number + len(group)
         alone = range(ALONE + first, ALONE + number)
-        begun = {message.index for message in posts.known}
-        if begun.isdisjoint(alone):
+        if {message.index for message in posts.known}.isdisjoint(alone):
             error = await _try_sending(group, first, send)
             if error is None:
                 continue
             # A group of unknown outcome may be visible: its files are not sent again.
-            if len(group) == 1 or any(message.index == first for message in posts.known):
-                refused.append(error)
+            if len(group) == 1 or find_sent_message(posts, first):
+                refused |= dict.fromkeys([file.name for file in group], error)
                 continue
             log.info("files.refused count=%d reason=%s", len(group), error)
-        refused += [
-            error for file, n in zip(group, alone, strict=True) if (error := await _try_sending([file], n, send))
-        ]
-    if refused and all(isinstance(error, Unconfirmed) for error in refused):
-        raise refused[0]
+        for file, index in zip(group, alone, strict=True):
+            if error := await _try_sending([file], index, send):
+                refused[file.name] = error
+    if refused and all(isinstance(error, Unconfirmed) for error in refused.values()):
+        raise next(iter(refused.values()))
     if refused:
-        raise Refused("; ".join(map(str, refused)))
+        raise FilesRefused({name: str(error) for name, error in refused.items()})
 
 
 async def _try_sending(
     files: Sequence[OutgoingFile], index: int, send: Callable[[Sequence[OutgoingFile], int], Awaitable[None]]
 ) -> Refused | None:
-    """Send files as one message. Returns the refusal with their names; raises other errors."""
+    """Send files as one message, and return the refusal. Raises other errors."""
     try:
         await send(files, index)
-    except (ChatGone, Unconfirmed) as error:
-        if isinstance(error, ChatGone):
-            raise
-        return error
+    except ChatGone:
+        raise
     except Refused as error:
-        return Refused(f"{', '.join(file.name for file in files)}: {error}")
+        return error
     return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.blocks import Ask, Plan, Step
+from catalogue import _
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown
 from channels.slack.events import QUESTION_PREFIX
@@ -198,8 +199,8 @@ def question_controls(ask: Ask | None) -> list[dict[str, Any]]:
 
 def feedback_buttons() -> list[dict[str, Any]]:
     """Return the block with 👍 and 👎 (docs.slack.dev/reference/block-kit/blocks/context-actions-block)."""
-    up = {"text": _plain("👍"), "accessibility_label": "Good answer", "value": "up"}
-    down = {"text": _plain("👎"), "accessibility_label": "Bad answer", "value": "down"}
+    up = {"text": _plain("👍"), "accessibility_label": _("Good answer"), "value": "up"}
+    down = {"text": _plain("👎"), "accessibility_label": _("Bad answer"), "value": "down"}
     buttons = {"type": "feedback_buttons", "action_id": "feedback", "positive_button": up, "negative_button": down}
     return [{"type": "context_actions", "elements": [buttons]}]
 

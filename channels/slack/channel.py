@@ -13,6 +13,7 @@ import aiohttp
 
 from agent.messages import Attachment, Message, Thread
 from agent.setting import Secret
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -148,7 +149,7 @@ class SlackChannel:
                 file_limits.check_outgoing_file(file, MAX_FILE_BYTES, "Slack")
             workspace = await self._find_workspace(thread.workspace)
             entries = [{"id": await _upload_file(workspace, file), "title": file.name} for file in group]
-            mark = f"{REPEAT_MARK} " if known else ""
+            mark = f"{_(REPEAT_MARK)} " if known else ""
             caption = f"{mark}{joined_captions(group)}".strip()
             await post_once(posts, lambda: self._share_files(workspace, thread, entries, caption), index=index)
 

@@ -14,6 +14,7 @@ from weakref import WeakSet
 import telegram
 
 from agent.messages import Attachment, Message, Thread
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -123,7 +124,7 @@ class TelegramChannel:
         async def send(group: Sequence[OutgoingFile], index: int) -> None:
             for file in group:
                 file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
-            mark = f"{REPEAT_MARK} " if find_sent_message(posts, index) else ""
+            mark = f"{_(REPEAT_MARK)} " if find_sent_message(posts, index) else ""
             scope = self._rate_limit_scope(thread)
             await post_once(posts, lambda: self._upload_files(thread, group, mark), scope, index=index)
 

@@ -242,16 +242,23 @@ async def test_a_title_is_shown_at_its_thread(rig: Rig) -> None:
     await rig.channel.set_title(rig.thread(), "A chat has no title")
 
 
-@demanded("titles")
-async def test_a_title_of_a_person_stays(rig: Rig) -> None:
+@demanded("title_events")
+async def test_a_title_of_a_person_is_an_event(rig: Rig) -> None:
+    """The service then leaves it."""
     asked = await rig.begin_thread("please sum up the report of the quarter")
     await rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id).finish(Final("done"))
     rig.retitle(asked.thread, "My own title")
-    if "title_events" in rig.can:  # the service then calls nothing
-        named = await rig.box.next(1, Kind.TITLE)
-        assert (named.text, named.thread, named.author.id) == ("My own title", asked.thread, asked.author.id)
-    else:
-        assert isinstance(rig.channel, TitleSetter)
+    named = await rig.box.next(1, Kind.TITLE)
+    assert (named.text, named.thread, named.author.id) == ("My own title", asked.thread, asked.author.id)
+
+
+@demanded("titles")
+async def test_a_title_of_a_person_stays_where_no_event_tells_of_it(rig: Rig) -> None:
+    asked = await rig.begin_thread("please sum up the report of the quarter")
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id).finish(Final("done"))
+    rig.retitle(asked.thread, "My own title")
+    assert isinstance(rig.channel, TitleSetter)
+    if "title_events" not in rig.can:
         await rig.channel.set_title(asked.thread, "Quarter")
     assert rig.title(asked.thread) == "My own title"
 

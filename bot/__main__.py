@@ -87,7 +87,7 @@ def command_line_parser() -> argparse.ArgumentParser:
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
     pair = add("pair", "manage paired users", _run_operation, group="pair")
-    pair.add_argument("action", choices=("list", "accept", "revoke"))
+    pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
     backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")

@@ -92,6 +92,7 @@ class App:
             service = CommandService(
                 self._current,
                 self._status.describe,
+                self._status.health,
                 self._scheduler.stop_run,
                 self._scheduler.wake,
                 channels.get,
@@ -103,7 +104,7 @@ class App:
                 operations.serve_control_socket(config.data_dir, {**table, "status": self._status.report})
             )
             try:
-                await self._run_tasks(Inbox(store, self._current, wake_ups))
+                await self._run_tasks(Inbox(store, self._current, wake_ups, lambda: "console" in channels))
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
         return 0

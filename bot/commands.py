@@ -7,6 +7,7 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 import re
 import time
@@ -23,18 +24,33 @@ from bot import access, claims, questions
 from bot.background import run_forever
 from bot.current import Current
 from bot.storage import conversations, inbox, outbox, people, runs, transcripts
+from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.jobs import count_jobs
-from bot.storage.states import InboxState, RunState
-from channels.base import Channel, CommandInfo
+from bot.storage.runs import RunRow
+from bot.storage.states import InboxState, QuestionState, RunState
+from channels.base import Channel, CommandInfo, Health
 
 log = logging.getLogger(__name__)
 
 BATCH = 20  # commands read at once
 MAX_NAMED_THREADS = 10  # in an answer
 MAX_FOUND, SNIPPET_CHARS = 10, 160
+MAX_WORK_CHARS = 60  # of a title or a question in an answer
+INTRODUCTION = (
+    "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
+    " You can keep writing while I work."
+)
+FRESH_START = "A fresh start: I no longer see what was said before."
+FRESH_START_CLOSED = f"{FRESH_START} My open question is closed."
+STILL_WORKING = f"{FRESH_START} Still working on “{{what}}”: `{{stop}}` stops it."
+STARTING = "I'm still starting. I'll answer in a moment."
+HEALTH = {
+    Health.READY: "All is well.",
+    Health.DOWN: "A part of me isn't working; whoever runs me sees which with `fawn status`.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,8 @@ class CommandService:
     """Values and functions of the running service that commands use."""
 
     current: Current
-    status: Callable[[], str]  # a few lines: version, model, sandbox, running turns
+    status: Callable[[], str]  # a few lines for operators: version, model, sandbox, running turns
+    health: Callable[[], Health]
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
@@ -63,6 +80,10 @@ class CommandCall:
     @property
     def current(self) -> Current:
         return self.service.current
+
+    @property
+    def is_operator(self) -> bool:
+        return self.current.access.is_operator(self.execute, self.thread.channel, self.message.author.id)
 
     @property
     def thread(self) -> Thread:
@@ -88,10 +109,7 @@ class Command:
 
 def _help_command(call: CommandCall) -> str:
     lines = [f"`{command_hint(command.name)}` {command.help}" for command in COMMANDS]
-    return (
-        "Write to me and I work on it in this conversation's own sandbox; files you send arrive there, files I leave"
-        " in outputs/ come back. What you write while I work is taken into account.\n\n" + "\n".join(lines)
-    )
+    return f"{INTRODUCTION}\n\n" + "\n".join(lines)
 
 
 def _new_command(call: CommandCall) -> str:
@@ -99,25 +117,30 @@ def _new_command(call: CommandCall) -> str:
         return (
             f"Each thread here is a conversation of its own. Mention me in a new message to begin one. {words}".strip()
         )
+    working = runs.stoppable_runs(call.execute, call.thread)
     closed = questions.close_open_questions(call.execute, call.conversation, call.now)
     conversations.begin_conversation(call.execute, call.thread, call.now)
-    return "New conversation. The old one keeps its files and history." + " Its open question is closed." * closed
+    if working:
+        what = "”, “".join(dict.fromkeys(_describe_run(call, run) for run in working))
+        return STILL_WORKING.format(what=what, stop=command_hint("stop"))
+    return FRESH_START_CLOSED if closed else FRESH_START
 
 
 def _stop_command(call: CommandCall) -> str:
     """Stop every run at this address that this person may stop."""
     stoppable = runs.stoppable_runs(call.execute, call.thread)
     person = call.message.author
-    allowed = call.current.access.is_operator(call.thread.channel, person.id)
-    withdrawn = inbox.withdraw_pending(call.execute, call.conversation, call.message)  # no turn has begun with them
-    if withdrawn:
-        conversations.refresh_pending(call.execute, call.conversation)
+    allowed = call.is_operator
+    emptied = inbox.withdraw_pending(call.execute, call.message, everybody=allowed)  # no turn has begun with them
+    for conversation in emptied:
+        conversations.refresh_pending(call.execute, conversation)
     if not stoppable:  # a ❌ on an old reply needs no answer
+        closed = False
         latest = runs.latest_run(call.execute, call.conversation)
         if latest and (allowed or latest.requester == person.id):
-            withdrawn |= questions.close_open_questions(call.execute, call.conversation, call.now)
-        if withdrawn or not call.message.addressed:
-            return "Stopped." if withdrawn else ""
+            closed = questions.close_open_questions(call.execute, call.conversation, call.now)
+        if emptied or closed or not call.message.addressed:
+            return "Stopped." if emptied or closed else ""
         return f"Nothing is running here. {_threads_here(call)}".strip()
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
@@ -125,7 +148,16 @@ def _stop_command(call: CommandCall) -> str:
     for run in mine:
         runs.request_stop(call.execute, run, person.id)
         call.after.append(partial(call.service.stop_run, run, person.id))
-    return "Stopped."
+    return ""  # the reply of each run ends with "Stopped."
+
+
+def _describe_run(call: CommandCall, run: RunRow) -> str:
+    """Return the title of a run's conversation, or else the beginning of the request."""
+    row = conversations.find_conversation(call.execute, run.conversation)
+    if row and row.title:
+        return _plain_line(row.title, MAX_WORK_CHARS)
+    requests = [each.message.text for each in inbox.rows_of_run(call.execute, run.id) if each.kind == Kind.CHAT]
+    return _plain_line(next(filter(None, requests), "your last request"), MAX_WORK_CHARS)
 
 
 def _threads_here(call: CommandCall) -> str:
@@ -144,16 +176,16 @@ def _retry_command(call: CommandCall) -> str:
     """Offer the messages of the last run again."""
     run = runs.latest_run(call.execute, call.conversation)
     if run and run.state in (RunState.QUEUED, RunState.RUNNING):
-        return "I am still working on it."
+        return "I'm still working on it."
     if run and run.state == RunState.WAITING:  # the next message is the answer
-        return f"I wait for your answer to my question; `{command_hint('new')}` begins afresh."
+        return f"I'm waiting for your answer to “{_open_question(call)}”. `{command_hint('new')}` starts over."
     rows = [
         row
         for row in (inbox.rows_of_run(call.execute, run.id) if run else ())
         if row.kind == Kind.CHAT and row.state != InboxState.DEAD
     ]
     if not rows:
-        return "There is nothing to try again yet."
+        return "Nothing to retry in this conversation yet."
     for number, row in enumerate(rows):
         key = f"retry:{call.message.key}:{number}"
         again = replace(row.message, key=key, author=call.message.author, time=call.now)
@@ -164,25 +196,39 @@ def _retry_command(call: CommandCall) -> str:
 
 
 def _status_command(call: CommandCall) -> str:
-    run = runs.latest_run(call.execute, call.conversation)
-    turns = runs.count_runs(call.execute, call.conversation)
-    doing = f"working for {call.now - run.started:.0f} s" if run and run.state == RunState.RUNNING else "idle"
-    title = f"“{call.here.title}”, " if call.here.title else ""
-    is_operator = call.current.access.is_operator(call.thread.channel, call.message.author.id)
-    jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
-    return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
+    """Say whether all is well and what goes on here. Operators also see the state of the service."""
+    health = call.service.health()
+    words = STARTING if health is Health.STARTING else f"{HEALTH[health]} {_describe_work(call)}"
+    return f"{words}\n\n{call.service.status()}\n{count_jobs(call.execute)}" if call.is_operator else words
+
+
+def _describe_work(call: CommandCall) -> str:
+    working = runs.stoppable_runs(call.execute, call.thread)
+    if working:
+        seconds = max(0.0, call.now - min(run.started for run in working))
+        things = "1 thing" if len(working) == 1 else f"{len(working)} things"
+        return f"Working on {things} here for {seconds:.0f} s."
+    if question := _open_question(call):
+        return f"I'm waiting for your answer to “{question}”."
+    return "I'm ready for your next message."
+
+
+def _open_question(call: CommandCall) -> str:
+    asked = stored_questions.unresolved_questions(call.execute, call.conversation)
+    first = next((question.text for question in asked if question.state == QuestionState.OPEN), "")
+    return _plain_line(first, MAX_WORK_CHARS)
 
 
 def _model_command(call: CommandCall) -> str:
     models = call.current.models
     chosen = _chosen_model(call)
     if not call.words:
-        return f"This conversation is answered by `{chosen}` ({models.get(chosen, 'not configured any more')})."
+        return f"`{chosen}` ({models.get(chosen, 'not configured any more')}) answers in this conversation."
     wanted = call.words.split()[0]
     if wanted not in models:
-        return f"There is no model `{wanted}`. " + _models_command(call)
+        return f"I have no model “{_plain_line(wanted, MAX_WORK_CHARS)}”. " + _models_command(call)
     conversations.choose_model(call.execute, call.conversation, wanted)
-    return f"From the next turn on this conversation is answered by `{wanted}` ({models[wanted]})."
+    return f"From your next message on, `{wanted}` ({models[wanted]}) answers here."
 
 
 def _models_command(call: CommandCall) -> str:
@@ -202,14 +248,14 @@ def _notify_command(call: CommandCall) -> str:
         except ValueError:
             seconds = -2.0
         if not (seconds == -1.0 or 0 < seconds < 1e6):
-            return f"{_notify_hints('off', 'on', '120')} (seconds) work."
+            return f"Use {_notify_hints('on', 'off', '120')} (seconds)."
         people.set_notify(call.execute, call.message, seconds)
     after = access.notify_after(
         call.execute, call.thread.channel, call.message.author.id, call.current.limits.notify_seconds
     )
     if after is None:
-        return f"I do not ping you when something is done. {_notify_hints('on', '120')} changes that."
-    return f"I ping you when something took longer than {after:g} s. {_notify_hints('off', '120')} changes that."
+        return f"I don't ping you when long work is done. To change that, use {_notify_hints('on', '120')}."
+    return f"I ping you when work took longer than {after:g} s. To change that, use {_notify_hints('off', '120')}."
 
 
 def _notify_hints(*words: str) -> str:
@@ -243,10 +289,19 @@ def _search_command(call: CommandCall) -> str:
 
 def _snippet(text: str, word: str) -> str:
     """Return the text around a word on one line, without characters that would format it."""
-    line = " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
+    line = _without_formatting(text)
     begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
     cut = line[begin : begin + SNIPPET_CHARS]
     return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
+
+
+def _without_formatting(text: str) -> str:
+    return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
+
+
+def _plain_line(text: str, max_chars: int) -> str:
+    line = _without_formatting(text)
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 def _chosen_model(call: CommandCall) -> str:
@@ -258,11 +313,11 @@ COMMANDS = (
     Command("new", "begin a new conversation here", _new_command),
     Command("stop", "stop what I am doing here", _stop_command),
     Command("retry", "try the last request again", _retry_command),
-    Command("status", "how I am, and what this conversation does", _status_command),
-    Command("model", "show or choose the model of this conversation", _model_command, "NAME"),
+    Command("status", "is everything well, and what am I doing here?", _status_command),
+    Command("model", "show or change the model here", _model_command, "NAME"),
     Command("models", "list the models", _models_command),
     Command("search", "find what was said in this chat", _search_command, "WORDS"),
-    Command("notify", "whether and when I ping you at the end of long work", _notify_command, "on | off | SECONDS"),
+    Command("notify", "get a ping when long work is done", _notify_command, "on | off | SECONDS"),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 
@@ -310,7 +365,7 @@ class CommandRunner:
         except Exception:  # the boundary of one command
             name = message.text.partition(" ")[0]
             log.exception("command.fault name=%s", name)
-            words = f"`{command_hint(name)}` failed on my side; the operator can see why in the log."
+            words = f"`{command_hint(name)}` failed on my side. It's logged; please try it again."
             await self._store.run(lambda execute: _finish_command(execute, row, message, words))
         for effect in after:
             effect()
@@ -326,10 +381,16 @@ class CommandRunner:
                 CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
             )
         else:
-            known = ", ".join(f"`{command_hint(command.name)}`" for command in COMMANDS)
-            answer = f"I don't know `{command_hint(name)}`. {known} work."
+            answer = _unknown_command(name)
         _finish_command(execute, row, message, answer)
         return after
+
+
+def _unknown_command(name: str) -> str:
+    near = difflib.get_close_matches(name, REGISTRY, 1)
+    hint = command_hint(near[0] if near else "help")
+    known = f"Did you mean `{hint}`?" if near else f"`{hint}` lists what I know."
+    return f"I don't know `{command_hint(name)}`. {known}"
 
 
 def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str) -> None:

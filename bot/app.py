@@ -24,7 +24,8 @@ from bot.admin import operations
 from bot.admin.status import ServiceStatus
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
-from bot.commands import CommandRunner, CommandService
+from bot.command_runner import CommandRunner
+from bot.commands import CommandService
 from bot.config.schema import Config
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait

@@ -6,12 +6,8 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 
 from __future__ import annotations
 
-import asyncio
-import difflib
-import logging
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -19,38 +15,27 @@ from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
-from agent.stored_json import Damaged
-from bot import access, claims, questions
-from bot.background import run_forever
+from bot import access, questions
 from bot.current import Current
-from bot.storage import conversations, inbox, outbox, people, runs, transcripts
+from bot.storage import conversations, inbox, languages, people, runs, transcripts
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Database, Execute, StorageError
-from bot.storage.inbox import InboxRow
+from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.states import InboxState, QuestionState, RunState
+from catalogue import LANGUAGES, N_, _, current_language, format_duration, list_items, match_language, ngettext
 from channels.base import Channel, CommandInfo, Health
+from channels.shared.texts import shorten
 
-log = logging.getLogger(__name__)
-
-BATCH = 20  # commands read at once
-MAX_NAMED_THREADS = 10  # in an answer
-MAX_FOUND, SNIPPET_CHARS = 10, 160
-MAX_WORK_CHARS = 60  # of a title or a question in an answer
-INTRODUCTION = (
+WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
     " You can keep writing while I work."
 )
-FRESH_START = "A fresh start: I no longer see what was said before."
-FRESH_START_CLOSED = f"{FRESH_START} My open question is closed."
-STILL_WORKING = f"{FRESH_START} Still working on “{{what}}”: `{{stop}}` stops it."
-STARTING = "I'm still starting. I'll answer in a moment."
-HEALTH = {
-    Health.READY: "All is well.",
-    Health.DOWN: "A part of me isn't working; whoever runs me sees which with `fawn status`.",
-}
+
+MAX_NAMED_THREADS = 10  # in an answer
+MAX_FOUND, SNIPPET_CHARS = 10, 160
+MAX_LINE_CHARS = 60  # of a title or a question in an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +93,27 @@ class Command:
 
 
 def _help_command(call: CommandCall) -> str:
-    lines = [f"`{command_hint(command.name)}` {command.help}" for command in COMMANDS]
-    return f"{INTRODUCTION}\n\n" + "\n".join(lines)
+    lines = [f"`{command_hint(command.name)}` {_(command.help)}" for command in COMMANDS]
+    return "\n\n".join([_(WHAT_I_DO), "\n".join(lines)])
 
 
 def _new_command(call: CommandCall) -> str:
     if words := _threads_here(call):
-        return (
-            f"Each thread here is a conversation of its own. Mention me in a new message to begin one. {words}".strip()
-        )
+        begin = _("Each thread here is a conversation of its own. Mention me in a new message to begin one.")
+        return f"{begin} {words}"
     working = runs.stoppable_runs(call.execute, call.thread)
     closed = questions.close_open_questions(call.execute, call.conversation, call.now)
     conversations.begin_conversation(call.execute, call.thread, call.now)
     if working:
-        what = "”, “".join(dict.fromkeys(_describe_run(call, run) for run in working))
-        return STILL_WORKING.format(what=what, stop=command_hint("stop"))
-    return FRESH_START_CLOSED if closed else FRESH_START
+        titles = dict.fromkeys(_describe_run(call, run) for run in working)
+        return _(
+            "A fresh start: I no longer see what was said before. Still working on {titles}: `{stop}` stops it.",
+            titles=list_items(_("“{title}”", title=title) for title in titles),
+            stop=command_hint("stop"),
+        )
+    if closed:
+        return _("A fresh start: I no longer see what was said before, and my open question is closed.")
+    return _("A fresh start: I no longer see what was said before.")
 
 
 def _stop_command(call: CommandCall) -> str:
@@ -140,11 +130,11 @@ def _stop_command(call: CommandCall) -> str:
         if latest and (allowed or latest.requester == person.id):
             closed = questions.close_open_questions(call.execute, call.conversation, call.now)
         if emptied or closed or not call.message.addressed:
-            return "Stopped." if emptied or closed else ""
-        return f"Nothing is running here. {_threads_here(call)}".strip()
+            return _("Stopped.") if emptied or closed else ""
+        return f"{_('Nothing is running here.')} {_threads_here(call)}".strip()
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
-        return "Only the person who asked, or an operator, can stop this."
+        return _("Only the person who asked, or an operator, can stop this.")
     for run in mine:
         runs.request_stop(call.execute, run, person.id)
         call.after.append(partial(call.service.stop_run, run, person.id))
@@ -155,9 +145,9 @@ def _describe_run(call: CommandCall, run: RunRow) -> str:
     """Return the title of a run's conversation, or else the beginning of the request."""
     row = conversations.find_conversation(call.execute, run.conversation)
     if row and row.title:
-        return _plain_line(row.title, MAX_WORK_CHARS)
+        return _plain_line(row.title)
     requests = [each.message.text for each in inbox.rows_of_run(call.execute, run.id) if each.kind == Kind.CHAT]
-    return _plain_line(next(filter(None, requests), "your last request"), MAX_WORK_CHARS)
+    return _plain_line(next(filter(None, requests), "")) or _("your last request")
 
 
 def _threads_here(call: CommandCall) -> str:
@@ -165,78 +155,95 @@ def _threads_here(call: CommandCall) -> str:
     if call.message.private or call.thread.topic or runs.count_runs(call.execute, call.conversation):
         return ""
     threads = runs.threads_of_chat(call.execute, call.thread)
-    busy = [f"“{title or 'without a title'}”" for title, is_busy in threads if is_busy]
+    busy = [_("“{title}”", title=title or _("without a title")) for title, is_busy in threads if is_busy]
     if not busy:
-        return "None of the threads is running." if threads else ""
-    more = f" and {len(busy) - MAX_NAMED_THREADS} more" if len(busy) > MAX_NAMED_THREADS else ""
-    return f"Running threads: {', '.join(busy[:MAX_NAMED_THREADS])}{more}. Send the command inside one of them."
+        return _("No thread is running.") if threads else ""
+    if more := busy[MAX_NAMED_THREADS:]:
+        busy = [*busy[:MAX_NAMED_THREADS], ngettext("{n} more", "{n} more", len(more))]
+    return _("Running threads: {threads}. Send the command inside one of them.", threads=list_items(busy))
 
 
 def _retry_command(call: CommandCall) -> str:
     """Offer the messages of the last run again."""
     run = runs.latest_run(call.execute, call.conversation)
     if run and run.state in (RunState.QUEUED, RunState.RUNNING):
-        return "I'm still working on it."
+        return _("I'm still working on it.")
     if run and run.state == RunState.WAITING:  # the next message is the answer
-        return f"I'm waiting for your answer to “{_open_question(call)}”. `{command_hint('new')}` starts over."
+        return _(
+            "I'm waiting for your answer to “{question}”. `{new}` starts over.",
+            question=_open_question(call),
+            new=command_hint("new"),
+        )
     rows = [
         row
         for row in (inbox.rows_of_run(call.execute, run.id) if run else ())
         if row.kind == Kind.CHAT and row.state != InboxState.DEAD
     ]
     if not rows:
-        return "Nothing to retry in this conversation yet."
+        return _("Nothing to retry in this conversation yet.")
     for number, row in enumerate(rows):
         key = f"retry:{call.message.key}:{number}"
         again = replace(row.message, key=key, author=call.message.author, time=call.now)
         inbox.store_message(call.execute, again, call.conversation, ready=call.now, received=call.now)
     conversations.refresh_pending(call.execute, call.conversation)
     call.after.append(call.service.wake_scheduler)
-    return "Trying again."
+    return _("Trying again.")
 
 
 def _status_command(call: CommandCall) -> str:
     """Say whether all is well and what goes on here. Operators also see the state of the service."""
-    health = call.service.health()
-    words = STARTING if health is Health.STARTING else f"{HEALTH[health]} {_describe_work(call)}"
-    return f"{words}\n\n{call.service.status()}\n{count_jobs(call.execute)}" if call.is_operator else words
+    words = _describe_health(call)
+    return "\n".join([words, "", call.service.status(), str(count_jobs(call.execute))]) if call.is_operator else words
+
+
+def _describe_health(call: CommandCall) -> str:
+    match call.service.health():
+        case Health.STARTING:
+            return _("I'm still starting. I'll answer in a moment.")
+        case Health.DOWN:
+            broken = _("A part of me isn't working; whoever runs me sees which with `fawn status`.")
+            return f"{broken} {_describe_work(call)}"
+        case _well:
+            return f"{_('All is well.')} {_describe_work(call)}"
 
 
 def _describe_work(call: CommandCall) -> str:
-    working = runs.stoppable_runs(call.execute, call.thread)
-    if working:
-        seconds = max(0.0, call.now - min(run.started for run in working))
-        things = "1 thing" if len(working) == 1 else f"{len(working)} things"
-        return f"Working on {things} here for {seconds:.0f} s."
+    if working := runs.stoppable_runs(call.execute, call.thread):
+        time = format_duration(max(0.0, call.now - min(run.started for run in working)))
+        return ngettext(
+            "Working on {n} thing here for {time}.", "Working on {n} things here for {time}.", len(working), time=time
+        )
     if question := _open_question(call):
-        return f"I'm waiting for your answer to “{question}”."
-    return "I'm ready for your next message."
+        return _("I'm waiting for your answer to “{question}”.", question=question)
+    return _("I'm ready for your next message.")
 
 
 def _open_question(call: CommandCall) -> str:
     asked = stored_questions.unresolved_questions(call.execute, call.conversation)
-    first = next((question.text for question in asked if question.state == QuestionState.OPEN), "")
-    return _plain_line(first, MAX_WORK_CHARS)
+    return _plain_line(next((question.text for question in asked if question.state == QuestionState.OPEN), ""))
 
 
 def _model_command(call: CommandCall) -> str:
     models = call.current.models
     chosen = _chosen_model(call)
     if not call.words:
-        return f"`{chosen}` ({models.get(chosen, 'not configured any more')}) answers in this conversation."
+        label = models.get(chosen) or _("not configured any more")
+        return _("`{name}` ({label}) answers here.", name=chosen, label=label)
     wanted = call.words.split()[0]
     if wanted not in models:
-        return f"I have no model “{_plain_line(wanted, MAX_WORK_CHARS)}”. " + _models_command(call)
+        return f"{_('I have no model `{name}`.', name=wanted)} {_models_command(call)}"
     conversations.choose_model(call.execute, call.conversation, wanted)
-    return f"From your next message on, `{wanted}` ({models[wanted]}) answers here."
+    return _("From your next message on, `{name}` ({label}) answers here.", name=wanted, label=models[wanted])
 
 
 def _models_command(call: CommandCall) -> str:
     chosen = _chosen_model(call)
     lines = [
-        f"`{name}` {label}{' (in use here)' if name == chosen else ''}" for name, label in call.current.models.items()
+        _("`{name}` ({label}, in use here)", name=name, label=label) if name == chosen else f"`{name}` ({label})"
+        for name, label in call.current.models.items()
     ]
-    return "Models:\n" + "\n".join(lines) + f"\n`{command_hint('model NAME')}` chooses one for this conversation."
+    hint = _("`{command}` chooses one for this conversation.", command=command_hint("model NAME"))
+    return "\n".join([_("Models:"), *lines, hint])
 
 
 def _notify_command(call: CommandCall) -> str:
@@ -248,43 +255,82 @@ def _notify_command(call: CommandCall) -> str:
         except ValueError:
             seconds = -2.0
         if not (seconds == -1.0 or 0 < seconds < 1e6):
-            return f"Use {_notify_hints('on', 'off', '120')} (seconds)."
+            return _(
+                "Use `{on}`, `{off}`, or `{number}` (seconds).",
+                on=command_hint("notify on"),
+                off=command_hint("notify off"),
+                number=command_hint("notify 120"),
+            )
         people.set_notify(call.execute, call.message, seconds)
     after = access.notify_after(
         call.execute, call.thread.channel, call.message.author.id, call.current.limits.notify_seconds
     )
     if after is None:
-        return f"I don't ping you when long work is done. To change that, use {_notify_hints('on', '120')}."
-    return f"I ping you when work took longer than {after:g} s. To change that, use {_notify_hints('off', '120')}."
+        return _(
+            "I don't ping you when something is done. `{on}` or `{number}` (seconds) changes that.",
+            on=command_hint("notify on"),
+            number=command_hint("notify 120"),
+        )
+    return _(
+        "I ping you when something took longer than {time}. `{off}` or `{number}` (seconds) changes that.",
+        time=format_duration(after),
+        off=command_hint("notify off"),
+        number=command_hint("notify 120"),
+    )
 
 
-def _notify_hints(*words: str) -> str:
-    hints = [f"`{command_hint(f'notify {word}')}`" for word in words]
-    return ", ".join(hints[:-1]) + f" or {hints[-1]}"
+def _language_command(call: CommandCall) -> str:
+    """Show or choose the language of this person, or with "here" of this chat."""
+    wanted, _space, place = call.words.lower().partition(" ")
+    codes = {code: code for code in LANGUAGES} | {name.lower(): code for code, name in LANGUAGES.items()}
+    code = "" if wanted == "auto" else codes.get(wanted) or match_language(wanted)
+    if not wanted or (not code and wanted != "auto") or place not in ("", "here"):
+        choices = list_items(f"`{command_hint(f'language {each}')}` ({name})" for each, name in LANGUAGES.items())
+        return _(
+            "I'm speaking {language}. Choose another language for yourself with {choices}, or let me choose with"
+            " `{auto}`. Add `here` to choose for everyone in this chat.",
+            language=LANGUAGES[current_language()],
+            choices=choices,
+            auto=command_hint("language auto"),
+        )
+    author, thread = call.message.author, call.thread
+    if place and not (call.message.private or call.is_operator):
+        return _("Only an operator can choose the language of a group.")
+    languages.choose_language(call.execute, thread, languages.CHAT if place else author.id, code)
+    with languages.speak_to(call.execute, thread, author):
+        name = LANGUAGES[code or current_language()]
+        if place:
+            return _("From now on I speak {language} in this chat, unless somebody chose another one.", language=name)
+        return _("From now on I speak {language} with you.", language=name)
 
 
 def _search_command(call: CommandCall) -> str:
     """Search this chat only: everybody who reads the answer may read what it quotes."""
     words = call.words.split()[: transcripts.MAX_WORDS]
     if not words:
-        forms = [f"`{command_hint(f'search {words}')}`" for words in ("WORDS", "budget 2026")]
-        return f"{forms[0]} finds what was said in this chat, such as {forms[1]}."
+        return _(
+            "`{command}` finds what was said in this chat, such as `{example}`.",
+            command=command_hint("search WORDS"),
+            example=command_hint("search budget 2026"),
+        )
     channel = call.service.channel(call.thread.channel)
     topics = channel is not None and not channel.limits.private_topics
     found = transcripts.search_chat(call.execute, call.thread, words, MAX_FOUND + 1, topics=topics)
-    place = "chat" if topics else "thread"
     if not found:
-        return f"I found nothing in this {place} with " + ", ".join(f"“{word}”" for word in words) + "."
+        nothing = N_("I found nothing in this chat with {words}.")
+        nothing = nothing if topics else N_("I found nothing in this thread with {words}.")
+        return _(nothing, words=list_items(f"“{word}”" for word in words))
     name = call.current.config.time_zone
     zone = ZoneInfo(name) if name else None
     lines = [
-        f"- {datetime.fromtimestamp(entry.at, zone):%Y-%m-%d %H:%M} · {entry.name or 'I'}:"
+        f"- {datetime.fromtimestamp(entry.at, zone):%Y-%m-%d %H:%M} · {entry.name or _('I')}:"
         f" {_snippet(entry.text, words[0])}"
         for entry in found[:MAX_FOUND]
     ]
     if len(found) > MAX_FOUND:
-        lines.append(f"\nThese are the newest {MAX_FOUND}; add words to find less.")
-    return f"Found in this {place}, newest first:\n" + "\n".join(lines)
+        lines += ["", _("These are the newest {n}; add words to find less.", n=MAX_FOUND)]
+    heading = _("Found in this chat, newest first:") if topics else _("Found in this thread, newest first:")
+    return "\n".join([heading, *lines])
 
 
 def _snippet(text: str, word: str) -> str:
@@ -299,9 +345,8 @@ def _without_formatting(text: str) -> str:
     return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
 
 
-def _plain_line(text: str, max_chars: int) -> str:
-    line = _without_formatting(text)
-    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
+def _plain_line(text: str) -> str:
+    return shorten(_without_formatting(text), MAX_LINE_CHARS)
 
 
 def _chosen_model(call: CommandCall) -> str:
@@ -309,15 +354,16 @@ def _chosen_model(call: CommandCall) -> str:
 
 
 COMMANDS = (
-    Command("help", "what I can do", _help_command),
-    Command("new", "begin a new conversation here", _new_command),
-    Command("stop", "stop what I am doing here", _stop_command),
-    Command("retry", "try the last request again", _retry_command),
-    Command("status", "is everything well, and what am I doing here?", _status_command),
-    Command("model", "show or change the model here", _model_command, "NAME"),
-    Command("models", "list the models", _models_command),
-    Command("search", "find what was said in this chat", _search_command, "WORDS"),
-    Command("notify", "get a ping when long work is done", _notify_command, "on | off | SECONDS"),
+    Command("help", N_("what I can do"), _help_command),
+    Command("new", N_("begin a new conversation here"), _new_command),
+    Command("stop", N_("stop what I am doing here"), _stop_command),
+    Command("retry", N_("try the last request again"), _retry_command),
+    Command("status", N_("is everything well, and what am I doing here?"), _status_command),
+    Command("model", N_("show or change the model here"), _model_command, "NAME"),
+    Command("models", N_("list the models"), _models_command),
+    Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
+    Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
+    Command("language", N_("show or change the language I speak"), _language_command, "en | zh | auto"),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 
@@ -325,77 +371,3 @@ REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS
 def listed_commands() -> list[CommandInfo]:
     """Return the commands for platforms that show them natively."""
     return [CommandInfo(command.name, command.help, command.words) for command in COMMANDS]
-
-
-class CommandRunner:
-    """Answers the commands in the inbox."""
-
-    def __init__(self, store: Database, service: CommandService, answered: Callable[[], None]) -> None:
-        self._store = store
-        self._service = service
-        self._answered = answered
-        self._wake = asyncio.Event()
-
-    def wake(self) -> None:
-        """Look for commands."""
-        self._wake.set()
-
-    async def serve(self) -> None:
-        """Answer commands until cancelled."""
-        await run_forever("commands", self._answer_waiting)
-
-    async def _answer_waiting(self) -> None:
-        self._wake.clear()
-        rows = await self._store.run(lambda execute: inbox.pending_commands(execute, BATCH))
-        for row in rows:
-            await self._answer_command(row)
-        if len(rows) < BATCH:
-            await self._wake.wait()
-
-    async def _answer_command(self, row: InboxRow) -> None:
-        """Run a command in its own transaction: a failure undoes what it did."""
-        after: Sequence[Callable[[], None]] = ()
-        try:
-            message = row.message
-            after = await self._store.run(lambda execute: self._run(execute, row, message))
-        except StorageError:
-            raise
-        except Damaged as error:
-            await self._store.run(partial(claims.bury_messages, rows=[row], error=error, now=time.time()))
-        except Exception:  # the boundary of one command
-            name = message.text.partition(" ")[0]
-            log.exception("command.fault name=%s", name)
-            words = f"`{command_hint(name)}` failed on my side. It's logged; please try it again."
-            await self._store.run(lambda execute: _finish_command(execute, row, message, words))
-        for effect in after:
-            effect()
-        self._answered()
-
-    def _run(self, execute: Execute, row: InboxRow, message: Message) -> list[Callable[[], None]]:
-        """Run a command. Returns what to call after the commit."""
-        after: list[Callable[[], None]] = []
-        name, _, words = message.text.partition(" ")
-        log.info("command name=%s key=%s", name, message.key)
-        if command := REGISTRY.get(name):
-            answer = command.run(
-                CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
-            )
-        else:
-            answer = _unknown_command(name)
-        _finish_command(execute, row, message, answer)
-        return after
-
-
-def _unknown_command(name: str) -> str:
-    near = difflib.get_close_matches(name, REGISTRY, 1)
-    hint = command_hint(near[0] if near else "help")
-    known = f"Did you mean `{hint}`?" if near else f"`{hint}` lists what I know."
-    return f"I don't know `{command_hint(name)}`. {known}"
-
-
-def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str) -> None:
-    """Mark the command as done and enqueue its answer."""
-    inbox.set_state(execute, row.id, InboxState.DONE)
-    if words:
-        key = f"in:{row.id}"
-        outbox.enqueue_notice(execute, message.thread, words, key=key, now=time.time(), reply_to=message.id)

@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from agent.blocks import Ask
-from agent.messages import Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot.access import LOCAL_CHANNEL, AccessPolicy
-from bot.storage import conversations, inbox, outbox, people
+from bot.storage import conversations, inbox, languages, outbox, people
 from bot.storage.database import Execute
 from bot.storage.people import PersonRow
 from bot.storage.states import Pairing
+from catalogue import N_, _, every_translation
 
 log = logging.getLogger(__name__)
 
@@ -31,18 +32,18 @@ MAX_NAME_CHARS = 60
 _CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I
 _QUESTION_PREFIX = "pair:"  # of the id of the question to operators, before the code
 
-CODE = (
+CODE = N_(
     "Hello! I don't know you yet. Send this code to whoever runs me: **{code}** (good for one hour)."
     " I'll write to you as soon as you're in."
 )
-STILL_WAITING = (
+STILL_WAITING = N_(
     "I'm still waiting for whoever runs me to let you in. Your code is **{code}**. You don't need to write again."
 )
-WELCOME = "You're in! What can I do for you?"
-WELCOME_ANSWER = "You're in! I'm reading your message now."
-DECLINED = "Sorry, whoever runs me has declined your request."
-QUESTION = "{name} (`{person}` on {channel}) wants to talk to me. Their code is **{code}**, good for one hour."
-LET_IN, DECLINE = "Let in", "Decline"
+WELCOME = N_("You're in! What can I do for you?")
+WELCOME_ANSWER = N_("You're in! I'm reading your message now.")
+DECLINED = N_("Sorry, whoever runs me has declined your request.")
+QUESTION = N_("`{name}` (`{person}` on {channel}) wants to talk to me. Their code is **{code}**, good for one hour.")
+LET_IN, DECLINE = N_("Let in"), N_("Decline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,12 @@ def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: f
     if (waiting := people.count_waiting(execute, now)) >= MAX_WAITING:
         log.warning("pairing.full waiting=%d channel=%s person=%s", waiting, channel, author.id)
         return False
-    code = "".join(secrets.choice(_CODE_LETTERS) for _ in range(8))
+    code = "".join(secrets.choice(_CODE_LETTERS) for _letter in range(8))
     person = people.store_code(execute, message, code, now + PAIRING_CODE_SECONDS)
     _keep_message(execute, person, message)
     name = readable_name(person)
     log.info("pairing.asked channel=%s person=%s name=%r code=%s", channel, author.id, name, code)
-    words = CODE.format(code=code)
-    outbox.enqueue_notice(execute, message.thread, words, key=f"pair:{code}:{message.key}", now=now)
+    _answer_stranger(execute, message, CODE, code, now)
     if waiting < MAX_ANNOUNCED:
         _ask_operators(execute, access.reachable_operators(execute, console=console), person, now)
     return True
@@ -88,9 +88,14 @@ def _remind(execute: Execute, person: PersonRow, message: Message, now: float) -
     latest, count = outbox.latest_notice(execute, prefix), outbox.count_notices(execute, prefix)
     if count > MAX_REMINDERS or 0 <= now - latest < REMINDER_SECONDS:
         return False
-    words = STILL_WAITING.format(code=person.code)
-    outbox.enqueue_notice(execute, message.thread, words, key=f"{prefix}{message.key}", now=now)
+    _answer_stranger(execute, message, STILL_WAITING, person.code, now)
     return True
+
+
+def _answer_stranger(execute: Execute, message: Message, sentence: str, code: str, now: float) -> None:
+    with languages.speak_to(execute, message.thread, message.author):
+        words = _(sentence, code=code)
+        outbox.enqueue_notice(execute, message.thread, words, key=f"pair:{code}:{message.key}", now=now)
 
 
 def _keep_message(execute: Execute, person: PersonRow, message: Message) -> None:
@@ -110,13 +115,14 @@ def kept_message(person: PersonRow) -> Message | None:
 def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonRow, now: float) -> None:
     """Ask the operators of the person's channel and at the terminal; if there are none, those of the other channels."""
     near = [row for row in operators if row.channel in (person.channel, LOCAL_CHANNEL)]
-    name = readable_name(person)
-    words = QUESTION.format(name=f"`{name}`", person=person.person, channel=person.channel, code=person.code)
-    ask = Ask(f"{_QUESTION_PREFIX}{person.code}", words, (LET_IN, DECLINE), free_text=False)
+    shown = {"name": readable_name(person), "person": person.person, "channel": person.channel, "code": person.code}
     for row in near or operators:
         place = replace(Thread.parse(row.thread), topic="")  # a new message in their private chat
         key = f"asked:{person.code}:{row.channel}:{row.person}"
-        outbox.enqueue_notice(execute, place, words, key=key, now=now, asks=(ask,))
+        with languages.speak_to(execute, place, Author(row.person, row.name)):
+            words, options = _(QUESTION, **shown), (_(LET_IN), _(DECLINE))
+            ask = Ask(f"{_QUESTION_PREFIX}{person.code}", words, options, free_text=False)
+            outbox.enqueue_notice(execute, place, words, key=key, now=now, asks=(ask,))
 
 
 def readable_name(person: PersonRow) -> str:
@@ -134,9 +140,9 @@ def is_decision(click: Message) -> bool:
 def decide(execute: Execute, click: Message, now: float) -> Paired | PersonRow | None:
     """Do what an operator pressed; None if it was decided before, or the code has expired."""
     code = click.target.removeprefix(_QUESTION_PREFIX)
-    if click.text == LET_IN:
+    if click.text in every_translation(LET_IN):
         return accept(execute, code, now, by=click.author.id)
-    return decline(execute, code, now, by=click.author.id) if click.text == DECLINE else None
+    return decline(execute, code, now, by=click.author.id) if click.text in every_translation(DECLINE) else None
 
 
 def accept(
@@ -153,8 +159,7 @@ def accept(
     log.info("pairing.accepted channel=%s person=%s by=%s", person.channel, person.person, by or "fawn pair")
     message = kept_message(kept)
     waiting = _hand_over(execute, message, now) if message and message.text != word else None
-    key = f"paired:{person.channel}:{person.person}:{now}"
-    outbox.enqueue_notice(execute, person.thread, WELCOME_ANSWER if waiting else WELCOME, key=key, now=now)
+    _notify_person(execute, kept, WELCOME_ANSWER if waiting else WELCOME, f"paired:{code}:{now}", now)
     return Paired(person, waiting)
 
 
@@ -174,10 +179,17 @@ def _hand_over(execute: Execute, message: Message, now: float) -> tuple[str, Mes
 
 def decline(execute: Execute, code: str, now: float, *, by: str = "") -> PersonRow | None:
     """Decline the person with this code and tell them once; None if the code is unknown, used or expired."""
+    kept = people.find_code(execute, code, now)
     person = people.decline_code(execute, code, now)
-    if person is None:
+    if kept is None or person is None:
         return None
     log.info("pairing.declined channel=%s person=%s by=%s", person.channel, person.person, by or "fawn pair")
-    key = f"declined:{person.channel}:{person.person}:{now}"
-    outbox.enqueue_notice(execute, person.thread, DECLINED, key=key, now=now)
+    _notify_person(execute, kept, DECLINED, f"declined:{code}:{now}", now)
     return person
+
+
+def _notify_person(execute: Execute, person: PersonRow, sentence: str, key: str, now: float) -> None:
+    message = kept_message(person)
+    author = message.author if message else Author(person.person, person.name)
+    with languages.speak_to(execute, Thread.parse(person.thread), author):
+        outbox.enqueue_notice(execute, person.thread, _(sentence), key=key, now=now)

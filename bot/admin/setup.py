@@ -11,7 +11,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,10 @@ DEFAULT_CONTACT = "Write to the bot in a direct chat: {word}"
 
 class SetupStopped(Exception):
     """The set-up cannot continue; the text says why and what to do."""
+
+
+class AccountRefused(SetupStopped):
+    """These secrets do not work; others may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelC
             values = {variables[name]: _ask_value(module, name, guide, values[variables[name]]) for name in order}
         try:
             return _try_account(options, values)
-        except SetupStopped as error:
+        except AccountRefused as error:
             if not options.interactive:
                 raise
             print(f"{error}\nTry again; Enter keeps the value from before.\n", flush=True)
@@ -146,11 +150,13 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
         own = [fault for fault in error.faults if fault.place.startswith(f"channels.{options.channel}.")]
         if len(own) < len(error.faults):
             raise
-        raise SetupStopped("\n".join(map(str, own))) from None
+        raise AccountRefused("\n".join(map(str, own))) from None
+    if _variables_of(entry) != values:
+        raise SetupStopped(f"the configuration sets channels.{entry.name} itself → write {_placeholders(values)} there")
     finding = asyncio.run(check_channel(entry))
     shown = Redactor(values.values())(render_finding(finding))
     if not finding.ok:
-        raise SetupStopped(shown)
+        raise AccountRefused(shown)
     print(shown, flush=True)
     return entry, finding.text
 
@@ -170,14 +176,13 @@ def _variables_of(entry: ChannelConfig) -> dict[str, str]:
 
 def _check_saved(options: SetupOptions, entry: ChannelConfig) -> None:
     """Raise SetupStopped if the environment has other secrets than those that were tried."""
-    saved = _configured(options, load_config(options.file))
-    if saved.settings == entry.settings:
-        return
     known = known_variables(options.file)
-    names = [name for name, value in _variables_of(entry).items() if known.get(name) != value]
-    if names:
+    if names := [name for name, value in _variables_of(entry).items() if known.get(name) != value]:
         raise SetupStopped(f"{names[0]} has another value in the environment, which overrides .env → unset it")
-    raise SetupStopped(f"the configuration sets channels.{entry.name} itself → write $NAME of the variable there")
+
+
+def _placeholders(names: Iterable[str]) -> str:
+    return " and ".join(f"${name}" for name in names)
 
 
 # ------------------------------------------------------------ the first person
@@ -230,9 +235,7 @@ def _let_first_person_in(
                 continue
             proved = person["word"] == word
             known = "" if proved else " They did not send the word above."
-            if (proved and not options.interactive) or (
-                options.interactive and _confirm(f"Let {name} in?{known} [Y/n] ")
-            ):
+            if _confirm(f"Let {name} in?{known} [Y/n] ") if options.interactive else proved:
                 answer = _call(data_dir, "pair.accept", code=code, operator=True, word=word)
                 if answer and "error" not in answer:
                     return name

@@ -52,7 +52,8 @@ def load_config(
 
     `environ` None is the process's own. A .env beside the file and one in the working directory are read too; the real
     environment wins. Relative paths start at the file's folder. Without `accounts`, models and channels are left out,
-    so that no secret is needed. `overrides` are variables that win over all others. Raises ConfigError with every fault.
+    so that no secret is needed. `overrides` are variables that win over all others. Raises ConfigError
+    with every fault.
     """
     here = Path.cwd()
     if path is None and (here / "config.yaml").is_file():

@@ -19,8 +19,8 @@ Version Management: create a version and publish it. Credentials & Basic Info sh
 SHOW_KEY = "The same page shows the app secret."
 CONTACT = """\
 Events & Callbacks, both tabs: choose the persistent connection. Add the events im.message.receive_v1,
-im.message.recalled_v1, im.message.reaction.created_v1 and application.bot.menu_v6, and the callback card.action.trigger.
-Publish another version. Then search for the bot in the app and write to it: {word}"""
+im.message.recalled_v1, im.message.reaction.created_v1 and application.bot.menu_v6, and the callback
+card.action.trigger. Publish another version. Then search for the bot in the app and write to it: {word}"""
 
 
 def describe_contact(settings: FeishuSettings, account: str, word: str) -> str:

@@ -13,7 +13,8 @@ import pytest
 from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims
-from bot.commands import CommandRunner, CommandService
+from bot.command_runner import CommandRunner
+from bot.commands import CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage import conversations, runs, transcripts

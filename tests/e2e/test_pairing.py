@@ -34,7 +34,7 @@ async def test_an_operator_lets_a_stranger_in_on_telegram(
     assert len(model.requests()) == 1
     foreign = telegram.click(question.buttons[0][1], question.id, user=EVE)
     await until(lambda: foreign in telegram.answers, 10, "the answer to the foreign press")
-    assert "Only the person who was asked" in str(telegram.answers[foreign])
+    assert "Only the person I asked" in str(telegram.answers[foreign])
     assert len(model.requests()) == 1
     await service.restart()
     press = telegram.click(question.buttons[0][1], question.id)

@@ -91,12 +91,7 @@ def command_line_parser() -> argparse.ArgumentParser:
     pair = add("pair", "manage paired users", _run_operation, group="pair")
     pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
-    setup = add("setup", "connect a platform: take its tokens, test them, and let the first person in", _set_up_channel)
-    setup.add_argument("channel", choices=_platform_names(), help="the platform")
-    setup.add_argument("--token-stdin", action="store_true", help="read the tokens from stdin, a line each")
-    setup.add_argument(
-        "--wait", action="store_true", help="without a terminal: wait for the person who sends the printed word"
-    )
+    _add_setup(add)
     backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
     export = add("export", "write the transcript of a thread", _export_thread)
@@ -116,6 +111,15 @@ def command_line_parser() -> argparse.ArgumentParser:
     slack.add_argument("action", choices=("manifest",))
     slack.set_defaults(do=None, print="manifest")
     return top
+
+
+def _add_setup(add: Callable[..., Any]) -> None:
+    setup = add("setup", "connect a platform: take its tokens, test them, and let the first person in", _set_up_channel)
+    setup.add_argument("channel", choices=_platform_names(), help="the platform")
+    setup.add_argument("--token-stdin", action="store_true", help="read the tokens from stdin, a line each")
+    setup.add_argument(
+        "--wait", action="store_true", help="without a terminal: wait for the person who sends the printed word"
+    )
 
 
 def _platform_names() -> list[str]:

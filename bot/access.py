@@ -9,7 +9,7 @@ from bot.config.schema import AccessConfig
 from bot.storage import people
 from bot.storage.database import Execute
 from bot.storage.people import PersonRow
-from bot.storage.states import Pairing
+from bot.storage.states import PairingState
 
 LOCAL_CHANNEL = "console"  # its person started the service
 
@@ -54,7 +54,7 @@ class AccessPolicy:
         if place.chat in rule.allow or (not author.guest and (rule.open or place.workspace in rule.allow)):
             return True
         person = people.find_person(execute, channel, author.id)
-        return bool(person and person.allowed == Pairing.ALLOWED)
+        return bool(person and person.allowed == PairingState.ALLOWED)
 
 
 def notify_after(execute: Execute, channel: str, person: str, default: float) -> float | None:

@@ -18,7 +18,7 @@ from bot.access import LOCAL_CHANNEL, AccessPolicy
 from bot.storage import conversations, inbox, languages, outbox, people
 from bot.storage.database import Execute
 from bot.storage.people import PersonRow
-from bot.storage.states import Pairing
+from bot.storage.states import PairingState
 from catalogue import N_, _, every_translation
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: f
     if not message.private or not access.rules_for(channel).pairing or author.bot or message.kind is Kind.CLICK:
         return False
     person = people.find_person(execute, channel, author.id)
-    if person and person.allowed == Pairing.DECLINED:
+    if person and person.allowed == PairingState.DECLINED:
         return False
     if person and person.until > now:
         _keep_message(execute, person, message)

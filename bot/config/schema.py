@@ -28,7 +28,7 @@ class AccessConfig:
     )
     pairing: bool = setting(
         True,
-        "an unknown person who writes privately gets a code; an operator lets them in with a button or `fawn pair accept`",
+        "an unknown person who writes privately gets a code and waits for an operator",
     )
 
 

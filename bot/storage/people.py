@@ -9,7 +9,7 @@ from agent.messages import Message, Thread
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import Pairing
+from bot.storage.states import PairingState
 
 _KEY = "channel, person"
 _GOOD_CODE = "code=:code AND code<>'' AND until>:now"
@@ -95,7 +95,7 @@ def find_code(execute: Execute, code: str, now: float) -> PersonRow | None:
 def accept_code(execute: Execute, code: str, now: float, *, operator: bool = False) -> PersonRow | None:
     """Allow the person with this code; None when the code is unknown, used or too old."""
     sql = (
-        f"UPDATE people SET allowed={Pairing.ALLOWED}, operator=max(operator, :operator), code='', until=0, message=''"
+        f"UPDATE people SET allowed={PairingState.ALLOWED}, operator=max(operator, :operator), code='', until=0, message=''"
         f" WHERE {_GOOD_CODE} RETURNING *"
     )
     return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now, operator=int(operator))
@@ -103,9 +103,7 @@ def accept_code(execute: Execute, code: str, now: float, *, operator: bool = Fal
 
 def decline_code(execute: Execute, code: str, now: float) -> PersonRow | None:
     """Decline the person with this code; None when the code is unknown, used or too old."""
-    sql = (
-        f"UPDATE people SET allowed={Pairing.DECLINED}, code='', until=:now, message='' WHERE {_GOOD_CODE} RETURNING *"
-    )
+    sql = f"UPDATE people SET allowed={PairingState.DECLINED}, code='', until=:now, message='' WHERE {_GOOD_CODE} RETURNING *"
     return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now)
 
 

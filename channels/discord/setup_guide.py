@@ -17,7 +17,7 @@ Add the bot to your server: {link}
 Then click its name in the member list, choose Message, and write: {word}"""
 
 
-def describe_contact(settings: DiscordSettings, account: str, word: str) -> str:
+def _describe_contact(settings: DiscordSettings, account: str, word: str) -> str:
     """Return the invitation, and how to write to the bot."""
     return CONTACT.format(link=invite_link(_application_id(settings.token.reveal())), word=word)
 
@@ -31,4 +31,4 @@ def _application_id(token: str) -> str:
         return "YOUR_APPLICATION_ID"
 
 
-GUIDE = SetupGuide(describe_contact, {"token": CREATE_BOT})
+GUIDE = SetupGuide(_describe_contact, {"token": CREATE_BOT})

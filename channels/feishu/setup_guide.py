@@ -23,9 +23,9 @@ im.message.recalled_v1, im.message.reaction.created_v1 and application.bot.menu_
 card.action.trigger. Publish another version. Then search for the bot in the app and write to it: {word}"""
 
 
-def describe_contact(settings: FeishuSettings, account: str, word: str) -> str:
+def _describe_contact(settings: FeishuSettings, account: str, word: str) -> str:
     """Return the steps that need a running Fawn, and how to write to the bot."""
     return CONTACT.format(word=word)
 
 
-GUIDE = SetupGuide(describe_contact, {"app_id": CREATE_APP.format(scopes=SCOPES), "app_secret": SHOW_KEY})
+GUIDE = SetupGuide(_describe_contact, {"app_id": CREATE_APP.format(scopes=SCOPES), "app_secret": SHOW_KEY})

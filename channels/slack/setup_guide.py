@@ -27,9 +27,9 @@ def manifest_link() -> str:
     return f"https://api.slack.com/apps?new_app=1&manifest_json={quote(compact, safe='')}"
 
 
-def describe_contact(settings: SlackSettings, account: str, word: str) -> str:
+def _describe_contact(settings: SlackSettings, account: str, word: str) -> str:
     """Return how to write to the app."""
     return CONTACT.format(word=word)
 
 
-GUIDE = SetupGuide(describe_contact, {"app_token": CREATE_APP.format(link=manifest_link()), "bot_token": INSTALL_APP})
+GUIDE = SetupGuide(_describe_contact, {"app_token": CREATE_APP.format(link=manifest_link()), "bot_token": INSTALL_APP})

@@ -13,10 +13,10 @@ BotFather replies with the token (digits, a colon, letters)."""
 CONTACT = "Open https://t.me/{bot}?start={word} and press Start."
 
 
-def describe_contact(settings: TelegramSettings, account: str, word: str) -> str:
+def _describe_contact(settings: TelegramSettings, account: str, word: str) -> str:
     """Return the link that opens the bot's chat and sends it the word."""
     found = re.search(r"@(\w+)", account)
     return CONTACT.format(bot=found[1] if found else "", word=word)
 
 
-GUIDE = SetupGuide(describe_contact, {"token": CREATE_BOT})
+GUIDE = SetupGuide(_describe_contact, {"token": CREATE_BOT})

@@ -103,7 +103,10 @@ def accept_code(execute: Execute, code: str, now: float, *, operator: bool = Fal
 
 def decline_code(execute: Execute, code: str, now: float) -> PersonRow | None:
     """Decline the person with this code; None when the code is unknown, used or too old."""
-    sql = f"UPDATE people SET allowed={PairingState.DECLINED}, code='', until=:now, message='' WHERE {_GOOD_CODE} RETURNING *"
+    sql = (
+        f"UPDATE people SET allowed={PairingState.DECLINED}, code='', until=:now, message=''"
+        f" WHERE {_GOOD_CODE} RETURNING *"
+    )
     return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now)
 
 

@@ -67,7 +67,7 @@ class ConversationState(StrEnum):
     WAITING = "waiting"  # open questions
 
 
-class Pairing(IntEnum):
+class PairingState(IntEnum):
     """The decision about a person."""
 
     DECLINED = -1

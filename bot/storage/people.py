@@ -95,8 +95,8 @@ def find_code(execute: Execute, code: str, now: float) -> PersonRow | None:
 def accept_code(execute: Execute, code: str, now: float, *, operator: bool = False) -> PersonRow | None:
     """Allow the person with this code; None when the code is unknown, used or too old."""
     sql = (
-        f"UPDATE people SET allowed={PairingState.ALLOWED}, operator=max(operator, :operator), code='', until=0, message=''"
-        f" WHERE {_GOOD_CODE} RETURNING *"
+        f"UPDATE people SET allowed={PairingState.ALLOWED}, code='', until=0, message='',"
+        f" operator=max(operator, :operator) WHERE {_GOOD_CODE} RETURNING *"
     )
     return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now, operator=int(operator))
 

@@ -138,7 +138,7 @@ def _stop_command(call: CommandCall) -> str:
     for run in mine:
         runs.request_stop(call.execute, run, person.id)
         call.after.append(partial(call.service.stop_run, run, person.id))
-    return ""  # the reply of each run ends with "Stopped."
+    return _("Stopped.") if call.message.native else ""  # the reply of each run ends with it, too
 
 
 def _describe_run(call: CommandCall, run: RunRow) -> str:

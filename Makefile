@@ -61,7 +61,7 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py
 
-quick: dev ## the unit tests that take no seconds and start neither a service nor a sandbox
+quick: dev ## run the fast unit tests; they start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: check ## check, then every test, four at a time (most of them wait)

@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, sqlite3.Error) as error:
         from bot.admin.local_checks import describe_system_error
 
-        return _fail(describe_system_error(error), FAULT)
+        return _fail(" → ".join(describe_system_error(error)), FAULT)
     return code
 
 
@@ -144,7 +144,9 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
             return _fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
             return _run_app(config, connects, banner=console)
-        except (AgentConfigError, SandboxUnavailable) as error:
+        except AgentConfigError as error:
+            return _fail(config.locate(error.place, error.wrong, error.fix).render(), CONFIG)
+        except SandboxUnavailable as error:
             return _fail(error, CONFIG)
         except DatabaseFault as error:
             return _fail(error, FAULT)

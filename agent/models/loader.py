@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -12,6 +13,7 @@ from langchain_openai import ChatOpenAI
 
 from agent.models.openai_stream import make_chat_openai
 from agent.models.settings import AgentConfigError, ModelSettings
+from agent.near_misses import suggest
 
 CHAT_OPENAI_CLASS_PATH = "langchain_openai:ChatOpenAI"
 # Our argument names, and those of model classes: the first one that a class has is used.
@@ -52,26 +54,32 @@ def load_model(settings: ModelSettings) -> BaseChatModel:
         is_openai = settings.use == CHAT_OPENAI_CLASS_PATH
         model = make_chat_openai(settings, dict(settings.options)) if is_openai else cls(**arguments)
     except Exception as error:  # noqa: BLE001  # a third-party class may raise anything
-        raise AgentConfigError(
-            f"models: {settings.name}: {settings.use} refused its settings: {_refusal_reason(error)}"
-        ) from None
+        wrong = f"{settings.use} refused its settings: {_refusal_reason(error)}"
+        raise AgentConfigError(("models", settings.name), wrong) from None
     model.name = settings.name  # the usage of its calls is recorded under this name
     return model
 
 
 def _import_class(settings: ModelSettings) -> type[BaseChatModel]:
-    place = f"models: {settings.name}: use: {settings.use!r}"
+    place = ("models", settings.name, "use")
     module_name, colon, class_name = settings.use.partition(":")
     if not (module_name and colon and class_name):
-        raise AgentConfigError(f'{place} is not of the form "package.module:Class"')
+        raise AgentConfigError(place, f'{settings.use!r} is not of the form "package.module:Class"')
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise AgentConfigError(f"{place} cannot be imported: {error}. Install the package it belongs to.") from error
+        wrong = f"{settings.use!r} cannot be imported: {error}"
+        raise AgentConfigError(place, wrong, "install the package it belongs to") from error
     cls = getattr(module, class_name, None)
     if not (isinstance(cls, type) and issubclass(cls, BaseChatModel)):
-        raise AgentConfigError(f"{place}: {module_name} has no chat model of that name")
+        wrong = f"{settings.use!r}: {module_name} has no chat model of that name"
+        raise AgentConfigError(place, wrong, suggest(class_name, _chat_models(module)))
     return cls
+
+
+def _chat_models(module: ModuleType) -> list[str]:
+    values = {name: getattr(module, name, None) for name in dir(module) if not name.startswith("_")}
+    return [name for name, cls in values.items() if isinstance(cls, type) and issubclass(cls, BaseChatModel)]
 
 
 def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[str, Any]:
@@ -93,12 +101,15 @@ def _class_arguments(settings: ModelSettings, cls: type[BaseChatModel]) -> dict[
         if name:
             arguments[name] = value
         elif argument not in OPTIONAL_ARGUMENTS:
-            raise AgentConfigError(f"models: {settings.name}: {settings.use} has no setting {argument!r}")
+            wrong = f"{settings.use} has no setting {argument!r}"
+            raise AgentConfigError(("models", settings.name, argument), wrong)
     for name in settings.options:
         if name not in known:
+            near = suggest(name, known)
+            server = "put a parameter of the server itself below `extra_body`" if "extra_body" in known else ""
+            fix = near if near.startswith("did") else server
             raise AgentConfigError(
-                f"models: {settings.name}: {settings.use} has no setting {name!r}"
-                + (" (a parameter of the server itself goes below `extra_body`)" if "extra_body" in known else "")
+                ("models", settings.name, "options", name), f"{settings.use} has no such setting", fix
             )
     return {**arguments, **settings.options}
 

@@ -63,7 +63,7 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
             "note", "model", "not configured: the built-in demo model answers", "set OPENAI_API_KEY or `models:`"
         )
     for settings in await name_models(config.models):
-        yield await _check_model(settings)
+        yield await _check_model(config, settings)
     if not config.channels:
         fix = "set the token of a platform (see docs/configuration.md) or `channels:`"
         yield Finding("note", "channels", "not configured: only the console is available", fix)
@@ -94,14 +94,15 @@ async def _check_sandbox(config: Config) -> Finding:
 # ---------------------------------------------------------------- models
 
 
-async def _check_model(settings: ModelSettings) -> Finding:
+async def _check_model(config: Config, settings: ModelSettings) -> Finding:
     """Send a real, tiny request through the class that the service uses."""
     subject = f"model {settings.name}"
     try:
         await asyncio.to_thread(importlib.import_module, "agent.models.loader")
         text = await _call_model(settings)
     except AgentConfigError as error:
-        return Finding("fault", subject, str(error), "see `models:` in the configuration")
+        fault = config.locate(error.place, error.wrong, "")
+        return Finding("fault", subject, fault.render(), error.fix or "see `models:` in the configuration")
     except Exception as error:  # noqa: BLE001  # any class can be configured: whatever it raises is the finding
         what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)

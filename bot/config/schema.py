@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PromptConfig
 from agent.setting import setting
+from bot.config.document import ConfigFault
+from bot.config.excerpt import Location
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
 
@@ -140,9 +143,20 @@ class Config(FileConfig):
     """The whole configuration.
 
     `source` is the file, `variables` are the texts that came from the environment, `hints` what looks wrong there.
+    `places` are the models' settings in the file, for faults that only their classes can find.
     """
 
     channels: tuple[ChannelConfig, ...] = ()
     source: str = ""
     variables: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()
+    places: Mapping[Location, ConfigFault] = field(default_factory=dict)
+
+    def locate(self, place: Sequence[str], wrong: str, fix: str) -> ConfigFault:
+        """Return a fault of the agent at its line. `place` has the names of models, the file their numbers."""
+        numbers = {model.name: i for i, model in enumerate(self.models)}
+        at: Location = tuple(place)
+        if place[0] == "models" and place[1] in numbers:
+            at = ("models", numbers[place[1]], *place[2:])
+        known = self.places.get(at)
+        return replace(known, wrong=wrong, fix=fix) if known else ConfigFault("", 0, ": ".join(place), wrong, fix)

@@ -233,15 +233,22 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return _fail(error, NOT_RUNNING)
+    if "error" in report:
+        return _fail(report["error"], FAULT)
     if arguments.json:
         print(json.dumps(report))
         return OK if report["healthy"] else FAULT
     state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
-    print(f"model: {report['model']}\n{report['sandbox']}")
+    print(f"process: {report['pid']}, data_dir: {report['data_dir']}, configuration: {report['config']}")
+    print(f"model: {report['model']}")
+    if error := report["model_error"]:
+        print(f"last model error, {error['age']:.0f} s ago: {error['model']}: {error['text']}")
+    print(report["sandbox"])
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
+    print(f"people who wait to be paired: {report['unpaired']}{' (`fawn pair list`)' if report['unpaired'] else ''}")
     print(
         f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}"
     )

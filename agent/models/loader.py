@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -28,12 +29,24 @@ ARGUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
 OPTIONAL_ARGUMENTS = ("timeout", "max_retries", "stream_usage")  # not set by the operator: a class may lack them
 
 
+@dataclass(slots=True)
+class ModelTrouble:
+    """The last error of a model's calls, and when it was (unix seconds); 0 before the first one."""
+
+    text: str = ""
+    at: float = 0.0
+
+    def record(self, text: str) -> None:
+        self.text, self.at = text, time.time()
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A chat model and its settings."""
 
     settings: ModelSettings
     model: BaseChatModel
+    trouble: ModelTrouble = field(default_factory=ModelTrouble, compare=False)
 
     @property
     def wants_json_schemas(self) -> bool:

@@ -35,7 +35,11 @@ class RetryPolicy:
                 verdict = classify_error(error)
                 if verdict is None:
                     raise
-                log.warning("model call failed: %s, %s", type(error).__name__, verdict.what)
+                model = request.runtime.context.route[0]
+                log.warning(
+                    "model.failed model=%s error=%s reason=%s", model.settings.name, type(error).__name__, verdict.what
+                )
+                model.trouble.record(verdict.what)
                 emit(TakeBack())
                 if verdict.action == "shorten":
                     raise ContextOverflow(verdict.what) from error

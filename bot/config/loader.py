@@ -25,7 +25,7 @@ from agent.setting import Secret
 from bot.config.decoder import describe, validate
 from bot.config.document import URL_FIX, ConfigFault, Document, is_url
 from bot.config.excerpt import Location
-from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig
+from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 OPENAI = "langchain_openai:ChatOpenAI"
@@ -140,11 +140,17 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         source=source,
         variables=frozenset(document.variables.values()),
         hints=tuple(environment_hints(document.environ, {entry.name for entry in entries})),
+        systemd=_read_systemd(document.environ),
         places={
             at: document.with_excerpt(document.locate(at, "", on_key="options" in at))
             for at in document.locations("models")
         },
     )
+
+
+def _read_systemd(environ: Mapping[str, str]) -> SystemdConfig:
+    microseconds = environ.get("WATCHDOG_USEC", "")
+    return SystemdConfig(environ.get("NOTIFY_SOCKET", ""), int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0)
 
 
 def _check_time_zone(document: Document, name: object) -> None:

@@ -121,6 +121,14 @@ class LogConfig:
     format: Literal["text", "json"] = setting("text", "`text` for people, `json` for machines; one line per event")
 
 
+@dataclass(frozen=True, slots=True)
+class SystemdConfig:
+    """What systemd passes to a service of `Type=notify`: its socket, and how often it wants to be notified."""
+
+    socket: str = ""
+    watchdog_seconds: float = 0.0  # 0: no watchdog
+
+
 @dataclass(frozen=True, slots=True, repr=False)  # a text that came from the environment may be a secret
 class FileConfig:
     """The sections of config.yaml, but for `channels`, whose settings each channel defines."""
@@ -150,6 +158,7 @@ class Config(FileConfig):
     source: str = ""
     variables: frozenset[str] = frozenset()
     hints: tuple[str, ...] = ()
+    systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
 
     def locate(self, place: Sequence[str], wrong: str, fix: str) -> ConfigFault:

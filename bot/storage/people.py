@@ -38,6 +38,12 @@ def list_paired(execute: Execute, now: float) -> list[PersonRow]:
     return read_rows(execute, PersonRow, sql, now=now)
 
 
+def count_waiting(execute: Execute, now: float) -> int:
+    """Count the people who have a pairing code and are not allowed yet."""
+    [[count]] = execute("SELECT count(*) FROM people WHERE allowed=0 AND until>:now", {"now": now})
+    return int(count)
+
+
 def store_code(execute: Execute, message: Message, code: str, until: float) -> None:
     """Store the pairing code of the message's author, and where they asked."""
     values = {"code": code, "until": until, "thread": str(message.thread)}

@@ -33,6 +33,7 @@ class Service:
         self.data = folder / "data"
         self.telegram = telegram
         self.model = model
+        self.more_environment: Mapping[str, str] = {}
         self.process: asyncio.subprocess.Process | Forked | None = None
         self.configure(settings)
 
@@ -94,7 +95,13 @@ class Service:
     def environment(self) -> dict[str, str]:
         names = ("PATH", "HOME", "LANG", "TMPDIR")
         kept = {name: os.environ[name] for name in names if name in os.environ}
-        return {**kept, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "sk-test", "TELEGRAM_BOT_TOKEN": TOKEN}
+        return {
+            **kept,
+            "PYTHONPATH": str(ROOT),
+            "OPENAI_API_KEY": "sk-test",
+            "TELEGRAM_BOT_TOKEN": TOKEN,
+            **self.more_environment,
+        }
 
     async def fawn(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str]:
         """Run another command of the program with the same configuration; return its exit code and output."""

@@ -199,7 +199,7 @@ from sandbox.select import select_provider
 measured = ConversationFolders(Path("threads"), 16)
 
 async def main() -> None:
-    settings = DockerSettings(Path("skills"), state=Path("state"), host="unix:///nowhere")
+    settings = DockerSettings(Path("skills"), state=tmp_path / "state", host="unix:///nowhere")
     provider, said = await select_provider("auto", settings, measured)
     print(provider.runs_commands, said)
     try:

@@ -103,6 +103,9 @@ def command_line_parser() -> argparse.ArgumentParser:
     box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
     for name, text in {"help": "show this text", "version": "print the version"}.items():
         commands.add_parser(name, help=text).set_defaults(do=None, print=name)
+    completion = commands.add_parser("completion", help="print the completion script for a shell, or the manual page")
+    completion.add_argument("print", choices=("bash", "zsh", "man"), help="where it goes: docs/operations.md")
+    completion.set_defaults(do=None)
     text = "print the app manifest, to paste at api.slack.com/apps"
     slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
     slack.add_argument("action", choices=("manifest",))
@@ -260,6 +263,11 @@ def _print_text(name: str) -> int:
         from channels.slack import app_manifest
 
         print(app_manifest())
+    elif name in ("bash", "zsh", "man"):
+        from bot.admin import shell
+
+        parser = command_line_parser()
+        print(shell.manual_page(parser) if name == "man" else shell.completion_script(parser, name), end="")
     elif name == "version":
         print(f"fawn {VERSION}")
     else:

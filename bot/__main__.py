@@ -56,8 +56,9 @@ def main(argv: list[str] | None = None) -> int:
 def command_line_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
-    top.add_argument("--version", action="version", version=f"fawn {VERSION}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.add_argument("-V", "--version", action="version", version=f"fawn {VERSION}")
+    top.set_defaults(do=None, print="help")
+    commands = top.add_subparsers(metavar="COMMAND")
 
     def add(name: str, text: str, do: Callable[[argparse.Namespace, Config], int], **more: Any) -> Any:
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")

@@ -40,6 +40,7 @@ _QUIET_LOGGERS = (
     "alembic",
     "aiosqlite",
     "docker",
+    "langsmith",
     "urllib3",
 )
 _SECRET_PATTERNS = (

@@ -82,7 +82,12 @@ async def _check_sandbox(config: Config) -> Finding:
     try:
         provider, sentence = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     except (SandboxUnavailable, OSError) as error:
-        return Finding("fault", "sandbox", str(error), "or set `sandbox: {provider: auto}` to run without commands")
+        return Finding(
+            "fault",
+            "sandbox",
+            str(error),
+            "or set `sandbox: {provider: auto}`: bubblewrap if it is installed, otherwise no commands",
+        )
     await provider.close()
     sentence = sentence.removeprefix("Sandbox: ")
     if provider.name == "bubblewrap" and (groups := supplementary_groups()):

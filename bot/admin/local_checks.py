@@ -72,6 +72,8 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
             file.write(b"x" * 4096)
             file.flush()
         free = shutil.disk_usage(data_dir).free
+    except FileExistsError:
+        return Finding("fault", "data_dir", f"{data_dir} is a file, not a folder", "remove it, or set `data_dir`")
     except OSError as error:
         return Finding("fault", "data_dir", f"cannot write to {data_dir}: {error.strerror}", fix)
     if free < MIN_FREE_BYTES:
@@ -114,7 +116,7 @@ def _check_limits(config: Config) -> Finding:
     cpus, memory = os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     limits = {"cpus": (config.sandbox.cpus, cpus), "memory_mb": (config.sandbox.memory_mb, memory)}
     if wrong := [
-        f"`{n}` is {given:g}, this machine has {there}" for n, (given, there) in limits.items() if given > there
+        f"`{n}` is {given:,}, this machine has {there:,}" for n, (given, there) in limits.items() if given > there
     ]:
         return Finding("note", "sandbox limits", "; ".join(wrong), "set them below what the machine has")
     return Finding("ok", "sandbox limits", f"{config.sandbox.cpus:g} processors, {config.sandbox.memory_mb} MB")

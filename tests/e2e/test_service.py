@@ -64,7 +64,7 @@ async def test_sigterm_lets_a_short_turn_finish(telegram: FakeTelegram, start: S
     service.forked = False
     await service.restart()
     telegram.send(ask(text="just made it", delay_ms=1000))
-    await until(lambda: service.rows("SELECT 1 FROM runs"), 10)
+    await until(lambda: service.rows("SELECT 1 FROM runs"))
     assert await service.stop() == 0
     assert said(telegram, JANE) == ["just made it"]
 

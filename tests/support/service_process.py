@@ -72,7 +72,7 @@ class Service:
         """Start it and wait until it listens."""
         polls = self.telegram.poll_count()
         await self.spawn("run", "--config", "config.yaml")
-        await until(lambda: self.telegram.poll_count() > polls or self._ended(), 15, "the first getUpdates")
+        await until(lambda: self.telegram.poll_count() > polls or self._ended(), what="the first getUpdates")
         assert not self._ended(), self.log()
 
     async def spawn(self, *arguments: str) -> asyncio.subprocess.Process | Forked:

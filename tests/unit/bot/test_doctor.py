@@ -117,6 +117,12 @@ async def test_access_rules_are_reported(tmp_path: Path) -> None:
         assert (await says(AccessConfig())).state == "ok"
 
 
+async def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    found = await finding(Config(tmp_path / "data", sandbox=FILES_ONLY), "data_dir")
+    assert (found.state, "is a file, not a folder" in found.text) == ("fault", True)
+
+
 async def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     found = await finding(Config(tmp_path / "file" / "data", sandbox=FILES_ONLY), "data_dir")
@@ -225,13 +231,13 @@ def test_the_command_prints_findings_and_sets_the_exit_code(tmp_path: Path, text
         assert "ok    configuration: config.yaml" in done.stdout
 
 
-def fawn(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def fawn(folder: Path, *words: str, stdin: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a command without a terminal in `folder`."""
     return subprocess.run(
         [sys.executable, "-m", "bot", *words],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3]), **environ},
-        stdin=subprocess.DEVNULL,
+        **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
         capture_output=True,
         text=True,
         check=False,
@@ -245,6 +251,26 @@ def test_without_a_channel_and_a_terminal_there_is_nothing_to_serve(tmp_path: Pa
     assert "TELEGRAM_TOKEN is set: did you mean TELEGRAM_BOT_TOKEN?" in done.stderr
     assert "SLACK_BOT_TOKEN is set, but SLACK_APP_TOKEN is not" in done.stderr
     assert "xoxb-1" not in done.stderr
+
+
+def test_a_wrong_model_class_is_reported_with_its_line(tmp_path: Path) -> None:
+    text = "config_version: 1\nmodels:\n  - {name: a, api_key: k, use: 'langchain_openai:ChatOpenAi'}\n"
+    (tmp_path / "config.yaml").write_text(f"{text}sandbox: {{provider: none}}\nchannels: {{console: {{}}}}\n")
+    use = "'langchain_openai:ChatOpenAi'"
+    expected = f"config.yaml:3: models[0].use: {use}: langchain_openai has no chat model of that name"
+    line = f"  3 |   - {{name: a, api_key: ***, use: {use}}}"
+    done = fawn(tmp_path, "run", stdin="hello\n")
+    assert done.returncode == 2
+    assert f"fawn: {expected} → did you mean 'ChatOpenAI'?\n{line}\n" in done.stderr
+    checked = fawn(tmp_path, "check").stdout
+    assert expected in checked
+    assert line in checked
+    assert "→ did you mean 'ChatOpenAI'?" in checked
+
+
+def test_without_a_command_the_help_is_shown(tmp_path: Path) -> None:
+    assert fawn(tmp_path).stdout == fawn(tmp_path, "help").stdout
+    assert fawn(tmp_path, "-V").stdout == fawn(tmp_path, "version").stdout
 
 
 def test_operators_commands_need_no_secrets(tmp_path: Path) -> None:

@@ -246,8 +246,8 @@ def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
     print(f"process: {report['pid']}, data_dir: {report['data_dir']}, configuration: {report['config']}")
     print(f"model: {report['model']}")
-    if error := report["model_error"]:
-        print(f"last model error, {error['age']:.0f} s ago: {error['model']}: {error['text']}")
+    if trouble := report["model_error"]:
+        print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
     print(report["sandbox"])
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, Config, ServiceLimits
+from catalogue import _
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
     from agent.turn import Agent
@@ -40,7 +41,7 @@ class Current:
     @property
     def models(self) -> Mapping[str, str]:
         """Name → label of every model, the lead's first; the demo if none is configured."""
-        named = {settings.name: settings.label for settings in self.config.models} or {"demo": "Built-in demo"}
+        named = {settings.name: settings.label for settings in self.config.models} or {"demo": _("Built-in demo")}
         lead = self.config.roles.lead
         return {lead: named[lead], **named} if lead in named else named
 

@@ -9,6 +9,7 @@ from agent.backoff import backoff_seconds
 from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
+from catalogue import _
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +37,9 @@ class RetryPolicy:
                 if verdict is None:
                     raise
                 model = request.runtime.context.route[0]
-                log.warning(
-                    "model.failed model=%s error=%s reason=%s", model.settings.name, type(error).__name__, verdict.what
-                )
-                model.trouble.record(verdict.what)
+                what = _describe_for_operator(error)
+                log.warning("model.failed model=%s error=%s", model.settings.name, what)
+                model.trouble.record(what)
                 emit(TakeBack())
                 if verdict.action == "shorten":
                     raise ContextOverflow(verdict.what) from error
@@ -48,8 +48,14 @@ class RetryPolicy:
                 if attempt == retries:
                     raise ModelFailure(verdict.what, verdict.what_to_do, attempt + 1) from error
                 wait = self._wait_seconds(attempt, verdict.retry_after_seconds)
-            again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {retries + 1})"
-            emit(Notice("retry", f"{verdict.what.rstrip('.')}; {again}."))
+            text = _(
+                "{problem} Trying again in {seconds} s ({attempt} of {attempts}).",
+                problem=verdict.what,
+                seconds=max(1, round(wait)),
+                attempt=attempt + 2,
+                attempts=retries + 1,
+            )
+            emit(Notice("retry", text))
             await asyncio.sleep(wait)
         raise AssertionError("the loop ends by return or raise")
 
@@ -57,3 +63,9 @@ class RetryPolicy:
         """Return what the server asks for plus a little jitter, or the backoff."""
         backoff = backoff_seconds(attempt + 1, self._max_seconds / 2, self._first_seconds)
         return backoff if retry_after is None else min(retry_after, self._max_seconds) + backoff / 10
+
+
+def _describe_for_operator(error: Exception) -> str:
+    """Return the error's type with its status and code: its text can repeat what people wrote."""
+    details = (getattr(error, "status_code", None), getattr(error, "code", None))
+    return " ".join([type(error).__name__, *(str(each) for each in details if each)])

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Literal
 
 from bot.version import VERSION
 
-Shell = Literal["bash", "zsh"]
-SHELLS: tuple[Shell, ...] = ("bash", "zsh")
 EXIT_CODES = {
     0: "healthy, or done",
     1: "not healthy, or the operation failed",
@@ -19,8 +16,8 @@ EXIT_CODES = {
 }
 
 
-def completion_script(parser: argparse.ArgumentParser, shell: Shell) -> str:
-    """Return the script that completes the program's commands, options and files."""
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script for `shell` (bash or zsh) that completes the program's commands, options and files."""
     import shtab
 
     for _, _, command in _commands(parser):

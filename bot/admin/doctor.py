@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from agent.models.settings import AgentConfigError, ModelSettings
 from bot.admin.local_checks import Finding, check_data_dir, check_machine, guarded, is_served
 from bot.app import folders, sandbox_settings
-from bot.config.loader import secret_texts
+from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
 from bot.log import Redactor
 from bot.model_discovery import name_models
@@ -135,11 +136,14 @@ def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str
             return f"{where} refused the key ({status})", "check `api_key` and the variable it names"
         case 404:
             model = settings.model or settings.name
-            return f"{where} does not know {model!r} (404)", "check `model`, and that `base_url` ends in /v1"
+            near = "add /v1 to `base_url`" if _has_no_path(settings.base_url) else "check `model` and `base_url`"
+            return f"{where} does not know {model!r} (404)", near
         case 429:
             return "too many requests, or no credit left (429)", "check the limits and the credit of the account"
         case int():
             return f"{where} answered with status {status}", "check the server's log, or try again later"
+    if settings.use == OPENAI and isinstance(error, TypeError | ValueError):  # what langchain raises for a web page
+        return f"{where} is not an OpenAI-compatible server", "check `base_url`; it usually ends in /v1"
     cause = _innermost_error(error)
     if isinstance(cause, TimeoutError):
         return f"no answer from {where} in {MODEL_TIMEOUT_SECONDS:.0f} s", "check `base_url`, `proxy` and the network"
@@ -147,6 +151,10 @@ def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str
         f"{where} cannot be reached: {cause or type(cause).__name__}",
         "check `base_url`, `proxy`, `ca_file`, and that the server is running",
     )
+
+
+def _has_no_path(url: str) -> bool:
+    return bool(url) and urlsplit(url).path in ("", "/")
 
 
 def _innermost_error(error: BaseException) -> BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -91,6 +92,28 @@ async def test_a_wrong_key_a_wrong_model_and_no_server_have_different_fixes(tmp_
     assert (unknown.state, "'nope'" in unknown.text, unknown.fix[:13]) == ("fault", True, "check `model`")
     assert (gone.state, "cannot be reached" in gone.text, gone.fix[:16]) == ("fault", True, "check `base_url`")
     assert (absent.state, "no chat model of that name" in absent.text) == ("fault", True)
+
+
+async def test_a_url_without_v1_is_explained(tmp_path: Path) -> None:
+    async with FakeModel(api_key=KEY) as server:
+        found = await finding(Config(tmp_path, (model(server.base_url),), sandbox=FILES_ONLY), "model main")
+    assert (found.state, "404" in found.text, found.fix) == ("fault", True, "add /v1 to `base_url`")
+
+
+async def test_a_web_page_in_place_of_a_model_is_explained(tmp_path: Path) -> None:
+    async def serve_page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r")[0] or 0))
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"
+        )
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve_page, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        found = await finding(Config(tmp_path, (model(url),), sandbox=FILES_ONLY), "model main")
+    assert (found.state, found.text) == ("fault", f"{url} is not an OpenAI-compatible server")
 
 
 async def test_a_wrong_token_and_no_server_fail_only_their_channel(tmp_path: Path) -> None:
@@ -210,6 +233,8 @@ async def test_a_server_is_asked_for_its_model_when_none_is_named() -> None:
         (settings,) = await name_models([asked])
         assert (settings.model, settings.label) == ("scripted", "scripted")
         assert await name_models([model(url, name="mine")]) == (model(url, name="mine"),)
+        (found,) = await name_models([ModelSettings("main", base_url=server.base_url)])
+        assert (found.model, found.base_url) == ("scripted", url)
     assert await name_models([asked]) == (asked,)  # no server: the first turn reports it
 
 

@@ -143,7 +143,7 @@ def _read_config(document: Document, sections: dict[str, Any] | None) -> Config 
         systemd=_read_systemd(document.environ),
         places={
             at: document.with_excerpt(document.locate(at, "", on_key="options" in at))
-            for at in document.locations("models")
+            for at in document.locations("models", "policies")
         },
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -153,7 +153,7 @@ class Config(FileConfig):
     """The whole configuration.
 
     `source` is the file, `variables` are the texts that came from the environment, `hints` what looks wrong there.
-    `places` are the models' settings in the file, for faults that only their classes can find.
+    `places` are the settings of models and policies in the file, for faults that only their classes can find.
     """
 
     channels: tuple[ChannelConfig, ...] = ()
@@ -163,11 +163,15 @@ class Config(FileConfig):
     systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
 
-    def locate(self, place: Sequence[str], wrong: str, fix: str) -> ConfigFault:
+    def locate(self, place: Location, wrong: str, fix: str) -> ConfigFault:
         """Return a fault of the agent at its line. `place` has the names of models, the file their numbers."""
         numbers = {model.name: i for i, model in enumerate(self.models)}
-        at: Location = tuple(place)
+        at = place
         if place[0] == "models" and place[1] in numbers:
-            at = ("models", numbers[place[1]], *place[2:])
+            at = ("models", numbers[str(place[1])], *place[2:])
         known = self.places.get(at)
-        return replace(known, wrong=wrong, fix=fix) if known else ConfigFault("", 0, ": ".join(place), wrong, fix)
+        return (
+            replace(known, wrong=wrong, fix=fix)
+            if known
+            else ConfigFault("", 0, ": ".join(map(str, place)), wrong, fix)
+        )

@@ -59,7 +59,16 @@ def test_a_policy_stands_where_its_entry_says() -> None:
     _, tools = names(
         chain_with({"use": "WatchTools", "after": "permission"}, {"use": "WatchTools", "before": "tool_error"})
     )
-    assert tools == ["permission", "watch_tools", "ledger", "truncation", "loop_detection", "watch_tools", "tool_error"]
+    assert tools == [
+        "permission",
+        "watch_tools",
+        "ledger",
+        "truncation",
+        "loop_detection",
+        "tool_log",
+        "watch_tools",
+        "tool_error",
+    ]
     _, tools = names(chain_with({"use": "WatchTools"}))
     assert tools[-1] == "watch_tools"
 

@@ -78,7 +78,7 @@ def test_a_policy_around_both_kinds_of_calls_gets_its_options() -> None:
     model, tools = names(chain)
     assert model[model.index("redact") - 1] == tools[tools.index("redact") - 1] == "loop_detection"
     assert id(chain.model[model.index("redact")]) == id(chain.tool[tools.index("redact")])
-    assert chain.tool[tools.index("redact")].word == "secret"  # type: ignore[attr-defined]
+    assert chain.tool[tools.index("redact")].word == "secret"  # type: ignore[attr-defined]  # `Redact` has it
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from agent.blocks import File
+from agent.blocks import CALL_FILE_NAME, File
 from channels.base import OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
@@ -41,6 +41,16 @@ async def collect_artifacts(
     `limit` is the size (bytes) of the largest file that the channel accepts.
     """
     return await run_file_work(_collect, folder / "outputs", spool, seen, presented, limit)
+
+
+def write_calls(spool: Path, calls: Sequence[str]) -> list[OutgoingFile]:
+    """Write calls that need approval as files into `spool`, beside the copies of collected files."""
+    spool.mkdir(parents=True, exist_ok=True)
+    files = []
+    for number, call in enumerate(calls):
+        path = spool / f"call-{number}"
+        files.append(OutgoingFile(path, CALL_FILE_NAME, path.write_bytes(call.encode("utf-8", "replace"))))
+    return files
 
 
 def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Sequence[File], limit: int) -> Artifacts:

@@ -142,4 +142,4 @@ class StoredLedger:
 def _noted_step(message: Message, *, taken: bool) -> Step:
     words = " ".join(message.text.split()) or "a file"
     short = words if len(words) <= 60 else f"{words[:57]}…"
-    return Step(f"{NOTED_STEP}{message.key}", f"noted: {short}", "done" if taken else "running")
+    return Step(f"{NOTED_STEP}{message.key}", f"Noted: {short}", "done" if taken else "running")

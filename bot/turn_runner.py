@@ -38,6 +38,7 @@ from bot.storage.states import OutboxKind, RunState
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
 from channels.base import Channel, Reply
+from channels.shared.progress import format_duration
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.select import LazySandbox
@@ -151,7 +152,7 @@ class TurnRunner:
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
-            limit = _format_duration(work.limits.turn_seconds)
+            limit = format_duration(work.limits.turn_seconds)
             live.feed.record(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
             log.exception("turn.fault")
@@ -198,7 +199,7 @@ class TurnRunner:
             async for block in work.agent.run(turn, context):
                 if isinstance(block, Ask | Approve):
                     hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
-                    block = replace(block, hours=hours)
+                    block = replace(block, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
                 live.feed.publish(block)
         work.clean = True
 
@@ -264,6 +265,7 @@ class TurnRunner:
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
+        collected = await self._add_long_calls(job, view, collected)
         final = _final_reply(view, collected)
         ending = RunEnding(
             state=state,
@@ -272,6 +274,14 @@ class TurnRunner:
             clean=work.clean or not work.begun,
         )
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
+
+    async def _add_long_calls(self, job: ClaimedRun, view: View, collected: Artifacts) -> Artifacts:
+        """Add a file for each call that needs approval and is too long to be shown."""
+        calls = [ask.call for ask in view.asks if isinstance(ask, Approve) and ask.has_long_call]
+        if not calls:
+            return collected
+        files = await asyncio.to_thread(artifacts.write_calls, self._data_dir / "spool" / str(job.run), calls)
+        return replace(collected, files=(*files, *collected.files))
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
         """Add to the transcript what earlier attempts of the run did."""
@@ -293,13 +303,14 @@ class TurnRunner:
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
+        final = replace(end.final, seconds=now - job.started)
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
-            rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
+            rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             rows += [
                 (OutboxKind.FILE, f"run:{job.run}:file:{n}", file_payload(file))
                 for n, file in enumerate(collected.files)
@@ -346,7 +357,7 @@ class TurnRunner:
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
         files = f" ({', '.join(file.name for file in collected.files)})" if collected.files else ""
-        return Final(f"{PING_TEXTS[state]} {_format_duration(seconds)}{files}.", mention=job.requester)
+        return Final(f"{PING_TEXTS[state]} {format_duration(seconds)}{files}.", mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
@@ -377,12 +388,6 @@ class TurnRunner:
 def conversation_folder(data_dir: Path, conversation: str) -> Path:
     """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
-
-
-def _format_duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _final_reply(view: View, collected: Artifacts) -> Final:

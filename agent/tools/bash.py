@@ -8,6 +8,7 @@ from typing import Annotated
 
 from agent.context import ToolServices
 from agent.sections import AgentSettings
+from agent.tools.bash_words import describe_command
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
 from sandbox.base import ShellCommand
 
@@ -41,7 +42,7 @@ class LiveOutput:
         self._write({"type": "output", "call": self._call, "text": text})
 
 
-@make_tool(ToolTraits(needs_sandbox=True))
+@make_tool(ToolTraits(describe=describe_command, needs_sandbox=True))
 async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,

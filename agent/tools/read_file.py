@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
+from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from sandbox.base import Sandbox, SandboxFileError
 
 MAX_CHARS = 80_000  # in one result
@@ -15,7 +15,7 @@ CHUNK_BYTES = 1 << 20
 MAX_BYTES = 64 << 20  # read before giving up
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect="none", paged=True))
+@make_tool(ToolTraits(describe=describe_as("Reading {name}"), needs_sandbox=True, effect="none", paged=True))
 async def read_file(
     path: Annotated[str, "Absolute path."],
     runtime: Runtime,

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
 
 from langchain.tools import ToolException, ToolRuntime
@@ -33,10 +35,11 @@ Effect = Literal["none", "once", "resumable"]
 class ToolTraits:
     """The properties of a tool that policies and the event mapper read.
 
-    `effect` says what a second run of a call does, after a crash: `none` changes nothing, `once` must not happen, and
+    `describe` says in a few words what a call does, such as "Reading report.pdf". `effect` says what a second run of a call does, after a crash: `none` changes nothing, `once` must not happen, and
     `resumable` continues the first run. A function decides by the arguments.
     """
 
+    describe: Callable[[Mapping[str, Any]], str] | None = None
     needs_sandbox: bool = False  # it starts while the model still writes the arguments
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "once"
     asks: bool = False  # shown as a question, not as a step
@@ -106,6 +109,17 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
         )
 
     return decorate
+
+
+def describe_as(title: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return a `describe` that fills in a title such as "Reading {name}": arguments, and the name of the file `path`."""
+
+    def describe(args: Mapping[str, Any]) -> str:
+        values = {name: str(value) for name, value in args.items()}
+        values["name"] = PurePosixPath(values.get("path", "")).name or "/"
+        return title.format_map(defaultdict(str, values))
+
+    return describe
 
 
 def absolute_path(path: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from agent.tools.tool import Effect, Runtime, ToolTraits, absolute_path, always, make_tool
+from agent.tools.tool import Effect, Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 
 
 def _effect_of(args: Mapping[str, Any]) -> Effect:
     return "once" if args.get("append", False) else "none"
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect=_effect_of))
+@make_tool(ToolTraits(describe=describe_as("Writing {name}"), needs_sandbox=True, effect=_effect_of))
 async def write_file(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     content: Annotated[str, "The text."],

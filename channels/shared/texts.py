@@ -5,31 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.blocks import Ask, Plan, Step, View
-from channels.base import Receipt
+from agent.blocks import APPROVAL_OPTIONS, Ask
 
 NOT_STORED = "I can't save messages right now. You don't need to send it again: I'll pick yours up as soon as I can."
 NOT_YOURS = "Only the person who was asked can answer this."
 ANSWERED = "This is already answered or closed."
 REPEAT_MARK = "↻ Possibly a repeat:"  # before a message that may be visible twice
-_STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
-_ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
-
-
-def click_answer(receipt: Receipt) -> str:
-    """Return why a click had no effect, or "" if it had one."""
-    return {Receipt.IGNORED: NOT_YOURS, Receipt.DUPLICATE: ANSWERED}.get(receipt, "")
+EXPIRES_DENIED = "_Expires {when}: without an answer it counts as denied._"
+EXPIRES_OPEN = "_Expires {when}: then I go on without an answer._"
+EXPIRES_IN_HOURS = "in {hours:g} h"
+CHOSEN, APPROVED, DENIED = "✓ {option} ({name})", "✅ Approved by {name}", "❌ Denied by {name}"
 
 
 def shorten(text: str, max_chars: int) -> str:
     """Return the text on one line, cut to `max_chars` characters."""
     text = " ".join(text.split())
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
-
-
-def progress_lines(view: View, max_steps: int) -> list[str]:
-    """Return the plan and the latest steps, a line each."""
-    return [*_plan_lines(view.plan), *_step_lines(list(view.steps.values()), max_steps)]
 
 
 def remove_bot_mention(text: str) -> str:
@@ -45,8 +36,22 @@ def option_in_full(label: str, index: str, text: str) -> str:
     return next((full for full in reversed(listed) if full.startswith(label[:-1].rstrip())), label)
 
 
-def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:
-    """Return the text below a question: the options that its buttons do not show in full, and how to answer."""
+def expiry_note(ask: Ask, when: str = "") -> str:
+    """Return when a question expires, "" for never. `when` is the time as the platform shows it to each reader."""
+    sentence = EXPIRES_DENIED if ask.approval else EXPIRES_OPEN
+    return sentence.format(when=when or EXPIRES_IN_HOURS.format(hours=ask.hours)) if ask.hours else ""
+
+
+def choice_line(option: str, name: str) -> str:
+    """Return what replaces the buttons of an answered question."""
+    if option in APPROVAL_OPTIONS:
+        return (APPROVED if option == APPROVAL_OPTIONS[0] else DENIED).format(name=name)
+    return CHOSEN.format(option=option, name=name)
+
+
+def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int, when: str = "") -> str:
+    """Return the text below a question: the options that its buttons do not show in full, how to answer, and until
+    `when`."""
     lines = []
     if not has_buttons or any(len(option) > max_label_chars for option in ask.options):
         lines += numbered_options(ask.options)
@@ -54,6 +59,7 @@ def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:
         lines += ["", "_Choose, or answer in your own words._" if has_buttons else "_Answer in your own words._"]
     elif ask.options and not has_buttons:
         lines += ["", "_Answer with one of these._"]
+    lines += ["", note] if (note := expiry_note(ask, when)) else []
     return "\n".join(lines).strip()
 
 
@@ -66,15 +72,3 @@ def with_options(text: str, options: Sequence[str]) -> str:
     """Return the text of a question that cannot show buttons, with its options unless it lists them already."""
     lines = numbered_options(options)
     return text if all(line in text for line in lines) else "\n".join([text, "", *lines])
-
-
-def _plan_lines(plan: Plan | None) -> list[str]:
-    return [f"{_ITEM[item.state]} {shorten(item.title, 100)}" for item in plan.items[:15]] if plan else []
-
-
-def _step_lines(steps: Sequence[Step], max_steps: int) -> list[str]:
-    lines = [
-        f"{_STEP[step.state]} {shorten(step.title, 80)}" + (f": {shorten(step.detail, 80)}" if step.detail else "")
-        for step in steps[-max_steps:]
-    ]
-    return [f"… {len(steps) - max_steps} earlier", *lines] if len(steps) > max_steps else lines

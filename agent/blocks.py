@@ -209,12 +209,11 @@ class Final:
         """Load what `dump` returned, even in a newer version. Raises Damaged."""
         with raise_damaged():
             raw: dict[str, Any] = orjson.loads(data)
-            lists = {"asks": Ask, "steps": Step, "plan": PlanItem}
-            return build_dataclass(
-                cls,
-                raw,
-                **{name: tuple(build_dataclass(kind, each) for each in raw.get(name, ())) for name, kind in lists.items()},
-            )
+            kinds: dict[str, Any] = {"asks": Ask, "steps": Step, "plan": PlanItem}
+            lists = {
+                name: tuple(build_dataclass(kind, each) for each in raw.get(name, ())) for name, kind in kinds.items()
+            }
+            return build_dataclass(cls, raw, **lists)
 
 
 SEVERAL_QUESTIONS_TEXT = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"

@@ -156,7 +156,7 @@ def recall_blocks(
         if isinstance(message, AIMessage) and not message.additional_kwargs.get(CUT_KEY):
             yield Text(message.text, message.id or "")
             begun |= {str(call["id"]): make_step(str(call["id"]), call, tools) for call in message.tool_calls}
-        elif isinstance(message, ToolMessage) and not (message.name in tools and tools[message.name].asks):
+        elif isinstance(message, ToolMessage) and not (message.name in tools and tools[str(message.name)].asks):
             yield end_step(message.tool_call_id, message, begun.get(message.tool_call_id))
 
 

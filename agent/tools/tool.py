@@ -35,8 +35,9 @@ Effect = Literal["none", "once", "resumable"]
 class ToolTraits:
     """The properties of a tool that policies and the event mapper read.
 
-    `describe` says in a few words what a call does, such as "Reading report.pdf". `effect` says what a second run of a call does, after a crash: `none` changes nothing, `once` must not happen, and
-    `resumable` continues the first run. A function decides by the arguments.
+    `describe` says in a few words what a call does, such as "Reading report.pdf". `effect` says what a second run of a
+    call does, after a crash: `none` changes nothing, `once` must not happen, and `resumable` continues the first run. A
+    function decides by the arguments.
     """
 
     describe: Callable[[Mapping[str, Any]], str] | None = None
@@ -112,7 +113,7 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
 
 
 def describe_as(title: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a `describe` that fills in a title such as "Reading {name}": arguments, and the name of the file `path`."""
+    """Return a `describe` that fills in a title such as "Reading {name}": an argument, or the file name of `path`."""
 
     def describe(args: Mapping[str, Any]) -> str:
         values = {name: str(value) for name, value in args.items()}

@@ -44,7 +44,7 @@ from channels.base import (
 )
 from channels.console.plain import PlainView
 from channels.console.view import ConsoleView, Key, strip_controls
-from channels.shared.texts import NOT_STORED, REPEAT_MARK
+from channels.shared.texts import NOT_STORED, REPEAT_MARK, expiry_note
 
 log = logging.getLogger(__name__)
 

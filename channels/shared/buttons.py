@@ -40,6 +40,11 @@ def as_command(click: Message, data: str) -> Message | None:
     return replace(click, kind=Kind.COMMAND, text=command, target=reply)
 
 
+def is_stop(message: Message) -> bool:
+    """Whether it is a press of Stop, whose button goes with the end of the reply."""
+    return message.kind is Kind.COMMAND and message.text == "stop"
+
+
 def press_refusal(message: Message, receipt: Receipt) -> str:
     """Return why a press has no effect, or "" if it has one."""
     refused = NOT_ALLOWED if message.kind is Kind.COMMAND else NOT_YOURS

@@ -12,7 +12,7 @@ from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Unreadable
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
-from channels.shared.buttons import press_toast
+from channels.shared.buttons import is_stop, press_toast
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.outage_notices import OutageNotices
@@ -170,12 +170,11 @@ class Poller:
         try:
             await self._api("answerCallbackQuery", callback_query_id=query, text=toast)
         finally:
-            chosen = choice_arguments(question, choice_line(click.text, click.author.name))
-            if click.kind is Kind.COMMAND and click.text == "stop":
-                pass  # its button goes with the end of the reply
-            elif receipt is Receipt.ACCEPTED and chosen and click.kind is Kind.CLICK:
+            is_choice = click.kind is Kind.CLICK and receipt is Receipt.ACCEPTED
+            chosen = choice_arguments(question, choice_line(click.text, click.author.name)) if is_choice else {}
+            if chosen:
                 await self._api.call_in_thread(click.thread, "editMessageText", message_id=int(click.id), **chosen)
-            elif receipt is not Receipt.IGNORED:
+            elif receipt is not Receipt.IGNORED and not is_stop(click):  # that button goes with the end of the reply
                 await self._api.call_in_thread(click.thread, "editMessageReplyMarkup", message_id=int(click.id))
 
     # ------------------------------------------------------------ failures

@@ -223,7 +223,7 @@ async def test_a_mention_in_code_stays_as_it_is_and_notifies_nobody_elsewhere(ri
     ],
 )
 def test_what_only_looks_like_code_notifies_nobody(text: str) -> None:
-    [part] = render_final_cards(Final(text), direct=False)
+    [part] = render_final_cards(Final(text), "r1", direct=False)
     assert "<at" not in part.text
 
 

@@ -6,7 +6,7 @@ open.feishu.cn/document/feishu-cards/card-json-v2-structure
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +63,11 @@ class FeishuMessage:
     plain: bool = False  # bare text in a card, or a rich message
 
     @property
+    def keeps_buttons(self) -> bool:
+        """Whether it has buttons that a press replaces, for which each names its card."""
+        return bool(self.options or (self.command and self.final))
+
+    @property
     def text_with_mention(self) -> str:
         return (f"<at id={self.mention}></at> " if self.mention else "") + self.text
 
@@ -74,7 +79,7 @@ def card_bytes(text: str) -> int:
 
 def render_live(view: View, reply: str) -> list[FeishuMessage]:
     """Render the running turn: plan and steps in a panel, the text, the notice."""
-    shown = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_PROGRESS_BYTES, card_bytes)
+    shown = _panel_text(progress.live_lines(view, MAX_SHOWN_STEPS))
     notice = f"⏳ {without_mentions(texts.shorten(view.notice.text, 300))}" if view.notice else ""
     if not (shown or notice or view.text):
         return []
@@ -99,13 +104,17 @@ def render_final_cards(final: Final, reply: str, *, direct: bool) -> list[Feishu
             cards[-1] = replace(cards[-1], ask_id=ask.id, options=options, approval=ask.approval)
         parts += cards
     if parts:
-        folded = progress.join_latest(progress.folded_lines(final), MAX_PROGRESS_BYTES, card_bytes)
+        folded = _panel_text(progress.folded_lines(final))
         parts[0] = replace(parts[0], progress=folded, summary=progress.summary_line(final))
         command = final_command(final)
         parts[-1] = replace(parts[-1], command=command_data(command, reply) if command else "")
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
     return parts
+
+
+def _panel_text(lines: Iterable[str]) -> str:
+    return progress.join_latest(map(without_mentions, lines), MAX_PROGRESS_BYTES, card_bytes)
 
 
 def card_json(part: FeishuMessage, topic: str, card_id: str) -> Json:
@@ -171,7 +180,7 @@ def _card_elements(part: FeishuMessage, topic: str, card_id: str) -> Iterator[Js
         yield {"tag": "markdown", "element_id": "foot", "content": part.notice}
     value = {"topic": topic, "card": card_id}
     styles = APPROVAL_STYLES if part.approval else ("default",) * len(part.options)
-    asked = zip(part.options, styles, strict=True)
+    asked = zip(part.options, styles, strict=False)
     buttons = [_button(option, style, {**value, "ask": part.ask_id, "option": option}) for option, style in asked]
     if part.command:
         buttons.append(_button(LABELS[part.command.split("|")[1]], "default", {**value, "command": part.command}))

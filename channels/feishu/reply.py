@@ -140,15 +140,16 @@ class FeishuRenderer:
 
     async def _create_card(self, part: FeishuMessage) -> str:
         """Create the card of a part. Buttons come in a second call, because each has the card's id."""
-        card_id = await self._cards.create_card(card_json(replace(part, options=()), self._topic, ""))
-        if part.options:
+        first = replace(part, options=(), command="") if part.keeps_buttons else part
+        card_id = await self._cards.create_card(card_json(first, self._topic, ""))
+        if part.keeps_buttons:
             await self._replace_card(card_id, part)
         return card_id
 
     async def _replace_card(self, card_id: str, part: FeishuMessage) -> None:
         json = card_json(part, self._topic, card_id)
         await self._cards.replace_card(card_id, json)
-        if part.options or (part.command and part.final):
+        if part.keeps_buttons:
             self._cards.remember_question(card_id, json)
 
     async def edit(self, message_id: str, part: FeishuMessage) -> None:

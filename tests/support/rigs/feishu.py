@@ -41,7 +41,7 @@ class FeishuRig(FakeRig):
     name = "feishu"
     # The platform keeps events for hours only, so the history counts. Files have no caption. Edits are not sent as
     # events: the text is read when the answer begins. The menu is configured by hand.
-    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu"}
+    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu", "local_times"}
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))
@@ -105,6 +105,16 @@ class FeishuRig(FakeRig):
 
     def buttons(self, topic: int = 0) -> list[str]:
         return [button["text"]["content"] for button in self.server.buttons(*self._place(topic))]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [
+            button["text"]["content"]
+            for button in self.server.buttons(*self._place(topic))
+            if button["type"] == "danger"
+        ]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        return self.server.folded(*self._place(topic))
 
     def press(self, label: str, topic: int = 0) -> None:
         chat, root = self._place(topic)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View, command_hint
+from agent.blocks import Approve, Ask, Done, Failed, Final, Step, Usage, View, command_hint
 from agent.context import Turn, TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
@@ -284,11 +284,14 @@ class TurnRunner:
         return replace(collected, files=(*files, *collected.files))
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
-        """Add to the transcript what earlier attempts of the run did."""
+        """Add to the transcript, and to the steps of the final, what earlier attempts of the run did."""
         try:
             if job.resumed:
                 keys = {each.key for each in job.messages}
-                work.transcript.recall(await work.agent.recall(job.conversation, keys))
+                blocks = await work.agent.recall(job.conversation, keys)
+                work.transcript.recall(blocks)
+                if not job.answers:  # else an earlier run did them
+                    work.view.steps = {b.id: b for b in blocks if isinstance(b, Step)} | work.view.steps
         except Exception:  # then the transcript has this attempt only
             log.exception("turn.not_recalled")
 

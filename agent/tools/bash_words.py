@@ -16,7 +16,7 @@ _SEPARATOR = re.compile(r"&&|\|\||[;|\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PROGRAM = re.compile(r"[A-Za-z_][\w.+-]*")
 _PREPARING = frozenset({"cd", "set", "export", "source", ".", "mkdir", "echo", "true", "umask", "ulimit", "pushd"})
-_WRAPPERS = frozenset({"sudo", "time", "nohup", "exec", "env", "command", "nice", "stdbuf", "xvfb-run"})
+_WRAPPERS = frozenset({"sudo", "timeout", "time", "nohup", "exec", "env", "command", "nice", "stdbuf", "xvfb-run"})
 _INSTALLERS = frozenset({"pip", "pip3", "uv", "npm", "pnpm", "yarn", "apt", "apt-get", "cargo", "gem", "conda", "apk"})
 _WITH_SUBCOMMAND = frozenset({"git", "make", "npm", "pnpm", "yarn", "cargo", "go", "docker", "uv"})
 
@@ -32,8 +32,8 @@ def describe_command(args: Mapping[str, Any]) -> str:
 def _program_words(line: str) -> list[str]:
     """Return the words of a command from its program on."""
     words = line.split()
-    while words and (_ASSIGNMENT.match(words[0]) or words[0] in _WRAPPERS or words[0] == "timeout"):
-        is_timeout = words.pop(0) == "timeout"
+    while words and (_ASSIGNMENT.match(words[0]) or PurePosixPath(words[0]).name in _WRAPPERS):
+        is_timeout = words.pop(0).endswith("timeout")
         while is_timeout and words and (words[0].startswith("-") or words[0][0].isdigit()):
             words.pop(0)
     return words

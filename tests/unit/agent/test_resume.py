@@ -60,7 +60,7 @@ async def cancelled(bench: Bench, model: FakeModel, text: str, ready: Any) -> li
 async def test_entering_a_finished_turn_again_returns_the_stored_answer(bench: Bench, model: FakeModel) -> None:
     first = await bench.run(say("hello"))
     again = await bench.run(say("hello"))
-    assert view(first).final() == view(again).final()
+    assert view(first).final().text == view(again).final().text
     assert len(model.requests()) == 1
     assert len(await bench.state()) == 2
 
@@ -109,10 +109,10 @@ async def test_an_approval_shows_and_names_the_exact_call(make: Workshop, model:
     bench = await make(tools=[gated])
     blocks = await bench.run(say(script([call("gated", text="a ``` \u202eb")], tokens=3)))
     [approve] = approvals(blocks)
-    assert approve.call == 'gated\n{\n  "text": "a ``` \\u202eb"\n}'
+    assert approve.call == 'gated\n{\n  "text": "a \\u0060\\u0060\\u0060 \\u202eb"\n}'
     assert approve.id.endswith(f"-{approve.call_hash[:16]}")
     final = view(blocks).final()
-    assert f"````\n{approve.call}\n````" in final.text
+    assert f"```\n{approve.call}\n```" in final.text
     assert (final.asks[0].options, final.asks[0].free_text) == (("Approve", "Deny"), False)
 
 

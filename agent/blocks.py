@@ -11,11 +11,11 @@ from typing import Any, Literal
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
+from catalogue import N_, _
 
-APPROVAL_OPTIONS = ("Approve", "Deny")
+APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
 MAX_SHOWN_CALL_CHARS = 1500
 CALL_FILE_NAME = "call.txt"
-LONG_CALL = "**The call continues.** The whole call has {n} characters; it is in the file {file}: read it first."
 FIRST_KEPT_STEPS, LATEST_KEPT_STEPS = 12, 28  # of a final
 MAX_PLAN_ITEMS = 20
 
@@ -102,10 +102,15 @@ class Approve:
         """Return the question as shown: with the call as a block of code, of which a long one shows the beginning."""
         shown = self.call[:MAX_SHOWN_CALL_CHARS]
         fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", shown))])
-        call = f"{fence}\n{shown}\n{fence}" if shown else ""
-        rest = LONG_CALL.format(n=len(self.call), file=CALL_FILE_NAME) if self.has_long_call else ""
+        call, rest = f"{fence}\n{shown}\n{fence}" if shown else "", ""
+        if self.has_long_call:
+            rest = _(
+                "**The call continues.** The whole call has {n} characters; it is in the file {file}: read it first.",
+                n=len(self.call),
+                file=CALL_FILE_NAME,
+            )
         text = "\n\n".join(part for part in (self.question, self.detail, call, rest) if part)
-        return Ask(self.id, text, APPROVAL_OPTIONS, False, self.hours, self.until, approval=True)
+        return Ask(self.id, text, tuple(map(_, APPROVAL_OPTIONS)), False, self.hours, self.until, approval=True)
 
     @property
     def has_long_call(self) -> bool:
@@ -139,6 +144,11 @@ class Failed:
 
     def __str__(self) -> str:
         return f"{self.what} {self.what_to_do}".strip()
+
+
+def internal_fault() -> Failed:
+    """Return the failure for a fault of ours."""
+    return Failed(_("Something broke on my side."), _("It's logged; {retry} tries again.", retry=command_hint("retry")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +226,7 @@ class Final:
             return build_dataclass(cls, raw, **lists)
 
 
-SEVERAL_QUESTIONS_TEXT = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
-NO_ANSWER_TEXT = "The model gave no answer. Ask again, or rephrase your request."
+SEVERAL_QUESTIONS_TEXT = N_("_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._")
 
 
 @dataclass(slots=True)
@@ -275,17 +284,17 @@ class View:
         asks = tuple(block.to_question() for block in self.asks)
         parts = [
             self.text.strip(),
-            "Still open:" if asks and self.text and self.text == self.texts.get(ANSWERED_PART) else "",
-            SEVERAL_QUESTIONS_TEXT.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
+            _("Still open:") if asks and self.text and self.text == self.texts.get(ANSWERED_PART) else "",
+            _(SEVERAL_QUESTIONS_TEXT, n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
         ]
         parts += [f"_{text}_" for text in self.kept]
         if self.done and self.done.state == "stopped":
-            parts.append("_Stopped._")
+            parts.append(_("_Stopped._"))
         if self.failed:
             parts.append(f"⚠️ {self.failed}")
         text = "\n\n".join(part for part in parts if part)
         if not text:
-            text = "" if self.files else NO_ANSWER_TEXT
+            text = "" if self.files else _("I got no answer from my model. Please rephrase, or ask again.")
         state = "failed" if self.failed else self.done.state if self.done else "done"
         return Final(
             text,

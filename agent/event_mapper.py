@@ -19,11 +19,12 @@ from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
 from agent.tools.tool import ToolTraits
+from catalogue import N_, _, ngettext
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 DETAIL_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
 MAX_TITLE_CHARS, MAX_DETAIL_CHARS = 80, 200
-UNKNOWN_TOOL_TITLE = "Using {tool}"
+UNKNOWN_TOOL_TITLE = N_("Using {tool}")
 
 
 class EventMapper:
@@ -119,7 +120,8 @@ class EventMapper:
         step = self._steps.get(call)
         if step:
             lines = self._lines[call] = self._lines.get(call, 0) + text.count("\n")
-            yield replace(step, progress=f"{lines} line{'' if lines == 1 else 's'} of output so far")
+            progress = ngettext("{n} line of output so far", "{n} lines of output so far", lines)
+            yield replace(step, progress=progress)
 
 
 def presented_files(messages: Iterable[Any]) -> Iterator[File]:
@@ -135,7 +137,7 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
     if value.get("kind") == "approve":
         name = str(value["name"])
         call = _describe_call(name, value["args"])
-        approve = Approve(interrupt.id, f"May I run `{name}`?", str(value.get("detail", "")), call)
+        approve = Approve(interrupt.id, _("May I run `{name}`?", name=name), str(value.get("detail", "")), call)
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))
@@ -152,13 +154,13 @@ def make_step(id: str, call: ToolCall, traits: Mapping[str, ToolTraits]) -> Step
     """Return the step of a call: what it does in words, and the raw call as its detail."""
     name, args = call["name"], call["args"]
     describe = traits[name].describe if name in traits else None
-    title = describe(args) if describe else UNKNOWN_TOOL_TITLE.format(tool=name.replace("_", " "))
+    title = describe(args) if describe else _(UNKNOWN_TOOL_TITLE, tool=name.replace("_", " "))
     return Step(id, _one_line(title, MAX_TITLE_CHARS), detail=raw_call_line(name, args))
 
 
 def end_step(id: str, result: ToolMessage, begun: Step | None) -> Step:
     """Return the step with its end; one that nobody saw begin has the tool's name."""
-    step = begun or Step(id, UNKNOWN_TOOL_TITLE.format(tool=str(result.name).replace("_", " ")))
+    step = begun or Step(id, _(UNKNOWN_TOOL_TITLE, tool=str(result.name).replace("_", " ")))
     return replace(step, state="failed" if result.status == "error" else "done", progress="")
 
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-RUNNING, RUNNING_COMMAND, RUNNING_PYTHON = "Running {program}", "Running a command", "Running Python code"
-INSTALLING, INSTALLING_PACKAGES = "Installing {packages}", "Installing packages"
+from catalogue import N_, _, list_items
+
+RUNNING, RUNNING_COMMAND, RUNNING_PYTHON = N_("Running {program}"), N_("Running a command"), N_("Running Python code")
+INSTALLING, INSTALLING_PACKAGES = N_("Installing {packages}"), N_("Installing packages")
 MAX_NAMED_PACKAGES = 3
 MAX_READ_CHARS = 2000  # of a script: its first command is at the beginning
 
@@ -46,16 +48,16 @@ def _describe_words(words: Sequence[str]) -> str:
             return _describe_words(rest[1:])
         script = next((word for word in rest if not word.startswith("-")), "")
         if not script.endswith(".py") or "-c" in rest[: rest.index(script)]:
-            return RUNNING_PYTHON
+            return _(RUNNING_PYTHON)
         program, rest = PurePosixPath(script).name, ()
     subcommand = next((word for word in rest if not word.startswith("-")), "")
     if program in _INSTALLERS and {"install", "add"} & {*rest[:3]}:
         return _describe_packages(rest)
     if not _PROGRAM.fullmatch(program):
-        return RUNNING_COMMAND
+        return _(RUNNING_COMMAND)
     if program in _WITH_SUBCOMMAND and _PROGRAM.fullmatch(subcommand):
         program = f"{program} {subcommand}"
-    return RUNNING.format(program=program)
+    return _(RUNNING, program=program)
 
 
 def _describe_packages(words: Sequence[str]) -> str:
@@ -63,8 +65,8 @@ def _describe_packages(words: Sequence[str]) -> str:
     begin = next(number for number, word in enumerate(words, 1) if word in ("install", "add"))
     named = [word.strip("\"'") for word in words[begin:]]
     if any(word in ("-r", "-e", "--requirement", "--editable", ".") for word in named):
-        return INSTALLING_PACKAGES
+        return _(INSTALLING_PACKAGES)
     packages = [found[0] for word in named if (found := re.match(r"@?[A-Za-z0-9][\w./-]*", word))]
     if not packages or len(packages) > MAX_NAMED_PACKAGES:
-        return INSTALLING_PACKAGES
-    return INSTALLING.format(packages=", ".join(packages))
+        return _(INSTALLING_PACKAGES)
+    return _(INSTALLING, packages=list_items(packages))

@@ -7,7 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
+from agent.permissions.rules import Subject
 from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
+from catalogue import N_
 from sandbox.base import Sandbox, SandboxFileError
 
 MAX_CHARS = 80_000  # in one result
@@ -15,7 +17,16 @@ CHUNK_BYTES = 1 << 20
 MAX_BYTES = 64 << 20  # read before giving up
 
 
-@make_tool(ToolTraits(describe=describe_as("Reading {name}"), needs_sandbox=True, effect="none", paged=True))
+@make_tool(
+    ToolTraits(
+        describe=describe_as(N_("Reading {name}")),
+        needs_sandbox=True,
+        effect="none",
+        paged=True,
+        permission="allow",
+        subject=Subject("path", "path"),
+    )
+)
 async def read_file(
     path: Annotated[str, "Absolute path."],
     runtime: Runtime,

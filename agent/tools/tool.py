@@ -22,7 +22,9 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field, create_model
 
 from agent.context import ToolServices, TurnContext
+from agent.permissions.rules import Subject, Verdict
 from agent.sections import AgentSettings
+from catalogue import _
 from sandbox.base import WORKSPACE, SandboxError
 
 P = ParamSpec("P")
@@ -45,6 +47,8 @@ class ToolTraits:
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "once"
     asks: bool = False  # shown as a question, not as a step
     paged: bool = False  # limits its own output; calls for nearly the same range count as equal
+    permission: Verdict = "ask"  # without a rule: `allow` for a tool that stays inside the sandbox
+    subject: Subject | None = None  # the argument that the patterns of rules are compared with
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Return the effect of a call with these arguments."""
@@ -118,7 +122,7 @@ def describe_as(title: str) -> Callable[[Mapping[str, Any]], str]:
     def describe(args: Mapping[str, Any]) -> str:
         values = {name: str(value) for name, value in args.items()}
         values["name"] = PurePosixPath(values.get("path", "")).name or "/"
-        return title.format_map(defaultdict(str, values))
+        return _(title).format_map(defaultdict(str, values))
 
     return describe
 

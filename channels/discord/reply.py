@@ -20,7 +20,7 @@ from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown, without_previews
 from channels.discord.threads import DiscordThreads
 from channels.shared import progress, texts
-from channels.shared.buttons import LABELS, command_data, final_command, live_command
+from channels.shared.buttons import button_label, command_data, final_command, live_command
 from channels.shared.markdown_split import split_markdown, utf16_length
 from channels.shared.reply_writer import ReplyWriter
 
@@ -265,7 +265,7 @@ def _question_hint(ask: Ask) -> str:
 def _command_components(command: str) -> list[Json]:
     if not command:
         return []
-    button = {"type": 2, "style": GREY, "label": LABELS[command.split("|")[1]], "custom_id": command}
+    button = {"type": 2, "style": GREY, "label": button_label(command), "custom_id": command}
     return [{"type": 1, "components": [button]}]
 
 

@@ -15,8 +15,9 @@ from markdown_it import MarkdownIt
 
 from agent.blocks import Final, View
 from agent.messages import Kind, Message
+from catalogue import N_, _
 from channels.shared import progress, texts
-from channels.shared.buttons import LABELS, PRESSED, command_data, final_command, live_command
+from channels.shared.buttons import PRESSED, button_label, command_data, final_command, live_command
 from channels.shared.markdown_images import images_as_links
 from channels.shared.markdown_split import split_markdown
 
@@ -29,7 +30,7 @@ MAX_SHOWN_STEPS = 30  # the latest
 MAX_SUMMARY_CHARS = 80  # in the list of chats
 CHOICES = "choices"  # id of the element with the buttons
 APPROVAL_STYLES = ("primary", "danger")
-STEPS_TITLE = "Steps"
+STEPS_TITLE = N_("Steps")
 
 _MENTION_TAG = re.compile(r"<(?=/?(?:at|person)\b)", re.IGNORECASE)
 _CODE_OR_TAG = re.compile(  # code within a line, which stays as it is, or the start of a mention
@@ -134,7 +135,7 @@ def card_json(part: FeishuMessage, topic: str, card_id: str) -> Json:
 def choice_element(press: Message) -> Json:
     """Return the element that shows the choice in place of the buttons. It names a person without notifying them."""
     if press.kind is Kind.COMMAND:
-        line = PRESSED[press.text]
+        line = _(PRESSED[press.text])
     else:  # open.feishu.cn/document/feishu-cards/card-json-v2-components/content-components/rich-text
         person = f"<person id='{press.author.id}' show_name=true show_avatar=false style='normal'></person>"
         line = texts.choice_line(without_mentions(press.text), person)
@@ -169,7 +170,7 @@ def _card_elements(part: FeishuMessage, topic: str, card_id: str) -> Iterator[Js
             "tag": "collapsible_panel",
             "element_id": "panel",
             "expanded": not part.summary,
-            "header": {"title": {"tag": "plain_text", "content": part.summary or STEPS_TITLE}},
+            "header": {"title": {"tag": "plain_text", "content": part.summary or _(STEPS_TITLE)}},
             "elements": [_plain_element("steps", part.progress)],
         }
     elif part.summary:
@@ -183,7 +184,7 @@ def _card_elements(part: FeishuMessage, topic: str, card_id: str) -> Iterator[Js
     asked = zip(part.options, styles, strict=False)
     buttons = [_button(option, style, {**value, "ask": part.ask_id, "option": option}) for option, style in asked]
     if part.command:
-        buttons.append(_button(LABELS[part.command.split("|")[1]], "default", {**value, "command": part.command}))
+        buttons.append(_button(button_label(part.command), "default", {**value, "command": part.command}))
     if buttons:
         column = {"tag": "column", "width": "weighted", "weight": 1, "elements": buttons}
         yield {"tag": "column_set", "element_id": CHOICES, "columns": [column]}

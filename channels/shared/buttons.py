@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from agent.blocks import Final, View
 from agent.messages import Kind, Message
+from catalogue import N_, _
 from channels.base import Receipt
 from channels.shared.texts import ANSWERED, NOT_YOURS
 
-LABELS = {"stop": "⏹ Stop", "retry": "↻ Retry"}
+LABELS = {"stop": N_("⏹ Stop"), "retry": N_("↻ Retry")}
 PREFIX = "command|"
-PRESSED = {"stop": "Stopping…", "retry": "Trying again…"}
-NOT_ALLOWED = "You can't use this here."
+PRESSED = {"stop": N_("Stopping…"), "retry": N_("Trying again…")}
+NOT_ALLOWED = N_("You can't use this here.")
 
 
 def live_command(view: View) -> str:
@@ -25,6 +26,11 @@ def live_command(view: View) -> str:
 
 def final_command(final: Final) -> str:
     return "retry" if final.state == "failed" else ""
+
+
+def button_label(data: str) -> str:
+    """Return the label of the button with this data."""
+    return _(LABELS[data.split("|")[1]])
 
 
 def command_data(command: str, reply: str) -> str:
@@ -48,10 +54,10 @@ def is_stop(message: Message) -> bool:
 def press_refusal(message: Message, receipt: Receipt) -> str:
     """Return why a press has no effect, or "" if it has one."""
     refused = NOT_ALLOWED if message.kind is Kind.COMMAND else NOT_YOURS
-    return {Receipt.IGNORED: refused, Receipt.DUPLICATE: ANSWERED}.get(receipt, "")
+    return {Receipt.IGNORED: _(refused), Receipt.DUPLICATE: _(ANSWERED)}.get(receipt, "")
 
 
 def press_toast(message: Message, receipt: Receipt) -> str:
     """Return what only the person sees who pressed a button."""
-    done = PRESSED[message.text] if message.kind is Kind.COMMAND else f"✓ {message.text}"
+    done = _(PRESSED[message.text]) if message.kind is Kind.COMMAND else f"✓ {message.text}"
     return press_refusal(message, receipt) or done

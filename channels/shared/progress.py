@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from agent.blocks import FIRST_KEPT_STEPS, Final, PlanItem, Step, View
+from catalogue import format_duration, ngettext
 from channels.shared.texts import shorten
 
 STEP_MARKS = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
 ITEM_MARKS = {"pending": "☐", "running": "▸", "done": "☑"}
 STATE_MARKS = {"done": "✅", "failed": "❌", "stopped": "⏹", "waiting": ""}  # before the summary
-ONE_STEP, STEPS = "1 step · {time}", "{n} steps · {time}"
-FAILED_STEPS = "{n} steps, {failed} failed · {time}"
-EARLIER, MORE = "… {n} earlier", "… {n} more"
 MAX_TITLE_CHARS, MAX_ITEM_CHARS, MAX_LIVE_ITEMS = 80, 100, 15
-
-
-def format_duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def summary_line(final: Final) -> str:
@@ -30,9 +22,15 @@ def summary_line(final: Final) -> str:
     time = format_duration(final.seconds)
     failed = sum(step.state == "failed" for step in final.steps)
     if failed:
-        words = FAILED_STEPS.format(n=final.step_count, failed=failed, time=time)
+        words = ngettext(
+            "{n} step, {failed} failed · {time}",
+            "{n} steps, {failed} failed · {time}",
+            final.step_count,
+            failed=failed,
+            time=time,
+        )
     elif final.steps:
-        words = (ONE_STEP if final.step_count == 1 else STEPS).format(n=final.step_count, time=time)
+        words = ngettext("{n} step · {time}", "{n} steps · {time}", final.step_count, time=time)
     elif final.plan or final.state in ("failed", "stopped"):
         words = time
     else:
@@ -44,7 +42,8 @@ def live_lines(view: View, max_steps: int) -> list[str]:
     """Return the plan and the latest steps of a running turn, a line each."""
     items = view.plan.items[:MAX_LIVE_ITEMS] if view.plan else ()
     steps = [*view.steps.values()]
-    earlier = [EARLIER.format(n=len(steps) - max_steps)] if len(steps) > max_steps else []
+    hidden = len(steps) - max_steps
+    earlier = [ngettext("… {n} earlier step", "… {n} earlier steps", hidden)] if hidden > 0 else []
     return [*map(item_line, items), *earlier, *(step_line(step, step.progress) for step in steps[-max_steps:])]
 
 
@@ -52,7 +51,7 @@ def folded_lines(final: Final, *, details: bool = True) -> list[str]:
     """Return the plan and the steps of an ended turn, a line each, with the raw calls."""
     lines = [step_line(step, step.detail if details else "") for step in final.steps]
     if omitted := final.step_count - len(final.steps):
-        lines.insert(FIRST_KEPT_STEPS, MORE.format(n=omitted))
+        lines.insert(FIRST_KEPT_STEPS, ngettext("… {n} more step", "… {n} more steps", omitted))
     return [*map(item_line, final.plan), *lines]
 
 

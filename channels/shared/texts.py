@@ -6,15 +6,14 @@ import re
 from collections.abc import Sequence
 
 from agent.blocks import APPROVAL_OPTIONS, Ask
+from catalogue import LANGUAGES, N_, _, use_language
 
-NOT_STORED = "I can't save messages right now. You don't need to send it again: I'll pick yours up as soon as I can."
-NOT_YOURS = "Only the person who was asked can answer this."
-ANSWERED = "This is already answered or closed."
-REPEAT_MARK = "↻ Possibly a repeat:"  # before a message that may be visible twice
-EXPIRES_DENIED = "_Expires {when}: without an answer it counts as denied._"
-EXPIRES_OPEN = "_Expires {when}: then I go on without an answer._"
-EXPIRES_IN_HOURS = "in {hours:g} h"
-CHOSEN, APPROVED, DENIED = "✓ {option} ({name})", "✅ Approved by {name}", "❌ Denied by {name}"
+NOT_STORED = N_(
+    "I can't save messages right now. Yours isn't lost: I'll pick it up by myself, no need to send it again."
+)
+NOT_YOURS = N_("Only the person I asked can answer.")
+ANSWERED = N_("This is already answered or closed.")
+REPEAT_MARK = N_("↻ You may have seen this already:")  # before a message that may be visible twice
 
 
 def shorten(text: str, max_chars: int) -> str:
@@ -38,15 +37,29 @@ def option_in_full(label: str, index: str, text: str) -> str:
 
 def expiry_note(ask: Ask, when: str = "") -> str:
     """Return when a question expires, "" for never. `when` is the time as the platform shows it to each reader."""
-    sentence = EXPIRES_DENIED if ask.approval else EXPIRES_OPEN
-    return sentence.format(when=when or EXPIRES_IN_HOURS.format(hours=ask.hours)) if ask.hours else ""
+    if not ask.hours:
+        return ""
+    when = when or expiry_in_hours(ask)
+    if ask.approval:
+        return _("_Expires {when}: without an answer it counts as denied._", when=when)
+    return _("_Expires {when}: then I'll continue without an answer._", when=when)
+
+
+def expiry_in_hours(ask: Ask) -> str:
+    """Return when a question expires, seen from the time when it was asked."""
+    return _("in {hours} h", hours=f"{ask.hours:g}")
 
 
 def choice_line(option: str, name: str) -> str:
-    """Return what replaces the buttons of an answered question."""
-    if option in APPROVAL_OPTIONS:
-        return (APPROVED if option == APPROVAL_OPTIONS[0] else DENIED).format(name=name)
-    return CHOSEN.format(option=option, name=name)
+    """Return what replaces the buttons of an answered question, in the language of the buttons of an approval."""
+    for language in LANGUAGES:
+        with use_language(language):
+            approve, deny = map(_, APPROVAL_OPTIONS)
+            if option == approve:
+                return _("✅ Approved by {name}", name=name)
+            if option == deny:
+                return _("❌ Denied by {name}", name=name)
+    return f"✓ {option} ({name})"
 
 
 def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int, when: str = "") -> str:
@@ -56,9 +69,9 @@ def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int, when: st
     if not has_buttons or any(len(option) > max_label_chars for option in ask.options):
         lines += numbered_options(ask.options)
     if ask.options and ask.free_text:
-        lines += ["", "_Choose, or answer in your own words._" if has_buttons else "_Answer in your own words._"]
+        lines += ["", _("_Choose, or answer in your own words._") if has_buttons else _("_Answer in your own words._")]
     elif ask.options and not has_buttons:
-        lines += ["", "_Answer with one of these._"]
+        lines += ["", _("_Answer with one of these._")]
     lines += ["", note] if (note := expiry_note(ask, when)) else []
     return "\n".join(lines).strip()
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from agent.blocks import Ask, Final, PlanItem, Step, View
 from channels.shared import texts
-from channels.shared.buttons import LABELS
+from channels.shared.buttons import button_label
 from channels.shared.markdown_split import split_markdown
 from channels.slack.events import QUESTION_PREFIX
 
@@ -216,13 +216,13 @@ def controls(part: SlackMessage) -> list[dict[str, Any]]:
     if not part.command:
         return []
     name = part.command.split("|")[1]
-    button = {"type": "button", "action_id": name, "text": _option_label(LABELS[name]), "value": name}
+    button = {"type": "button", "action_id": name, "text": _option_label(button_label(part.command)), "value": name}
     return [{"type": "actions", "block_id": part.command, "elements": [button]}]
 
 
 def _expiry_block(ask: Ask) -> list[dict[str, Any]]:
     """Return when a question expires, in the time zone of each reader. Markdown blocks do not know such a date."""
-    fallback = texts.EXPIRES_IN_HOURS.format(hours=ask.hours)
+    fallback = texts.expiry_in_hours(ask)
     when = f"<!date^{ask.until:.0f}^{DATE_FORMAT}|{fallback}>" if ask.until else ""
     note = texts.expiry_note(ask, when)
     element = {"type": "mrkdwn", "text": note}

@@ -15,6 +15,7 @@ from typing import Any
 
 from agent.blocks import Final, View
 from agent.messages import Thread
+from catalogue import N_, _
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
 from channels.shared.buttons import command_data, final_command, live_command
 from channels.shared.progress import summary_line
@@ -43,7 +44,7 @@ from channels.slack.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-WORKING = "Working…"  # above the tasks of a running turn
+WORKING = N_("Working…")  # above the tasks of a running turn
 METADATA_TYPE = "fawn_reply"
 SEARCH_SECONDS = 86_400.0  # back in the history, for a message of unknown outcome
 MAX_SEARCHED_MESSAGES = 1000
@@ -124,7 +125,7 @@ class SlackRenderer:
         if not (text or shown or notice):
             return []
         parts = [SlackMessage(chunk, live=True) for chunk in split_for_slack(text, streamed=self._streamed) or [""]]
-        parts[0] = replace(parts[0], tasks=shown, plan=WORKING if shown else "")
+        parts[0] = replace(parts[0], tasks=shown, plan=_(WORKING) if shown else "")
         command = "" if self._native else self._command_data(live_command(view))  # a session has its own button
         parts[-1] = replace(parts[-1], notice=notice[:300], command=command)
         return parts
@@ -153,7 +154,7 @@ class SlackRenderer:
         """Show none: the status or reaction is enough, and a message would notify people."""
 
     def repeat(self, part: SlackMessage) -> SlackMessage:
-        return replace(part, mark=REPEAT_MARK)
+        return replace(part, mark=_(REPEAT_MARK))
 
     def plain(self, part: SlackMessage) -> SlackMessage:
         lines = "\n".join(task.line for task in part.tasks)

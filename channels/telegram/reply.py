@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
+from catalogue import _
 from channels.base import Refused
 from channels.shared import buttons, progress, texts
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
@@ -98,7 +99,7 @@ class TelegramRenderer:
         return TelegramMessage("…")
 
     def repeat(self, part: TelegramMessage) -> TelegramMessage:
-        return replace(part, head=f"{texts.REPEAT_MARK} {part.head}")
+        return replace(part, head=f"{_(texts.REPEAT_MARK)} {part.head}")
 
     def plain(self, part: TelegramMessage) -> TelegramMessage:
         options = [label for label, data, _ in part.buttons if not data.startswith(buttons.PREFIX)]
@@ -162,7 +163,8 @@ class TelegramRenderer:
         return str(member["user"]["first_name"])[:64] or "Psst"
 
     def _command_buttons(self, command: str) -> tuple[TelegramButton, ...]:
-        return ((buttons.LABELS[command], buttons.command_data(command, self._key), ""),) if command else ()
+        data = buttons.command_data(command, self._key) if command else ""
+        return ((buttons.button_label(data), data, ""),) if data else ()
 
     def _fold(self, final: Final, summary: str, part: TelegramMessage) -> str:
         """Return the summary of the steps, and as many of them as the message has room for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.event_mapper import make_step
@@ -42,7 +44,7 @@ def test_each_tool_says_what_it_does_and_the_raw_call_is_the_detail() -> None:
     made = {"bash": bash.bash, "read_file": read_file.read_file, "ls": ls.ls}
     made |= {"grep": grep.grep, "write_file": write_file.write_file}
     traits = {name: tool.traits for name, tool in made.items()}
-    calls = [
+    calls: list[tuple[str, dict[str, Any], str, str]] = [
         (
             "read_file",
             {"path": "/mnt/user-data/uploads/report.pdf"},

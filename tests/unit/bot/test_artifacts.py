@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import File
-from bot.artifacts import Artifacts, collect_artifacts
+from bot.artifacts import Artifacts, collect_artifacts, write_calls
 from sandbox.base import OUTPUTS
 
 LIMIT = 50 << 20
@@ -130,3 +130,11 @@ async def test_collection_does_not_wait_for_the_shared_threads(conversation: Con
     finally:
         ended.set()
         await waiting
+
+
+def test_a_long_call_is_written_as_a_file(tmp_path: Path) -> None:
+    [first, second] = write_calls(tmp_path / "spool" / "1", ["bash\n完" + "x" * 9000, "other"])
+    assert first.path.read_text("utf-8") == "bash\n完" + "x" * 9000
+    assert (first.name, second.name) == ("call.txt", "call.txt")
+    assert first.size == first.path.stat().st_size
+    assert first.path != second.path

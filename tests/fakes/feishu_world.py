@@ -58,6 +58,7 @@ class Said:
     reactions: list[tuple[str, str]] = field(default_factory=list)  # (person, emoji)
 
 
+_PERSON = re.compile(r"<person id='([\w-]+)'[^<>]*></person>")  # a name that notifies nobody
 _TAGS = frozenset({"markdown", "div", "collapsible_panel", "column_set", "column", "button", "hr", "img"})
 _BUTTON_TYPES = frozenset({"default", "primary", "danger", "text", "primary_text", "danger_text", "primary_filled"})
 
@@ -248,6 +249,7 @@ class World:
                 lines = [self.files[key][0]]
         text = "\n\n".join(line for line in lines if line)
         text = _AT.sub(lambda found: f"@{self.names.get(found[1], found[1])}", text)
+        text = _PERSON.sub(lambda found: self.names.get(found[1], found[1]), text)
         return text.replace("\u200b", "").strip()
 
     def folded(self, chat: str = DIRECT, root: str = "") -> list[str]:

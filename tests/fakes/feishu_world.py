@@ -120,7 +120,9 @@ def checked(text: str) -> Json:
         raise Refusal(200860, "card over max size")
     known: set[str] = set()
     for element in _flat(json["body"]["elements"]):
-        if element["tag"] not in _TAGS or (element["tag"] == "button" and element.get("type") not in _BUTTON_TYPES):
+        if element["tag"] not in _TAGS or (
+            element["tag"] == "button" and element.get("type", "default") not in _BUTTON_TYPES
+        ):
             raise Refusal(300301, f"bad element {element['tag']}")
         if element["tag"] == "collapsible_panel" and not element.get("header", {}).get("title", {}).get("content"):
             raise Refusal(300301, "a panel without a title")

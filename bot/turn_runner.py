@@ -263,23 +263,10 @@ class TurnRunner:
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
-        collected = await self._add_long_calls(job, view, collected)
-        final = _final_reply(view, collected)
-        ending = RunEnding(
-            state=state,
-            asks=tuple(asks),
-            title=work.title,
-            clean=work.clean or not work.begun,
-        )
+        collected = await artifacts.add_long_calls(collected, view.asks, self._data_dir / "spool" / str(job.run))
+        final = artifacts.make_final(view, collected)
+        ending = RunEnding(state, tuple(asks), work.title, clean=work.clean or not work.begun)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
-
-    async def _add_long_calls(self, job: ClaimedRun, view: View, collected: Artifacts) -> Artifacts:
-        """Add a file for each call that needs approval and is too long to be shown."""
-        calls = [ask.call for ask in view.asks if isinstance(ask, Approve) and ask.has_long_call]
-        if not calls:
-            return collected
-        files = await asyncio.to_thread(artifacts.write_calls, self._data_dir / "spool" / str(job.run), calls)
-        return replace(collected, files=(*files, *collected.files))
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
         """Add to the transcript, and to the steps of the final, what earlier attempts of the run did."""
@@ -400,18 +387,6 @@ def _exhausted(attempts: int) -> Failed:
         attempts,
     )
     return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
-
-
-def _final_reply(view: View, collected: Artifacts) -> Final:
-    final = view.final()
-    text = final.text
-    if collected.files and not (view.text.strip() or view.failed or view.asks):
-        text = _("Created: {files}", files=list_items(file.name for file in collected.files))
-        if view.done and view.done.state == "stopped":
-            text += "\n\n" + _("_Stopped._")
-    if collected.notes:
-        text = f"{text}\n\n" + "\n".join(collected.notes)
-    return replace(final, text=text.strip())
 
 
 def _run_state(view: View) -> RunState:

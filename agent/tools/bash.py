@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Annotated
 
+from agent.bash_words import describe_command
 from agent.context import ToolServices
 from agent.permissions.rules import Subject
 from agent.sections import AgentSettings
-from agent.tools.bash_words import describe_command
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
 from sandbox.base import ShellCommand
 

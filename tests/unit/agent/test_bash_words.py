@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent import bash_words
 from agent.event_mapper import make_step
-from agent.tools import bash, bash_words, grep, ls, read_file, write_file
+from agent.tools import bash, grep, ls, read_file, write_file
 from agent.tools.tool import ToolTraits
 
 

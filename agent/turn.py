@@ -129,8 +129,7 @@ class Agent:
     async def recall(self, conversation: str, keys: Collection[str]) -> list[Block]:
         """Return the texts and steps in the checkpoint of the latest turn, which the messages `keys` began."""
         state = await self.graph.aget_state(_graph_config(conversation))
-        asking = {name for name, traits in self._tools.items() if traits.asks}
-        return list(recall_blocks(state.values.get("messages", []), keys, asking))
+        return list(recall_blocks(state.values.get("messages", []), keys, self._tools))
 
     async def forget(self, conversation: str) -> None:
         """Delete the checkpoint of a conversation."""

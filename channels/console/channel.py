@@ -45,7 +45,7 @@ from channels.base import (
 )
 from channels.console.plain import PlainView
 from channels.console.view import ConsoleView, Key, strip_controls
-from channels.shared.texts import NOT_STORED, REPEAT_MARK
+from channels.shared.texts import NOT_STORED, REPEAT_MARK, expiry_note
 
 log = logging.getLogger(__name__)
 
@@ -251,10 +251,11 @@ class ConsoleReply:
 
 def _describe_options(ask: Ask, *, alone: bool) -> list[str]:
     """Return the options of a question, numbered if it is the only one, and how to answer."""
+    note = [expiry_note(ask)] if ask.hours else []
     if not (ask.options and alone):
-        return ["\n".join(f"- {option}" for option in ask.options)] if ask.options else []
+        return (["\n".join(f"- {option}" for option in ask.options)] if ask.options else []) + note
     hint = _("Type a number, or answer in your own words.") if ask.free_text else _("Type a number.")
-    return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint]
+    return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint, *note]
 
 
 def save_download(file: OutgoingFile, folder: Path) -> Path:

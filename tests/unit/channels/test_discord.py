@@ -291,7 +291,7 @@ async def test_only_the_click_that_counts_is_shown(rig: DiscordRig) -> None:
     await until(lambda: rig.server.interactions[late]["whispers"])
     assert "already answered" in rig.server.interactions[late]["whispers"][0]
     [row] = rig.server.rooms[rig.room(3)].messages[rig.server.visible(rig.room(3))[-1].id]["components"]
-    assert [part["label"] for part in row["components"]] == ["✓ a"]
+    assert [part["label"] for part in row["components"]] == ["✓ a (Jane)"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
 from bot import access, questions
 from bot.current import Current
+from bot.permissions_command import permissions_command
 from bot.storage import conversations, inbox, languages, people, runs, transcripts
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
@@ -371,6 +372,7 @@ COMMANDS = (
     Command("model", N_("show or change the model here"), _model_command, "NAME"),
     Command("models", N_("list the models"), _models_command),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
+    Command("permissions", N_("what I may do, and what I ask first"), permissions_command, "revoke NUMBER"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
     Command("language", N_("show or change the language I speak"), _language_command, "en | zh | auto"),
 )

@@ -29,6 +29,7 @@ from bot.feed import Feed
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
+from bot.permissions import TurnPermissions
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -180,7 +181,7 @@ class TurnRunner:
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
         context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
-        context.permissions = self._current.permissions
+        context.permissions = permissions = TurnPermissions(self._store, self._current, job)
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
@@ -197,6 +198,7 @@ class TurnRunner:
             async for block in work.agent.run(turn, context):
                 if isinstance(block, Ask | Approve):
                     hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
+                    block = await permissions.complete(block) if isinstance(block, Approve) else block
                     block = replace(block, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
                 live.feed.publish(block)
         work.clean = True

@@ -21,10 +21,20 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from agent.demo.scenes import DemoLine, DemoScene, ask_scene, explain_scene, fail_scene, plot_scene, slow_scene
+from agent.demo.scenes import (
+    DemoLine,
+    DemoScene,
+    approve_scene,
+    ask_scene,
+    explain_scene,
+    fail_scene,
+    plot_scene,
+    slow_scene,
+)
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
     (r"slow|long|sleep|wait", slow_scene),
+    (r"approve|approval|permission", approve_scene),
     (r"plot|chart|graph|diagram|files?|png|csv|program", plot_scene),
     (r"ask|question|clarify|choose", ask_scene),
     (r"fail|fails|error|broken|recover", fail_scene),

@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 from langchain_core.messages import ToolMessage
 
+from agent.demo.rules import APPROVED_FILE
+
 WORKSPACE, OUTPUTS = "/mnt/user-data/workspace", "/mnt/user-data/outputs"
 NO_BASH_TEXT = (
     "I cannot run commands here, because bubblewrap is not installed "
@@ -47,6 +49,7 @@ def explain_scene(scene: DemoScene) -> DemoLine:
         "Type one of these words:\n"
         "- `plot`: I write and run a small program, and send you its chart and table as files\n"
         "- `ask`: I ask you a question and wait for your answer\n"
+        "- `approve`: I do something only after you approve it\n"
         "- `fail`: a step fails, and I recover\n"
         "- `slow`: I work for a minute; write to me meanwhile, or stop me\n\n"
         "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
@@ -91,6 +94,16 @@ def ask_scene(scene: DemoScene) -> DemoLine:
         f"You answered “{answer}”, and I continued from my question. This works even after a restart. "
         "Type `plot` to get a chart and a table."
     )
+
+
+def approve_scene(scene: DemoScene) -> DemoLine:
+    """Make a call that a person must approve."""
+    if not scene.results:
+        args = {"path": APPROVED_FILE, "content": "A person approved this file.\n"}
+        return DemoLine("(Demo) A rule says that you decide about my next call, so I ask first.", "write_file", args)
+    if scene.results[-1].status == "error":
+        return DemoLine("You did not approve it, so I did not write the file. I was told, and I continue without it.")
+    return DemoLine("You approved exactly that call, so I wrote `approved.txt`; it comes with this message.")
 
 
 def fail_scene(scene: DemoScene) -> DemoLine:

@@ -30,6 +30,8 @@ class QuestionRow:
     until: float | None
     answer: str
     answer_key: str  # of the message that answered
+    grant_tool: str = ""  # what an approval may allow for the future
+    grant_subject: str = ""
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""
@@ -67,6 +69,8 @@ def store_question(
         "free_text": int(shown.free_text),
         "call": approve.call if approve else "",
         "call_hash": approve.call_hash if approve else "",
+        "grant_tool": approve.grant.tool if approve and approve.grant else "",
+        "grant_subject": approve.grant.subject if approve and approve.grant else "",
         "who": who,
         "state": QuestionState.OPEN,
         "asked": now,

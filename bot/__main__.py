@@ -1,4 +1,4 @@
-"""The command line: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup`, `export`, `sandbox`, `slack`."""
+"""The command line: `fawn run`, `chat`, `ask`, and what operators use."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import os
 import sqlite3
 import stat
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.models.settings import AgentConfigError
 from bot.config.loader import ConfigError, load_config, secret_texts
@@ -24,7 +25,12 @@ from bot.config.schema import Config
 from bot.version import VERSION
 from sandbox.base import SandboxUnavailable
 
+if TYPE_CHECKING:  # not before they are needed: a command must start at once
+    from bot.app import App
+    from channels.console import ConsolePlace, ConsoleSettings
+
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
+RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
 MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
 
 
@@ -74,7 +80,18 @@ def command_line_parser() -> argparse.ArgumentParser:
         alone=False,
         accounts=True,
     )
-    add("chat", "run the console alone", _run_service, alone=True, accounts=True)
+    chat = add(
+        "chat", "chat in the terminal: with the running service, or else alone", _run_service, alone=True, accounts=True
+    )
+    _add_conversation_options(chat)
+    ask = add("ask", "ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure", _ask, accounts=True)
+    ask.add_argument("words", nargs="*", metavar="TEXT", help="the request; text from a pipe is added to it")
+    ask.add_argument("--file", action="append", default=[], type=Path, metavar="FILE", help="file to send; repeatable")
+    ask.add_argument("--json", action="store_true", help="print text, files, seconds, tokens, state and steps as JSON")
+    ask.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+    ask.add_argument(
+        "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
+    )
     add(
         "check",
         "test the configuration, tokens, models and sandbox; explain how to fix each fault",
@@ -110,6 +127,12 @@ def command_line_parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_conversation_options(chat: argparse.ArgumentParser) -> None:
+    which = chat.add_mutually_exclusive_group()
+    which.add_argument("--new", action="store_true", help="begin a conversation beside yours; the default in a pipe")
+    which.add_argument("--continue", dest="old", action="store_true", help="use your conversation also in a pipe")
+
+
 def _fail(error: object, code: int) -> int:
     print(f"fawn: {error}", file=sys.stderr)
     return code
@@ -119,35 +142,91 @@ def _fail(error: object, code: int) -> int:
 
 
 def _run_service(arguments: argparse.Namespace, config: Config) -> int:
-    from bot import log
-    from bot.admin.local_checks import check_machine
-    from bot.data_dir import close_to_others
-    from bot.storage.database import DataDirLocked, DataLock
-    from bot.storage.migrate import DatabaseFault
+    from bot.storage.database import DataDirLocked
 
     if not arguments.alone and not config.channels and _stdin_is_empty():
         return _fail(_nothing_to_serve(config), CONFIG)
-    connects = _channel_connectors(config, alone=arguments.alone)
+    connects = _channel_connectors(config, arguments)
     console = "console" in connects
+    try:
+        return _with_data_dir(config, partial(_run_app, config, connects, banner=console), log_to_file=console)
+    except DataDirLocked as error:
+        if arguments.alone:
+            return _chat_with_service(config, arguments)
+        return _fail(f"{config.data_dir}: {error} `fawn chat` talks to a service that runs there.", TAKEN)
+
+
+def _with_data_dir(config: Config, run: Callable[[], int], *, log_to_file: bool) -> int:
+    """Run a service that owns data_dir. Raises DataDirLocked."""
+    from bot import log
+    from bot.admin.local_checks import check_machine
+    from bot.data_dir import close_to_others
+    from bot.storage.database import DataLock
+    from bot.storage.migrate import DatabaseFault
+
     with ExitStack() as stack:
         try:
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             stack.enter_context(DataLock(config.data_dir))
-        except DataDirLocked as error:
-            return _fail(f"{config.data_dir}: {error}", TAKEN)
         except OSError as error:
             return _fail(f"data_dir cannot be used: {error}", FAULT)
-        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if console else None)
+        log.set_up_logging(config.log, secret_texts(config), config.data_dir / "fawn.log" if log_to_file else None)
         close_to_others(config.data_dir)
         _raise_descriptor_limit()
         if faults := [finding for finding in check_machine(config) if not finding.ok]:
             return _fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
-            return _run_app(config, connects, banner=console)
+            return run()
         except (AgentConfigError, SandboxUnavailable) as error:
             return _fail(error, CONFIG)
         except DatabaseFault as error:
             return _fail(error, FAULT)
+
+
+def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
+    from bot.admin.operations import NotRunning
+    from bot.console_client import attach_chat
+
+    settings, place = _console_settings(config, arguments)
+    try:
+        return OK if asyncio.run(attach_chat(config.data_dir, settings, place)) else FAULT
+    except NotRunning:
+        return _fail(f"{config.data_dir}: another process works there, but does not answer. Stop it first.", TAKEN)
+
+
+def _ask(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.admin.operations import NotRunning
+    from bot.console_client import ask, ask_own_service, make_ask_view
+    from bot.storage.database import DataDirLocked
+
+    settings, place = _console_settings(config, arguments)
+    try:
+        view = make_ask_view(settings, place, arguments)
+    except ValueError as error:
+        return _fail(error, CONFIG)
+    asking = partial(ask, config.data_dir, settings, place, view)
+
+    def serve() -> int:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            app = _make_app(runner, config, {})
+            runner.run(ask_own_service(app, asking))
+        return OK
+
+    code = OK
+    while not view.accepted and code == OK:  # a service that is stopping accepts nothing: then this one can serve
+        try:
+            code = _with_data_dir(config, serve, log_to_file=True)
+        except DataDirLocked:
+            try:
+                asyncio.run(asking())
+            except NotRunning:
+                return _fail(f"{config.data_dir}: another process works there, but does not answer.", TAKEN)
+        if view.refused:
+            break
+        time.sleep(0 if view.accepted else RETRY_SECONDS)
+    return code or (OK if view.print_answer(as_json=arguments.json) else FAULT)
 
 
 def _stdin_is_empty() -> bool:
@@ -176,18 +255,30 @@ def _raise_descriptor_limit() -> None:
 def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
     import uvloop
 
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        app = _make_app(runner, config, connects)
+        if banner:
+            print(
+                runner.run(_render_banner(app.config)), file=sys.stdout if _has_terminal() else sys.stderr, flush=True
+            )
+        return runner.run(app.run())
+
+
+def _make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any]) -> App:
     from bot.app import App
     from bot.model_discovery import name_models
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        if not all(model.model for model in config.models):  # a local server names its own
-            config = replace(config, models=runner.run(name_models(config.models)))
-        if banner:
-            print(runner.run(_print_banner(config)), flush=True)
-        return runner.run(App(config, connects).run())
+    if not all(model.model for model in config.models):  # a local server names its own
+        config = replace(config, models=runner.run(name_models(config.models)))
+    return App(config, connects)
 
 
-async def _print_banner(config: Config) -> str:
+def _has_terminal() -> bool:
+    """Whether a person reads and writes at a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+async def _render_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
     from bot.app import folders, sandbox_settings
     from bot.current import Current
@@ -198,19 +289,31 @@ async def _print_banner(config: Config) -> str:
     return f"Fawn {VERSION} · model: {next(iter(Current(config).models.values()))} · {config.source}\n{sandbox}"
 
 
-def _channel_connectors(config: Config, *, alone: bool) -> dict[str, Any]:
+def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return channel name → connect function. Adds the console on a terminal, or if nothing else is configured."""
     connects: dict[str, Any] = {}
-    for entry in () if alone else config.channels:
-        connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
-    if "console" not in connects and (not connects or (sys.stdin and sys.stdin.isatty())):
+    for entry in () if arguments.alone else config.channels:
+        if entry.name != "console":
+            connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
+    if not connects or (sys.stdin and sys.stdin.isatty()):
         from channels import console
 
-        given = next(
-            (entry.settings for entry in config.channels if entry.name == "console"), console.ConsoleSettings()
-        )
-        connects["console"] = partial(console.connect, given)
+        connects["console"] = partial(console.connect, *_console_settings(config, arguments))
     return connects
+
+
+def _console_settings(config: Config, arguments: argparse.Namespace) -> tuple[ConsoleSettings, ConsolePlace]:
+    """Return the settings of the console, and which conversation it shows: in a pipe, one of its own."""
+    from channels import console
+
+    given = (entry.settings for entry in config.channels if entry.name == "console")
+    settings = next(given, console.ConsoleSettings())
+    if arguments.do is _ask:
+        topic = f"ask-{arguments.name or console.own_topic()}"
+    else:
+        own = getattr(arguments, "new", False) or not (getattr(arguments, "old", False) or _has_terminal())
+        topic = console.own_topic() if own else ""
+    return settings, console.ConsolePlace(config.data_dir / "console", config.limits.upload_mb, topic)
 
 
 # ------------------------------------------------------------ the rest

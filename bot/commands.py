@@ -46,6 +46,7 @@ class CommandService:
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
+    channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,10 @@ def _status_command(call: CommandCall) -> str:
     title = f"“{call.here.title}”, " if call.here.title else ""
     is_operator = call.current.access.is_operator(call.thread.channel, call.message.author.id)
     jobs = f"\n{count_jobs(call.execute)}" if is_operator else ""
-    return f"{call.service.status()}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
+    channels = "".join(f"\n{line}" for line in call.service.channel_states()) * (call.thread.channel == "console")
+    return (
+        f"{call.service.status()}{channels}{jobs}\nThis conversation: {title}{turns} turn{'s' * (turns != 1)}, {doing}."
+    )
 
 
 def _model_command(call: CommandCall) -> str:

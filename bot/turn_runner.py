@@ -161,7 +161,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
@@ -300,7 +300,9 @@ class TurnRunner:
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
-            rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
+            used = usage.usage_of_run(execute, job.run)
+            final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
+            rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             rows += [
                 (OutboxKind.FILE, f"run:{job.run}:file:{n}", file_payload(file))
                 for n, file in enumerate(collected.files)
@@ -310,7 +312,7 @@ class TurnRunner:
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
-            return items, usage.usage_of_run(execute, job.run)
+            return items, used
 
         self._outbox.adopt_reply(job.run, live.reply)
         try:

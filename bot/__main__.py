@@ -80,18 +80,7 @@ def command_line_parser() -> argparse.ArgumentParser:
         alone=False,
         accounts=True,
     )
-    chat = add(
-        "chat", "chat in the terminal: with the running service, or else alone", _run_service, alone=True, accounts=True
-    )
-    _add_conversation_options(chat)
-    ask = add("ask", "ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure", _ask, accounts=True)
-    ask.add_argument("words", nargs="*", metavar="TEXT", help="the request; text from a pipe is added to it")
-    ask.add_argument("--file", action="append", default=[], type=Path, metavar="FILE", help="file to send; repeatable")
-    ask.add_argument("--json", action="store_true", help="print text, files, seconds, tokens, state and steps as JSON")
-    ask.add_argument("--quiet", action="store_true", help="print no progress on stderr")
-    ask.add_argument(
-        "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
-    )
+    _add_console_commands(add)
     add(
         "check",
         "test the configuration, tokens, models and sandbox; explain how to fix each fault",
@@ -127,10 +116,19 @@ def command_line_parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add_conversation_options(chat: argparse.ArgumentParser) -> None:
-    which = chat.add_mutually_exclusive_group()
-    which.add_argument("--new", action="store_true", help="begin a conversation beside yours; the default in a pipe")
-    which.add_argument("--continue", dest="old", action="store_true", help="use your conversation also in a pipe")
+def _add_console_commands(add: Callable[..., Any]) -> None:
+    text = "chat in the terminal: with the running service, or else alone"
+    chat = add("chat", text, _run_service, alone=True, accounts=True).add_mutually_exclusive_group()
+    chat.add_argument("--new", action="store_true", help="begin a conversation beside yours; the default in a pipe")
+    chat.add_argument("--continue", dest="old", action="store_true", help="use your conversation also in a pipe")
+    ask = add("ask", "ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure", _ask, accounts=True)
+    ask.add_argument("words", nargs="*", metavar="TEXT", help="the request; text from a pipe is added to it")
+    ask.add_argument("--file", action="append", default=[], type=Path, metavar="FILE", help="file to send; repeatable")
+    ask.add_argument("--json", action="store_true", help="print text, files, seconds, tokens, state and steps as JSON")
+    ask.add_argument("--quiet", action="store_true", help="print no progress on stderr")
+    ask.add_argument(
+        "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
+    )
 
 
 def _fail(error: object, code: int) -> int:
@@ -149,15 +147,18 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
     connects = _channel_connectors(config, arguments)
     console = "console" in connects
     try:
-        return _with_data_dir(config, partial(_run_app, config, connects, banner=console), log_to_file=console)
+        run = partial(_run_app, config, connects, banner=console)
+        return _with_data_dir(config, run, log_to_file=console)
     except DataDirLocked as error:
         if arguments.alone:
             return _chat_with_service(config, arguments)
         return _fail(f"{config.data_dir}: {error} `fawn chat` talks to a service that runs there.", TAKEN)
 
 
-def _with_data_dir(config: Config, run: Callable[[], int], *, log_to_file: bool) -> int:
+def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_to_file: bool) -> int:
     """Run a service that owns data_dir. Raises DataDirLocked."""
+    import uvloop
+
     from bot import log
     from bot.admin.local_checks import check_machine
     from bot.data_dir import close_to_others
@@ -176,7 +177,8 @@ def _with_data_dir(config: Config, run: Callable[[], int], *, log_to_file: bool)
         if faults := [finding for finding in check_machine(config) if not finding.ok]:
             return _fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
-            return run()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return run(runner)
         except (AgentConfigError, SandboxUnavailable) as error:
             return _fail(error, CONFIG)
         except DatabaseFault as error:
@@ -185,18 +187,18 @@ def _with_data_dir(config: Config, run: Callable[[], int], *, log_to_file: bool)
 
 def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
     from bot.admin.operations import NotRunning
-    from bot.console_client import attach_chat
+    from bot.console_client import NO_ANSWER, attach_chat
 
     settings, place = _console_settings(config, arguments)
     try:
         return OK if asyncio.run(attach_chat(config.data_dir, settings, place)) else FAULT
     except NotRunning:
-        return _fail(f"{config.data_dir}: another process works there, but does not answer. Stop it first.", TAKEN)
+        return _fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
 
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin.operations import NotRunning
-    from bot.console_client import ask, ask_own_service, make_ask_view
+    from bot.console_client import NO_ANSWER, ask, ask_own_service, make_ask_view
     from bot.storage.database import DataDirLocked
 
     settings, place = _console_settings(config, arguments)
@@ -206,26 +208,19 @@ def _ask(arguments: argparse.Namespace, config: Config) -> int:
         return _fail(error, CONFIG)
     asking = partial(ask, config.data_dir, settings, place, view)
 
-    def serve() -> int:
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            app = _make_app(runner, config, {})
-            runner.run(ask_own_service(app, asking))
-        return OK
+    def serve(runner: asyncio.Runner) -> int:
+        return runner.run(ask_own_service(_make_app(runner, config, {}), asking))
 
     code = OK
-    while not view.accepted and code == OK:  # a service that is stopping accepts nothing: then this one can serve
+    while not view.ended and code == OK:  # a service that is stopping accepts nothing: then this one can serve
         try:
             code = _with_data_dir(config, serve, log_to_file=True)
         except DataDirLocked:
             try:
                 asyncio.run(asking())
             except NotRunning:
-                return _fail(f"{config.data_dir}: another process works there, but does not answer.", TAKEN)
-        if view.refused:
-            break
-        time.sleep(0 if view.accepted else RETRY_SECONDS)
+                return _fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
+        time.sleep(0 if view.ended else RETRY_SECONDS)
     return code or (OK if view.print_answer(as_json=arguments.json) else FAULT)
 
 
@@ -252,16 +247,12 @@ def _raise_descriptor_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def _run_app(config: Config, connects: dict[str, Any], *, banner: bool) -> int:
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        app = _make_app(runner, config, connects)
-        if banner:
-            print(
-                runner.run(_render_banner(app.config)), file=sys.stdout if _has_terminal() else sys.stderr, flush=True
-            )
-        return runner.run(app.run())
+def _run_app(config: Config, connects: dict[str, Any], runner: asyncio.Runner, *, banner: bool) -> int:
+    app = _make_app(runner, config, connects)
+    if banner:
+        text = runner.run(_render_banner(app.config))
+        print(text, file=sys.stdout if _has_terminal() else sys.stderr, flush=True)
+    return runner.run(app.run())
 
 
 def _make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any]) -> App:

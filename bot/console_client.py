@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a console that attaches does not need the service's modules
 START_SECONDS = 15.0  # in which a service that holds data_dir opens its control socket
 POLL_SECONDS = 0.02
 MAX_PIPED_CHARS = 50_000  # more is sent as a file
+NO_ANSWER = "another process works there, but does not answer. Stop it first."
 ATTACHED = "Attached to the running Fawn. Leaving does not stop it."
 ENDED = "The connection to Fawn ended, because it was stopped. What you sent last may not be answered."
 
@@ -109,8 +110,8 @@ async def ask(
     await Hello(data_dir, console.person_name(settings), place.topic, interactive=False).attach(view, connected)
 
 
-async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, None]]) -> None:
-    """Run a service until it has answered, also others who attached meanwhile. Ctrl-C stops the turn."""
+async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, None]]) -> int:
+    """Run a service until it has answered, also others who attached meanwhile. Ctrl-C stops the turn. Returns 0."""
     service = asyncio.create_task(app.run(), name="service")
 
     def connected() -> None:
@@ -124,4 +125,4 @@ async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, No
     await asyncio.wait({service, task})
     if not task.cancelled():
         task.result()
-    service.result()  # raises why it could not run
+    return service.result()  # raises why it could not run

@@ -46,9 +46,9 @@ def current_conversation(execute: Execute, thread: Thread, now: float) -> str:
 def has_open_work(execute: Execute, thread: Thread) -> bool:
     """Return whether something that arrived at this address is not answered, or not delivered, yet."""
     sql = (
-        f"SELECT EXISTS (SELECT 1 FROM conversations c JOIN inbox i ON i.conversation=c.key AND i.state={InboxState.NEW}"
-        f" WHERE c.thread=:thread) OR EXISTS (SELECT 1 FROM conversations c JOIN runs r ON r.conversation=c.key"
-        f" AND r.{OPEN_RUN} WHERE c.thread=:thread) OR EXISTS (SELECT 1 FROM outbox"
+        "SELECT EXISTS (SELECT 1 FROM conversations c JOIN inbox i ON i.conversation=c.key"
+        f" AND i.state={InboxState.NEW} WHERE c.thread=:thread) OR EXISTS (SELECT 1 FROM conversations c"
+        f" JOIN runs r ON r.conversation=c.key AND r.{OPEN_RUN} WHERE c.thread=:thread) OR EXISTS (SELECT 1 FROM outbox"
         f" WHERE state IN ({OutboxState.NEW}, {OutboxState.CLAIMED}) AND thread=:thread) AS open"
     )
     return bool(execute(sql, {"thread": str(thread)})[0]["open"])

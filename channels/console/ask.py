@@ -20,7 +20,8 @@ QUESTION_OPEN = "This is a question. Answer it with: fawn ask --continue NAME â€
 
 
 class AskView:
-    """A `ConsoleView` that sends one message and keeps the answer. `accepted`: the service has stored the message."""
+    """A `ConsoleView` that sends one message and keeps the answer. `ended`: no other service need be asked, because one
+    has stored the message or refused it."""
 
     is_interactive = False
 
@@ -29,8 +30,7 @@ class AskView:
         self._downloads = downloads
         self._quiet = quiet
         self._printed: set[str] = set()
-        self.accepted = False
-        self.refused = False
+        self.ended = False
         self.final: FinalReply | None = None
         self.files: list[str] = []
 
@@ -50,7 +50,7 @@ class AskView:
         """Show nothing."""
 
     def set_busy(self, busy: bool) -> None:
-        self.accepted = self.accepted or busy
+        self.ended = self.ended or busy
 
     def set_progress(self, progress: Progress) -> None:
         """Show nothing."""
@@ -59,7 +59,7 @@ class AskView:
         """Complete nothing."""
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
-        self.refused = self.refused or text == NO_ACCESS
+        self.ended = self.ended or text == NO_ACCESS
         self._say(text, always=look is Look.FAULT)
 
     async def write_reply(self, final: FinalReply) -> None:

@@ -80,7 +80,7 @@ def test_lines_that_arrive_apart_are_two_messages(log: Path) -> None:
 
 async def test_a_cancellation_while_a_line_arrives_is_not_swallowed() -> None:
     source, keys = os.pipe()
-    async with PlainView(source, None) as pipe:
+    async with PlainView(source, None, Path("downloads")) as pipe:
         reading = asyncio.create_task(pipe.read())
         for line in (b"one\n", b"two\n"):  # the second is waited for
             await asyncio.sleep(0.01)

@@ -34,9 +34,9 @@ class ServiceConsoleHost:
         self._others = others
 
     def describe_leaving(self) -> str:
-        count = len(self._scheduler.running_turns)
-        if not self._others and not count:
+        if not self._others:
             return LEAVE_ALONE
+        count = len(self._scheduler.running_turns)
         return LEAVE.get(count, LEAVE_SEVERAL).format(count=count)
 
     def describe_stop(self, seconds: float) -> str:

@@ -238,6 +238,8 @@ class TerminalView:
         rows = [row for view in self._views.values() for row in draw_reply(view, columns - 1)]
         if self._began:
             rows.append(("ansicyan", next(wrap_line(self._working_line(), columns - 1))))
+        elif not rows:
+            rows.append(("", ""))  # a blank line above the idle prompt
         room = max(lines - _completion_lines(lines) - 2, 1)
         if len(rows) > room:
             rows = rows[-room:] if room < 3 else [("ansibrightblack", "…"), *rows[1 - room :]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 from agent.blocks import NOTED_STEP, Block, Step
@@ -22,7 +22,7 @@ UNFOLD_HINT = "Ctrl-O shows them"
 _MAX_TITLE_CHARS = 200
 
 
-class Key(StrEnum):
+class Key(Enum):
     INTERRUPT = "Ctrl-C"
     STEPS = "Ctrl-O"
 
@@ -116,7 +116,8 @@ def fold_steps(steps: Iterable[Step], seconds: float) -> str:
     failed = sum(step.state == "failed" for step in calls)
     if not calls:
         return ""
-    mark = ICONS["failed" if failed == len(calls) else "done"]
+    stopped = any(step.state == "stopped" for step in calls)
+    mark = ICONS["stopped" if stopped else "failed" if failed == len(calls) else "done"]
     one = ONE_STEP_FAILED if failed else ONE_STEP
     form = one if len(calls) == 1 else STEPS_FAILED if failed else STEPS
     return form.format(mark=mark, count=len(calls), failed=failed, time=human_seconds(seconds))

@@ -100,7 +100,7 @@ class App:
             self._scheduler = Scheduler(store, self._current)
             self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
             others = [name for name in self._reported if name != "console"]
-            self._host = ServiceConsoleHost(store, self._scheduler, others)
+            self._host = ServiceConsoleHost(store, self._scheduler, self._status, others)
             service = CommandService(
                 self._current,
                 self._status.describe,

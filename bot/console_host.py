@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from agent.blocks import Approve, Ask, Final, View
 from agent.messages import Thread
+from bot.admin.status import ServiceStatus
 from bot.scheduler import Scheduler
 from bot.storage import conversations, questions
 from bot.storage.database import Database, Execute
@@ -28,10 +29,14 @@ STOPPING_SEVERAL = "Stopping Fawn: {count} turns have {seconds:g} s to end. The 
 class ServiceConsoleHost:
     """`channels.console.host.ConsoleHost` over the running service. `others` are the channels beside the console."""
 
-    def __init__(self, store: Database, scheduler: Scheduler, others: Sequence[str]) -> None:
+    def __init__(self, store: Database, scheduler: Scheduler, status: ServiceStatus, others: Sequence[str]) -> None:
         self._store = store
         self._scheduler = scheduler
+        self._status = status
         self._others = others
+
+    def describe_channels(self) -> Sequence[tuple[str, bool]]:
+        return tuple(self._status.describe_channels().values())
 
     def describe_leaving(self) -> str:
         if not self._others:

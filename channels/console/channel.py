@@ -51,6 +51,8 @@ from channels.shared.texts import REPEAT_MARK
 log = logging.getLogger(__name__)
 
 LOCAL = True  # its user started the process: open unless `access` is configured
+OTHER_CONSOLE = "On another console: {text}"
+TELL_SECONDS = 2.0  # for a line on every console
 PROGRESS_SECONDS = 0.5  # between two looks at the progress of turns
 
 
@@ -220,10 +222,20 @@ class ConsoleChannel:
             session.view.set_completions(self._commands)
 
     async def tell(self, text: str, look: Look = Look.PLAIN) -> None:
-        """Print a line on every console with a person."""
-        for session in [*self._sessions]:
-            if session.view.is_interactive:
-                await session.try_write(text, look)
+        """Print a line on every console with a person. Does not wait for one that hangs."""
+        tasks = [
+            self._background.start(session.try_write(text, look), "console-tell")
+            for session in self._sessions
+            if session.view.is_interactive
+        ]
+        if tasks:
+            await asyncio.wait(tasks, timeout=TELL_SECONDS)
+
+    def repeat_elsewhere(self, session: Session, text: str) -> None:
+        """Show what a person typed on the other consoles of the same conversation."""
+        for other in self.sessions_at(session.thread):
+            if other is not session:
+                self._background.start(other.try_write(OTHER_CONSOLE.format(text=text), Look.OWN), "console-tell")
 
     # ------------------------------------------------------------ sessions and replies
 
@@ -304,17 +316,15 @@ class ConsoleReply:
             await self._print(sessions, final, self._final_reply(final, text))
             await self._posts.sent(0, uuid4().hex)
 
-    async def _print(self, sessions: Sequence[Session], final: Final, shown: FinalReply) -> None:
+    @staticmethod
+    async def _print(sessions: Sequence[Session], final: Final, shown: FinalReply) -> None:
         """Print on every console. Raises ChatGone if none of them could."""
-        printed, reason = False, ""
-        for session in sessions:
-            try:
-                await session.write_final(final, shown)
-                printed = True
-            except ChatGone as error:
-                reason = str(error)
-        if not printed:
-            raise ChatGone(reason)
+        printing = [session.write_final(final, shown) for session in sessions]
+        errors = [error for error in await asyncio.gather(*printing, return_exceptions=True) if error]
+        if others := [error for error in errors if not isinstance(error, ChatGone)]:
+            raise others[0]
+        if len(errors) == len(sessions):
+            raise errors[0]
 
     def _final_reply(self, final: Final, text: str) -> FinalReply:
         texts = [text for part, text in self._view.texts.items() if text.strip() and part != ANSWERED_PART]

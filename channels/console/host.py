@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from agent.blocks import Final
@@ -11,6 +12,9 @@ from channels.console.view import Progress
 
 class ConsoleHost(Protocol):
     """The service around the console."""
+
+    def describe_channels(self) -> Sequence[tuple[str, bool]]:
+        """Return a sentence for each other channel, and whether it is connected."""
 
     def describe_leaving(self) -> str:
         """Return what a second Ctrl-C does on the console whose end stops the service."""
@@ -27,6 +31,9 @@ class ConsoleHost(Protocol):
 
 class NoHost:
     """A `ConsoleHost` without a service: nothing else runs."""
+
+    def describe_channels(self) -> Sequence[tuple[str, bool]]:
+        return ()
 
     def describe_leaving(self) -> str:
         return "Press Ctrl-C again to leave."

@@ -35,7 +35,6 @@ LEAVE_ATTACHED = "Press Ctrl-C again to leave; Fawn keeps running."
 SERVICE_ENDS = "Fawn is stopping, so it did not take your message. Send it again after the next start."
 NO_STEPS = "There are no steps to show yet."
 STILL_OPEN = "This question is still open:"
-OTHER_CONSOLE = "On another console: {text}"
 
 
 class Session:
@@ -82,6 +81,10 @@ class Session:
             await self._offer(self._make_event(Kind.COMMAND, "stop"))
 
     async def _show_what_is_open(self) -> None:
+        for line, is_good in (
+            () if self.is_local or not self.view.is_interactive else self._console.host.describe_channels()
+        ):
+            await self.view.write(line, Look.HINT if is_good else Look.FAULT)
         for reply in self._console.running_replies(self.thread):
             reply.show_again(self)
         self.refresh_busy()
@@ -98,9 +101,7 @@ class Session:
             return
         self._waiting = not self._console.running_replies(self.thread)
         self.refresh_busy()
-        for other in self._console.sessions_at(self.thread):
-            if other is not self:
-                await other.try_write(OTHER_CONSOLE.format(text=message.text), Look.OWN)
+        self._console.repeat_elsewhere(self, message.text)
 
     def _make_message(self, text: str, files: tuple[Attachment, ...]) -> Message:
         command = None if files else parse_command_text(text)

@@ -211,7 +211,8 @@ class TerminalView:
         elif look is Look.OWN:
             await self._print("\n" + _styled(f"› {text}", look) + "\n\n")
         else:
-            await self._print(_styled(text, look) + "\n")
+            rows = (row for line in text.splitlines() for row in wrap_line(line, self._terminal_size()[0] - 1))
+            await self._print(_styled("\n".join(rows), look) + "\n")
 
     async def _print(self, text: str) -> None:
         def put() -> None:
@@ -262,6 +263,8 @@ class _ConsoleCompleter(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         if found := re.search(r"(?:^|\s)@(\S*)$", document.text_before_cursor):
             return self._paths.get_completions(Document(found[1]), complete_event)
+        if not document.text.startswith("/"):
+            return []
         names = {f"/{name}": text for name, text in self._list_commands()}
         return WordCompleter(list(names), meta_dict=names, sentence=True).get_completions(document, complete_event)
 

@@ -92,8 +92,8 @@ async def test_a_console_attaches_and_leaves_the_service_running(
     await shows(window, "Press Ctrl-C again to leave; Fawn keeps running.")
     window.type("\x03")
     assert await leaves(window) == 0
-    telegram.say(JANE, ask(text="still alive"))
-    await until(lambda: "still alive" in said(telegram, JANE.id))
+    telegram.send(ask(text="still alive"))
+    await telegram.wait(JANE, "still alive")
 
 
 async def test_consoles_of_one_person_share_a_conversation_unless_it_is_new(start: Start, terminals: Terminals) -> None:

@@ -66,6 +66,9 @@ class Terminal:
     def shows(self, text: str) -> None:
         self.until(lambda: text in self.text())
 
+    def shows_times(self, row: str, count: int) -> None:
+        self.until(lambda: self.rows().count(row) == count)
+
     def prompt(self) -> None:
         """The prompt is visible and empty, and no reply is streaming."""
         self.until(lambda: next((row for row in reversed(self.rows()) if row.startswith("›")), "") == EMPTY)

@@ -284,15 +284,14 @@ def test_progress_is_live_and_folded_after_ctrl_c(terminal: Terminal, log: Path)
     assert rows.count("I am on it and shall go on until stopped") == 1
     assert not any("bash: make all" in row or "build" in row for row in rows)
     assert "✓ 2 steps, 1 failed · 0 s · Ctrl-O shows them" in rows
-    for unfold in ("\x0f", "/steps\r"):
-        before = terminal.rows().count("✗ bash: make all — exit code 2")
+    for count, unfold in enumerate(("\x0f", "/steps\r"), 1):
         terminal.type(unfold)
-        terminal.until(lambda count=before: terminal.rows().count("✗ bash: make all — exit code 2") > count)
+        terminal.shows_times("✗ bash: make all — exit code 2", count)
     terminal.type("still here\r")
     terminal.shows("heard chat 'still here'")
     terminal.prompt()
     terminal.type("\x03")
-    terminal.until(lambda: terminal.rows().count("Press Ctrl-C again to leave.") == 1)
+    terminal.shows_times("Press Ctrl-C again to leave.", 1)
     assert not terminal.left()
     terminal.type("\x03")
     terminal.until(terminal.left)
@@ -313,7 +312,7 @@ def test_ctrl_c_empties_the_line_first_and_ctrl_d_leaves(terminal: Terminal, log
 def test_a_word_after_ctrl_c_means_to_stay(terminal: Terminal, log: Path) -> None:
     for count in (1, 2):
         terminal.type("\x03")
-        terminal.until(lambda wanted=count: terminal.rows().count("Press Ctrl-C again to leave.") == wanted)
+        terminal.shows_times("Press Ctrl-C again to leave.", count)
         terminal.type(f"word {count}\r")
         terminal.shows(f"heard chat 'word {count}'")
         terminal.prompt()
@@ -342,7 +341,9 @@ def test_files_are_sent_by_name_and_a_missing_one_is_named(terminal: Terminal, l
     (log.parent / "data.csv").write_text("1,2")
     terminal.type("@missing.txt please\r")
     terminal.shows("There is no file missing.txt, so nothing was sent.")
-    terminal.type("read @dat\t and @'my notes.txt' for @jane\r")
+    terminal.type("read @dat\t")
+    terminal.shows("› read @data.csv")
+    terminal.type(" and @'my notes.txt' for @jane\r")
     terminal.shows("heard chat 'read data.csv")
     [message] = map(Message.load, log.read_bytes().splitlines())
     assert message.text == "read data.csv and my notes.txt for @jane"

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from agent.blocks import Approve, Ask, Block, Done, Failed, File, Notice, Plan, PlanItem, Step, Text
 from agent.messages import Attachment
-from agent.stored_json import build_dataclass
 from channels.base import ChannelError, ChatGone, OutgoingFile, Refused
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Progress, Typed
+
+T = TypeVar("T")
 
 MAX_WAITING_BYTES = 64 << 20  # before a console that does not read is given up
 CONFIRM_SECONDS = 60.0  # in which a console must confirm what it printed or saved
@@ -54,7 +55,7 @@ class AttachedView:
     def _take(self, event: dict[str, Any]) -> None:
         match event:
             case {"typed": text, "files": files}:
-                self._events.put_nowait(Typed(text, tuple(build_dataclass(Attachment, file) for file in files)))
+                self._events.put_nowait(Typed(text, tuple(_load(Attachment, file) for file in files)))
             case {"key": key}:
                 self._events.put_nowait(Key(key))
             case {"end": _}:
@@ -184,21 +185,28 @@ async def _call_view(view: ConsoleView, call: str, arguments: list[Any]) -> str:
         case "set_busy", [busy]:
             view.set_busy(busy)
         case "set_progress", [progress]:
-            view.set_progress(build_dataclass(Progress, progress))
+            view.set_progress(_load(Progress, progress))
         case "set_completions", [commands]:
             view.set_completions([(name, text) for name, text in commands])
         case "write", [text, look]:
             await view.write(text, Look(look))
         case "write_reply", [final]:
-            steps = tuple(build_dataclass(Step, step) for step in final["steps"])
-            await view.write_reply(build_dataclass(FinalReply, final, steps=steps))
+            steps = tuple(_load(Step, step) for step in final["steps"])
+            await view.write_reply(_load(FinalReply, final, steps=steps))
         case "save_file", [file]:
-            return await view.save_file(build_dataclass(OutgoingFile, file, path=Path(file["path"])))
+            return await view.save_file(_load(OutgoingFile, file, path=Path(file["path"])))
     return ""
+
+
+def _load(kind: type[T], raw: dict[str, Any], /, **more: Any) -> T:
+    """Build a dataclass from JSON. Lists become tuples; unknown fields of another version are ignored."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # `kind` is always a dataclass
+    known = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in names}
+    return kind(**{**known, **more})
 
 
 def _load_block(raw: dict[str, Any]) -> Block:
     if raw["type"] == "Plan":
-        return Plan(tuple(build_dataclass(PlanItem, item) for item in raw["items"]))
-    block: Block = build_dataclass(_BLOCKS[raw["type"]], raw)
+        return Plan(tuple(_load(PlanItem, item) for item in raw["items"]))
+    block: Block = _load(_BLOCKS[raw["type"]], raw)
     return block

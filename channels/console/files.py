@@ -108,6 +108,7 @@ def stage_text(text: str, name: str, folder: Path) -> Attachment:
 def _stage(path: Path, folder: Path) -> Attachment:
     copy = folder / uuid4().hex
     try:
+        copy.touch(mode=0o600)
         shutil.copyfile(path, copy)
         owner = folder.stat()
         if os.geteuid() == 0 and owner.st_uid:  # root on a console of the service's own user

@@ -16,7 +16,7 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import PROGRAM, Service, ask, said
+from tests.support.service_process import PROGRAM, Service, ask
 from tests.support.terminal import PATIENCE, Terminal
 
 QUESTION = {

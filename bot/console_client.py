@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.messages import Attachment
 from bot.admin.operations import ATTACH, NotRunning, open_connection
+from catalogue import N_, _
 from channels import console
 from channels.console.ask import AskView
 from channels.console.files import NotSent, stage_files, stage_text
@@ -28,8 +29,8 @@ START_SECONDS = 15.0  # in which a service that holds data_dir opens its control
 POLL_SECONDS = 0.02
 MAX_PIPED_CHARS = 50_000  # more is sent as a file
 NO_ANSWER = "another process works there, but does not answer. Stop it first."
-ATTACHED = "Attached to the running Fawn. Leaving does not stop it."
-ENDED = "The connection to Fawn ended, because it was stopped. What you sent last may not be answered."
+ATTACHED = N_("Attached to the running Fawn. Leaving does not stop it.")
+ENDED = N_("The connection to Fawn ended, because it was stopped. What you sent last may not be answered.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,11 @@ async def attach_chat(data_dir: Path, settings: console.ConsoleSettings, place: 
     """Chat with the running service on this terminal or pipe. Returns False if it broke off. Raises NotRunning."""
     async with console.open_view(settings, place, sys.stdin, sys.stdout) as view:
         if view.is_interactive:
-            await view.write(ATTACHED, Look.HINT)
+            await view.write(_(ATTACHED), Look.HINT)
         hello = Hello(data_dir, console.person_name(settings), place.topic, view.is_interactive)
         if whole := await hello.attach(view):
             return whole
-        await view.write(ENDED, Look.FAULT)
+        await view.write(_(ENDED), Look.FAULT)
     return False
 
 

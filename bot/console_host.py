@@ -13,17 +13,10 @@ from bot.storage import conversations, questions
 from bot.storage.database import Database, Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState
+from catalogue import _, format_duration, ngettext
 from channels.console.view import Progress
 
 LOOK_SECONDS = 0.05  # between looks for open work of one console
-LEAVE = {
-    0: "Press Ctrl-C again to stop Fawn for everybody (no turn is running).",
-    1: "Press Ctrl-C again to stop Fawn for everybody (1 turn is running).",
-}
-LEAVE_SEVERAL = "Press Ctrl-C again to stop Fawn for everybody ({count} turns are running)."
-LEAVE_ALONE = "Press Ctrl-C again to leave."
-STOPPING = {0: "Stopping Fawn.", 1: "Stopping Fawn: 1 turn has {seconds:g} s to end. The next start resumes it."}
-STOPPING_SEVERAL = "Stopping Fawn: {count} turns have {seconds:g} s to end. The next start resumes them."
 
 
 class ServiceConsoleHost:
@@ -40,14 +33,25 @@ class ServiceConsoleHost:
 
     def describe_leaving(self) -> str:
         if not self._others:
-            return LEAVE_ALONE
-        count = len(self._scheduler.running_turns)
-        return LEAVE.get(count, LEAVE_SEVERAL).format(count=count)
+            return _("Press Ctrl-C again to leave.")
+        if not (count := len(self._scheduler.running_turns)):
+            return _("Press Ctrl-C again to stop Fawn for everybody (no turn is running).")
+        return ngettext(
+            "Press Ctrl-C again to stop Fawn for everybody ({n} turn is running).",
+            "Press Ctrl-C again to stop Fawn for everybody ({n} turns are running).",
+            count,
+        )
 
     def describe_stop(self, seconds: float) -> str:
         """Return what a shutdown waits for."""
-        count = len(self._scheduler.running_turns)
-        return STOPPING.get(count, STOPPING_SEVERAL).format(count=count, seconds=seconds)
+        if not (count := len(self._scheduler.running_turns)):
+            return _("Stopping Fawn.")
+        return ngettext(
+            "Stopping Fawn: {n} turn has {time} to end. The next start resumes it.",
+            "Stopping Fawn: {n} turns have {time} to end. The next start resumes them.",
+            count,
+            time=format_duration(seconds),
+        )
 
     def progress(self, thread: Thread) -> Progress | None:
         live = self._scheduler.at(thread)

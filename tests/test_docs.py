@@ -18,7 +18,9 @@ from bot.config.reference import settings_page, settings_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-NOT_OURS = {"quit", "steps", 
+NOT_OURS = {
+    "quit",
+    "steps",
     "fawn",
     "invite",
     "newbot",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent.blocks import Block
 from agent.messages import Attachment
+from catalogue import _
 from channels.base import OutgoingFile
 from channels.console.files import save_download
 from channels.console.plain import progress_lines
@@ -59,7 +60,7 @@ class AskView:
         """Complete nothing."""
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
-        self.ended = self.ended or text == NO_ACCESS
+        self.ended = self.ended or text == _(NO_ACCESS)
         self._say(text, always=look is Look.FAULT)
 
     async def write_reply(self, final: FinalReply) -> None:

@@ -17,6 +17,7 @@ import orjson
 
 from agent.blocks import Approve, Ask, Block, Done, Failed, File, Notice, Plan, PlanItem, Step, Text
 from agent.messages import Attachment
+from catalogue import _
 from channels.base import ChannelError, ChatGone, OutgoingFile, Refused
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Progress, Typed
 
@@ -50,7 +51,7 @@ class AttachedView:
             self._events.put_nowait(None)
             for future in self._unconfirmed.values():
                 if not future.done():
-                    future.set_exception(ChatGone("the console has left"))
+                    future.set_exception(ChatGone(_("the console has left")))
 
     def _take(self, event: dict[str, Any]) -> None:
         match event:
@@ -103,14 +104,14 @@ class AttachedView:
         future = self._unconfirmed[number] = asyncio.get_running_loop().create_future()
         try:
             if self.gone:
-                raise ChatGone("the console has left")
+                raise ChatGone(_("the console has left"))
             self._send(call, *arguments, number=number)
             async with asyncio.timeout(CONFIRM_SECONDS):
                 value: str = await future
                 return value
         except TimeoutError:
             self._writer.transport.abort()
-            raise ChatGone("the console does not answer") from None
+            raise ChatGone(_("the console does not answer")) from None
         finally:
             del self._unconfirmed[number]
 

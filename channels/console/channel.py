@@ -22,6 +22,7 @@ from uuid import uuid4
 from agent.blocks import ANSWERED_PART, Block, Final, View
 from agent.messages import Attachment, Message, Thread
 from agent.setting import setting
+from catalogue import N_, _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -43,7 +44,7 @@ from channels.console.attached import AttachedView
 from channels.console.files import read_staged
 from channels.console.host import NO_HOST, ConsoleHost
 from channels.console.plain import PlainView
-from channels.console.session import KEYS_HELP, NAME, OWN_COMMANDS, Session, final_text
+from channels.console.session import KEYS_HELP, NAME, Session, final_text, own_commands
 from channels.console.view import ConsoleView, FinalReply, Look
 from channels.shared.background import BackgroundTasks
 from channels.shared.texts import REPEAT_MARK
@@ -51,7 +52,7 @@ from channels.shared.texts import REPEAT_MARK
 log = logging.getLogger(__name__)
 
 LOCAL = True  # its user started the process: open unless `access` is configured
-OTHER_CONSOLE = "On another console: {text}"
+OTHER_CONSOLE = N_("On another console: {text}")
 TELL_SECONDS = 2.0  # for a line on every console
 PROGRESS_SECONDS = 0.5  # between two looks at the progress of turns
 
@@ -135,7 +136,7 @@ class ConsoleChannel:
             self._local = Session(self, view, person_name(settings), place.topic, is_local=True)
             self._sessions.append(self._local)
         self._replies: dict[int, ConsoleReply] = {}  # those in progress
-        self._commands: list[tuple[str, str]] = [*OWN_COMMANDS]
+        self._commands: list[tuple[str, str]] = own_commands()
         self._listening = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
         self._background = BackgroundTasks()
@@ -217,7 +218,7 @@ class ConsoleChannel:
         return f"/{command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        self._commands = [*((command.name, command.help) for command in commands), *OWN_COMMANDS]
+        self._commands = [*((command.name, _(command.help)) for command in commands), *own_commands()]
         for session in self._sessions:
             session.view.set_completions(self._commands)
 
@@ -235,7 +236,7 @@ class ConsoleChannel:
         """Show what a person typed on the other consoles of the same conversation."""
         for other in self.sessions_at(session.thread):
             if other is not session:
-                self._background.start(other.try_write(OTHER_CONSOLE.format(text=text), Look.OWN), "console-tell")
+                self._background.start(other.try_write(_(OTHER_CONSOLE, text=text), Look.OWN), "console-tell")
 
     # ------------------------------------------------------------ sessions and replies
 
@@ -248,7 +249,7 @@ class ConsoleChannel:
         if sessions := self.sessions_at(thread):
             return sessions
         if thread.topic:
-            raise ChatGone("the console of this conversation was left")
+            raise ChatGone(_("the console of this conversation was left"))
         raise Unattended("no console of this person is open")
 
     def running_replies(self, thread: Thread) -> list[ConsoleReply]:
@@ -308,8 +309,8 @@ class ConsoleReply:
                 session.asks = final.asks or session.asks
             return
         sessions = self._console.attended_sessions(self.thread)
-        marks = [REPEAT_MARK] if known else []
-        keys = [KEYS_HELP] if any(self._to and self._to in session.help_ids for session in sessions) else []
+        marks = [_(REPEAT_MARK)] if known else []
+        keys = [_(KEYS_HELP)] if any(self._to and self._to in session.help_ids for session in sessions) else []
         text = "\n\n".join([final_text(final, *marks), *keys])
         if text.strip():
             await self._posts.sending(0)

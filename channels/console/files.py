@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from agent.messages import Attachment
+from catalogue import N_, _
 from channels.base import OutgoingFile, Refused, TryLater
 from channels.console.view import human_size, strip_controls
 from channels.shared.file_limits import CHUNK
@@ -24,12 +25,12 @@ from channels.shared.file_limits import CHUNK
 MAX_FILES = 10  # of one message
 KEEP_UPLOADS_SECONDS = 7 * 86400.0  # a message may wait that long for its turn
 
-MISSING = "There is no file {path}, so nothing was sent. To send the words as they are, write the @ in quotes."
-NO_FILE = "There is no file {path}, so nothing was sent."
-NOT_A_FILE = "{path} is not a file, so nothing was sent."
-TOO_BIG = "{path} has more than {limit} MB, so nothing was sent."
-TOO_MANY = "A message can have {limit} files, so nothing was sent."
-NOT_COPIED = "{path} could not be read ({reason}), so nothing was sent."
+MISSING = N_("There is no file {path}, so nothing was sent. To send the words as they are, write the @ in quotes.")
+NO_FILE = N_("There is no file {path}, so nothing was sent.")
+NOT_A_FILE = N_("{path} is not a file, so nothing was sent.")
+TOO_BIG = N_("{path} has more than {limit} MB, so nothing was sent.")
+TOO_MANY = N_("A message can have {limit} files, so nothing was sent.")
+NOT_COPIED = N_("{path} could not be read ({reason}), so nothing was sent.")
 
 _PATH = r"""(?:"[^"\n]+"|'[^'\n]+'|(?:\\.|[^\s\\])+)"""
 _NAMED = re.compile(rf"(?<!\S)@({_PATH})")
@@ -59,7 +60,7 @@ def find_files(text: str) -> tuple[str, list[Path]]:
         if _exists(path):
             return take(path)
         if _LOOKS_LIKE_A_PATH.fullmatch(found[1].strip("'\"")) or found[1].startswith(("/", "~/", "./", "../")):
-            raise NotSent((NOT_A_FILE if path.exists() else MISSING).format(path=path))
+            raise NotSent(_(NOT_A_FILE if path.exists() else MISSING, path=path))
         return found[0]  # a mention
 
     return (beginning + _NAMED.sub(replace, text).lstrip()).strip() if beginning else _NAMED.sub(replace, text), files
@@ -85,12 +86,12 @@ def _exists(path: Path) -> bool:
 def stage_files(paths: list[Path], folder: Path, limit_mb: int) -> tuple[Attachment, ...]:
     """Copy files to `folder`, where the service reads them when the turn begins. Raises NotSent."""
     if len(paths) > MAX_FILES:
-        raise NotSent(TOO_MANY.format(limit=MAX_FILES))
+        raise NotSent(_(TOO_MANY, limit=MAX_FILES))
     for path in paths:
         if not _exists(path):
-            raise NotSent(NO_FILE.format(path=path))
+            raise NotSent(_(NO_FILE, path=path))
         if path.stat().st_size > limit_mb << 20:
-            raise NotSent(TOO_BIG.format(path=path, limit=limit_mb))
+            raise NotSent(_(TOO_BIG, path=path, limit=limit_mb))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_old_copies(folder)
     return tuple([_stage(path, folder) for path in paths])
@@ -115,7 +116,7 @@ def _stage(path: Path, folder: Path) -> Attachment:
             os.chown(copy, owner.st_uid, owner.st_gid)
     except OSError as error:
         copy.unlink(missing_ok=True)
-        raise NotSent(NOT_COPIED.format(path=path, reason=error.strerror)) from None
+        raise NotSent(_(NOT_COPIED, path=path, reason=error.strerror)) from None
     mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return Attachment(copy.name, path.name, mime, copy.stat().st_size, "image" if mime.startswith("image/") else "file")
 
@@ -131,7 +132,7 @@ async def read_staged(attachment: Attachment, folder: Path) -> AsyncGenerator[by
     try:
         file: BinaryIO = await asyncio.to_thread((folder / Path(attachment.ref).name).open, "rb")
     except OSError:
-        raise Refused("does not exist any more; please send it again") from None
+        raise Refused(_("does not exist any more; please send it again")) from None
     with file:
         while chunk := await asyncio.to_thread(file.read, CHUNK):
             yield chunk
@@ -152,15 +153,17 @@ def save_download(file: OutgoingFile, folder: Path) -> Path:
             except FileExistsError:
                 continue
     except PermissionError:
-        raise Refused(f"the folder {folder} is not writable") from None
+        raise Refused(_("the folder {folder} is not writable", folder=folder)) from None
     except OSError as error:
         raise TryLater(f"the file could not be saved: {error.strerror}", 5.0) from None
-    raise Refused(f"the folder {folder} has too many files called {name}")
+    raise Refused(_("the folder {folder} has too many files called {name}", folder=folder, name=name))
 
 
-def describe_download(file: OutgoingFile) -> str:
-    """Return name and size of a file for people."""
-    return f"File: {strip_controls(file.name)} ({human_size(file.size)})"
+def describe_download(file: OutgoingFile, place: str) -> str:
+    """Return a line about a saved file, with its caption."""
+    name, size = strip_controls(file.name), human_size(file.size)
+    line = _("File: {name} ({size}) → {path}", name=name, size=size, path=place)
+    return f"{line} — {strip_controls(file.caption)}" if file.caption else line
 
 
 def short_path(path: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agent.blocks import Final
 from agent.messages import Thread
+from catalogue import _
 from channels.console.view import Progress
 
 
@@ -36,7 +37,7 @@ class NoHost:
         return ()
 
     def describe_leaving(self) -> str:
-        return "Press Ctrl-C again to leave."
+        return _("Press Ctrl-C again to leave.")
 
     def progress(self, thread: Thread) -> Progress | None:
         return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from agent.blocks import Block, Notice, Plan, Step
+from catalogue import _
 from channels.base import ChatGone, OutgoingFile, parse_command_text
 from channels.console.files import describe_download, save_download, short_path
 from channels.console.view import ICONS, FinalReply, Key, Look, Progress, Typed, one_line, strip_controls
@@ -137,12 +138,12 @@ class PlainView:
 
     async def save_file(self, file: OutgoingFile) -> str:
         path = await asyncio.to_thread(save_download, file, self._downloads)
-        await self.write(f"{describe_download(file)} → {short_path(path)}{file.caption and f' — {file.caption}'}")
+        await self.write(describe_download(file, short_path(path)))
         return str(path)
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
         if self._target is None:
-            raise ChatGone("there is no output to write to")
+            raise ChatGone(_("there is no output to write to"))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._out.put_nowait((strip_controls(text), done))
         await done
@@ -159,7 +160,7 @@ class PlainView:
                 self._changed.set()
             if done and not done.done():
                 if self._target is None:
-                    done.set_exception(ChatGone("the output was closed"))
+                    done.set_exception(ChatGone(_("the output was closed")))
                 else:
                     done.set_result(None)
 

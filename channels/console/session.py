@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from agent.blocks import Ask, Block, Final
 from agent.messages import Attachment, Author, Kind, Message, Thread
+from catalogue import N_, _
 from channels.base import ChatGone, NotStored, Receipt, parse_command_text
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, step_lines
 from channels.shared.texts import NOT_STORED
@@ -21,20 +22,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "console"
-OWN_COMMANDS = (("steps", "show the steps of the last answer"), ("quit", "leave the console"))
 LEAVE_COMMANDS = ("/quit", "/exit")
 STORE_RETRY_SECONDS = 1.0
-KEYS_HELP = (
+KEYS_HELP = N_(
     "On the console: `/steps` or Ctrl-O shows the steps of the last answer. `@path`, or a file that you drop on the"
     " terminal, is sent with your message. Alt-Enter begins a new line, Ctrl-R searches what you typed before. Ctrl-C"
     " stops what I'm doing. `/quit`, Ctrl-D, or Ctrl-C twice leaves."
 )
-NO_ACCESS = "I ignored that, because you don't have access. See `access` in config.yaml."
-STOPPING = "Stopping what I'm doing… {leaving}"
-LEAVE_ATTACHED = "Press Ctrl-C again to leave; Fawn keeps running."
-SERVICE_ENDS = "Fawn is stopping, so it did not take your message. Send it again after the next start."
-NO_STEPS = "There are no steps to show yet."
-STILL_OPEN = "This question is still open:"
+NO_ACCESS = N_("You're not on the list of this console: see `channels.console.access`.")
+STOPPING = N_("Stopping what I'm doing… {leaving}")
+LEAVE_ATTACHED = N_("Press Ctrl-C again to leave; Fawn keeps running.")
+SERVICE_ENDS = N_("Fawn is stopping, so it did not take your message. Send it again after the next start.")
+NO_STEPS = N_("There are no steps to show yet.")
+STILL_OPEN = N_("This question is still open:")
 
 
 class Session:
@@ -89,7 +89,7 @@ class Session:
             reply.show_again(self)
         self.refresh_busy()
         if final := await self._console.host.open_question(self.thread):
-            await self.view.write(STILL_OPEN, Look.HINT)
+            await self.view.write(_(STILL_OPEN), Look.HINT)
             await self.write_final(final, FinalReply(final_text(final)))
 
     async def _take(self, typed: Typed) -> None:
@@ -128,16 +128,16 @@ class Session:
                 receipts = await receive([message])
             except NotStored as error:
                 if not notified:
-                    await self.view.write(NOT_STORED, Look.FAULT)
+                    await self.view.write(_(NOT_STORED), Look.FAULT)
                     log.error("console.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
                 notified = True
                 await asyncio.sleep(STORE_RETRY_SECONDS)
                 continue
             if receipts == [Receipt.IGNORED]:
-                await self.view.write(NO_ACCESS, Look.FAULT)
+                await self.view.write(_(NO_ACCESS), Look.FAULT)
                 return False
             return True
-        await self.try_write(SERVICE_ENDS, Look.FAULT)
+        await self.try_write(_(SERVICE_ENDS), Look.FAULT)
         return False
 
     async def _handle_interrupt(self) -> bool:
@@ -145,10 +145,10 @@ class Session:
         if self._leave_asked:
             return False
         self._leave_asked = True
-        leaving = self._console.host.describe_leaving() if self.is_local else LEAVE_ATTACHED
+        leaving = self._console.host.describe_leaving() if self.is_local else _(LEAVE_ATTACHED)
         if self.busy and not self._stopping:
             self._stopping = True
-            await self.view.write(STOPPING.format(leaving=leaving), Look.HINT)
+            await self.view.write(_(STOPPING, leaving=leaving), Look.HINT)
             await self._offer(self._make_event(Kind.COMMAND, "stop"))
         else:
             await self.view.write(leaving, Look.HINT)
@@ -156,7 +156,7 @@ class Session:
 
     async def _write_steps(self) -> None:
         steps = step_lines(self._last.steps) if self._last else []
-        await self.view.write("\n".join(steps) or NO_STEPS, Look.PLAIN if steps else Look.HINT)
+        await self.view.write("\n".join(steps) or _(NO_STEPS), Look.PLAIN if steps else Look.HINT)
 
     # ------------------------------------------------------------ output
 
@@ -196,6 +196,11 @@ class Session:
             log.debug("console.closed reason=%s", error)
 
 
+def own_commands() -> list[tuple[str, str]]:
+    """Return the commands that the console itself answers, with their help."""
+    return [("steps", _("show the steps of the last answer")), ("quit", _("leave the console"))]
+
+
 def final_text(final: Final, *before: str) -> str:
     """Return a final reply as Markdown, with the options of its questions and how to answer."""
     pieces = [*before]
@@ -208,5 +213,5 @@ def _describe_options(ask: Ask, *, alone: bool) -> Sequence[str]:
     """Return the options of a question, numbered if it is the only one, and how to answer."""
     if not (ask.options and alone):
         return ["\n".join(f"- {option}" for option in ask.options)] if ask.options else []
-    hint = "Type a number, or answer in your own words." if ask.free_text else "Type a number."
+    hint = _("Type a number, or answer in your own words.") if ask.free_text else _("Type a number.")
     return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint]

@@ -29,18 +29,17 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.utils import get_cwidth, is_dumb_terminal
 
 from agent.blocks import Block, View
+from catalogue import N_, _, format_duration
 from channels.base import ChatGone, OutgoingFile
 from channels.console.files import NotSent, describe_download, find_files, save_download, short_path, stage_files
 from channels.console.view import (
     ICONS,
-    UNFOLD_HINT,
     FinalReply,
     Key,
     Look,
     Progress,
     Typed,
     fold_steps,
-    human_seconds,
     one_line,
     strip_controls,
 )
@@ -52,8 +51,8 @@ _FRAME_SECONDS = 0.1
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
 _LOOKS = {Look.OWN: "1", Look.HINT: "2", Look.FAULT: "31"}  # SGR: bold, faint, red: readable on light and dark
-WORKING = "{spinner} Working · {time} · Ctrl-C stops"
-WORKING_TOKENS = "{spinner} Working · {time} · {tokens:,} tokens · Ctrl-C stops"
+WORKING = N_("Working · {time} · Ctrl-C stops")
+WORKING_TOKENS = N_("Working · {time} · {tokens:,} tokens · Ctrl-C stops")
 
 
 class TerminalView:
@@ -115,7 +114,7 @@ class TerminalView:
             input=create_input(self._source),
             output=create_output(self._target),
             complete_while_typing=False,
-            placeholder=[("ansibrightblack", "Ask me, or /help")],
+            placeholder=[("ansibrightblack", _("Ask me, or /help"))],
             reserve_space_for_menu=_completion_lines(self._terminal_size()[1]),
         )
         session.app.min_redraw_interval = 0.05
@@ -193,15 +192,14 @@ class TerminalView:
     async def write_reply(self, final: FinalReply) -> None:
         for text in (*final.earlier, final.text):
             if text is final.text and (line := fold_steps(final.steps, final.seconds)):
-                await self.write(f"{line} · {UNFOLD_HINT}", Look.HINT)
+                await self.write(f"{line} · {_('Ctrl-O shows them')}", Look.HINT)
             if text.strip():
                 await self.write(text, Look.MARKDOWN)
 
     async def save_file(self, file: OutgoingFile) -> str:
         path = await asyncio.to_thread(save_download, file, self._downloads)
         place = short_path(path) if is_dumb_terminal() else _link(path)
-        caption = f"\n  {strip_controls(file.caption)}" if file.caption else ""
-        await self._print(f"{describe_download(file)} → {place}{caption}\n")
+        await self._print(f"{describe_download(file, place)}\n")
         return str(path)
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
@@ -250,7 +248,7 @@ class TerminalView:
         now = time.monotonic()
         form = WORKING_TOKENS if self._tokens else WORKING
         spinner = _FRAMES[int(now / _FRAME_SECONDS) % len(_FRAMES)]
-        return form.format(spinner=spinner, time=human_seconds(now - self._began), tokens=self._tokens)
+        return f"{spinner} {_(form, time=format_duration(now - self._began), tokens=self._tokens)}"
 
 
 class _ConsoleCompleter(Completer):

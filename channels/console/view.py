@@ -9,16 +9,12 @@ from typing import Protocol
 
 from agent.blocks import NOTED_STEP, Block, Step
 from agent.messages import Attachment
+from catalogue import N_, format_duration, ngettext
 from channels.base import OutgoingFile
 from channels.shared.texts import shorten
 
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
 ICONS = {"running": "•", "done": "✓", "failed": "✗", "stopped": "■", "pending": "○"}
-ONE_STEP = "{mark} 1 step · {time}"
-STEPS = "{mark} {count} steps · {time}"
-STEPS_FAILED = "{mark} {count} steps, {failed} failed · {time}"
-ONE_STEP_FAILED = "{mark} 1 step, it failed · {time}"
-UNFOLD_HINT = "Ctrl-O shows them"
 _MAX_TITLE_CHARS = 200
 
 
@@ -118,20 +114,18 @@ def fold_steps(steps: Iterable[Step], seconds: float) -> str:
         return ""
     stopped = any(step.state == "stopped" for step in calls)
     mark = ICONS["stopped" if stopped else "failed" if failed == len(calls) else "done"]
-    one = ONE_STEP_FAILED if failed else ONE_STEP
-    form = one if len(calls) == 1 else STEPS_FAILED if failed else STEPS
-    return form.format(mark=mark, count=len(calls), failed=failed, time=human_seconds(seconds))
+    time = format_duration(seconds)
+    if failed:
+        one, many = N_("{n} step, {failed} failed · {time}"), N_("{n} steps, {failed} failed · {time}")
+        form = ngettext(one, many, len(calls), failed=failed, time=time)
+    else:
+        form = ngettext("{n} step · {time}", "{n} steps · {time}", len(calls), time=time)
+    return f"{mark} {form}"
 
 
 def step_lines(steps: Iterable[Step]) -> list[str]:
     """Return a line for each step."""
     return [one_line(f"{ICONS[step.state]} {step.title}{f' — {step.detail}' if step.detail else ''}") for step in steps]
-
-
-def human_seconds(seconds: float) -> str:
-    """Return a duration for people."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def human_size(size: int) -> str:

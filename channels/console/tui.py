@@ -51,6 +51,7 @@ _FRAME_SECONDS = 0.1
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
 _LOOKS = {Look.OWN: "1", Look.HINT: "2", Look.FAULT: "31"}  # SGR: bold, faint, red: readable on light and dark
+UNFOLD = N_("Ctrl-O shows them")
 WORKING = N_("Working · {time} · Ctrl-C stops")
 WORKING_TOKENS = N_("Working · {time} · {tokens:,} tokens · Ctrl-C stops")
 
@@ -192,7 +193,7 @@ class TerminalView:
     async def write_reply(self, final: FinalReply) -> None:
         for text in (*final.earlier, final.text):
             if text is final.text and (line := fold_steps(final.steps, final.seconds)):
-                await self.write(f"{line} · {_('Ctrl-O shows them')}", Look.HINT)
+                await self.write(f"{line} · {_(UNFOLD)}", Look.HINT)
             if text.strip():
                 await self.write(text, Look.MARKDOWN)
 

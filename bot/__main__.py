@@ -8,10 +8,10 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import sqlite3
 import stat
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import channels
 from agent.models.settings import AgentConfigError
 from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.schema import Config
@@ -27,10 +28,8 @@ from sandbox.base import SandboxUnavailable
 
 if TYPE_CHECKING:  # not before they are needed: a command must start at once
     from bot.app import App
-    from channels.console import ConsolePlace, ConsoleSettings
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
-RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
 MAX_DESCRIPTORS = 65_536  # where the system does not set a hard limit
 
 
@@ -93,8 +92,9 @@ def command_line_parser() -> argparse.ArgumentParser:
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
     pair = add("pair", "manage paired users", _run_operation, group="pair")
-    pair.add_argument("action", choices=("list", "accept", "revoke"))
+    pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
+    _add_setup(add)
     backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
     export = add("export", "write the transcript of a thread", _export_thread)
@@ -129,6 +129,21 @@ def _add_console_commands(add: Callable[..., Any]) -> None:
     ask.add_argument(
         "--continue", dest="name", metavar="NAME", default="", help="keep a conversation of this name between calls"
     )
+
+
+def _add_setup(add: Callable[..., Any]) -> None:
+    setup = add("setup", "connect a platform: take its tokens, test them, and let the first person in", _set_up_channel)
+    setup.add_argument("channel", choices=_platform_names(), help="the platform")
+    setup.add_argument("--token-stdin", action="store_true", help="read the tokens from stdin, a line each")
+    setup.add_argument(
+        "--wait", action="store_true", help="without a terminal: wait for the person who sends the printed word"
+    )
+
+
+def _platform_names() -> list[str]:
+    """Return the channels that have an account, without importing them."""
+    others = ("base", "shared", "console")
+    return sorted(info.name for info in pkgutil.iter_modules(channels.__path__) if info.name not in others)
 
 
 def _fail(error: object, code: int) -> int:
@@ -187,41 +202,28 @@ def _with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], *, log_
 
 def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
     from bot.admin.operations import NotRunning
-    from bot.console_client import NO_ANSWER, attach_chat
+    from bot.console_client import NO_ANSWER, attach_chat, console_settings
 
-    settings, place = _console_settings(config, arguments)
     try:
-        return OK if asyncio.run(attach_chat(config.data_dir, settings, place)) else FAULT
+        whole = asyncio.run(attach_chat(config.data_dir, *console_settings(config, arguments, _has_terminal())))
+        return OK if whole else FAULT
     except NotRunning:
         return _fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
 
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin.operations import NotRunning
-    from bot.console_client import NO_ANSWER, ask, ask_own_service, make_ask_view
-    from bot.storage.database import DataDirLocked
+    from bot.console_client import NO_ANSWER, AskError, answer_for_script, ask_own_service
 
-    settings, place = _console_settings(config, arguments)
+    def serve(asking: Any) -> int:
+        def run(runner: asyncio.Runner) -> int:
+            return runner.run(ask_own_service(_make_app(runner, config, {}), asking))
+
+        return _with_data_dir(config, run, log_to_file=True)
+
     try:
-        view = make_ask_view(settings, place, arguments)
-    except ValueError as error:
-        return _fail(error, CONFIG)
-    asking = partial(ask, config.data_dir, settings, place, view)
-
-    def serve(runner: asyncio.Runner) -> int:
-        return runner.run(ask_own_service(_make_app(runner, config, {}), asking))
-
-    code = OK
-    while not view.ended and code == OK:  # a service that is stopping accepts nothing: then this one can serve
-        try:
-            code = _with_data_dir(config, serve, log_to_file=True)
-        except DataDirLocked:
-            try:
-                asyncio.run(asking())
-            except NotRunning:
-                return _fail(f"{config.data_dir}: {NO_ANSWER}", TAKEN)
-        time.sleep(0 if view.ended else RETRY_SECONDS)
-    return code or (OK if view.print_answer(as_json=arguments.json) else FAULT)
+        return answer_for_script(config, arguments, serve)
+    except AskError as error:
+        return _fail(error, TAKEN if str(error) == NO_ANSWER else CONFIG)
 
 
 def _stdin_is_empty() -> bool:
@@ -287,24 +289,11 @@ def _channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[s
         if entry.name != "console":
             connects[entry.name] = partial(importlib.import_module(f"channels.{entry.name}").connect, entry.settings)
     if not connects or (sys.stdin and sys.stdin.isatty()):
+        from bot.console_client import console_settings
         from channels import console
 
-        connects["console"] = partial(console.connect, *_console_settings(config, arguments))
+        connects["console"] = partial(console.connect, *console_settings(config, arguments, _has_terminal()))
     return connects
-
-
-def _console_settings(config: Config, arguments: argparse.Namespace) -> tuple[ConsoleSettings, ConsolePlace]:
-    """Return the settings of the console, and which conversation it shows: in a pipe, one of its own."""
-    from channels import console
-
-    given = (entry.settings for entry in config.channels if entry.name == "console")
-    settings = next(given, console.ConsoleSettings())
-    if arguments.do is _ask:
-        topic = f"ask-{arguments.name or console.own_topic()}"
-    else:
-        own = getattr(arguments, "new", False) or not (getattr(arguments, "old", False) or _has_terminal())
-        topic = console.own_topic() if own else ""
-    return settings, console.ConsolePlace(config.data_dir / "console", config.limits.upload_mb, topic)
 
 
 # ------------------------------------------------------------ the rest
@@ -364,6 +353,19 @@ def _build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
     except SandboxError as error:
         return _fail(error, FAULT)
     print(f"Built the image {config.sandbox.image}. `fawn check` shows which sandbox Fawn uses.")
+    return OK
+
+
+def _set_up_channel(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.admin.setup import SetupOptions, SetupStopped, set_up_channel
+
+    file = Path(arguments.config) if arguments.config else None
+    try:
+        set_up_channel(SetupOptions(arguments.channel, file, arguments.token_stdin, arguments.wait), config)
+    except SetupStopped as error:
+        return _fail(error, FAULT)
+    except (EOFError, KeyboardInterrupt):
+        print()
     return OK
 
 

@@ -11,11 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Attachment
 from bot.admin.operations import ATTACH, NotRunning, open_connection
+from bot.config.schema import Config
+from bot.storage.database import DataDirLocked
 from catalogue import N_, _
 from channels import console
 from channels.console.ask import AskView
@@ -28,6 +31,7 @@ if TYPE_CHECKING:  # a console that attaches does not need the service's modules
 START_SECONDS = 15.0  # in which a service that holds data_dir opens its control socket
 POLL_SECONDS = 0.02
 MAX_PIPED_CHARS = 50_000  # more is sent as a file
+RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
 NO_ANSWER = "another process works there, but does not answer. Stop it first."
 ATTACHED = N_("Attached to the running Fawn. Leaving does not stop it.")
 ENDED = N_("The connection to Fawn ended, because it was stopped. What you sent last may not be answered.")
@@ -70,10 +74,49 @@ async def attach_chat(data_dir: Path, settings: console.ConsoleSettings, place: 
     return False
 
 
+def console_settings(
+    config: Config, arguments: argparse.Namespace, has_terminal: bool
+) -> tuple[console.ConsoleSettings, console.ConsolePlace]:
+    """Return the settings of the console, and which conversation it shows: in a pipe, one of its own."""
+    given = (entry.settings for entry in config.channels if entry.name == "console")
+    settings = next(given, console.ConsoleSettings())
+    if hasattr(arguments, "words"):
+        topic = f"ask-{arguments.name or console.own_topic()}"
+    else:
+        own = getattr(arguments, "new", False) or not (getattr(arguments, "old", False) or has_terminal)
+        topic = console.own_topic() if own else ""
+    return settings, console.ConsolePlace(config.data_dir / "console", config.limits.upload_mb, topic)
+
+
+class AskError(Exception):
+    """`fawn ask` cannot ask; the text says why."""
+
+
+def answer_for_script(config: Config, arguments: argparse.Namespace, serve: Callable[[Any], int]) -> int:
+    """Ask the running service, or one of our own that `serve` runs; print the answer and return the exit code.
+
+    Raises AskError.
+    """
+    settings, place = console_settings(config, arguments, has_terminal=False)
+    view = make_ask_view(settings, place, arguments)
+    asking = partial(ask, config.data_dir, settings, place, view)
+    while not view.ended:  # a service that is stopping accepts nothing: then the next one is asked
+        try:
+            if code := serve(asking):
+                return code
+        except DataDirLocked:
+            try:
+                asyncio.run(asking())
+            except NotRunning:
+                raise AskError(NO_ANSWER) from None
+        time.sleep(0 if view.ended else RETRY_SECONDS)
+    return 0 if view.print_answer(as_json=arguments.json) else 1
+
+
 def make_ask_view(
     settings: console.ConsoleSettings, place: console.ConsolePlace, arguments: argparse.Namespace
 ) -> AskView:
-    """Return the view of `fawn ask`: the words, with piped text and files. Raises ValueError."""
+    """Return the view of `fawn ask`: the words, with piped text and files. Raises AskError."""
     words, piped = " ".join(arguments.words), _read_pipe()
     uploads = place.folder / "uploads"
     files: tuple[Attachment, ...] = ()
@@ -83,10 +126,10 @@ def make_ask_view(
             files += (stage_text(piped, "stdin.txt", uploads),)
             piped = ""
     except NotSent as error:
-        raise ValueError(str(error)) from None
+        raise AskError(str(error)) from None
     text = "\n\n".join(part for part in (words.strip(), piped.strip()) if part)
     if not text and not files:
-        raise ValueError("usage: fawn ask TEXT, or text from a pipe")
+        raise AskError("usage: fawn ask TEXT, or text from a pipe")
     return AskView(text, files, Path(settings.downloads), quiet=arguments.quiet)
 
 

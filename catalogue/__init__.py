@@ -36,6 +36,11 @@ def N_(sentence: str) -> str:
     return sentence
 
 
+def every_translation(sentence: str) -> set[str]:
+    """Return a sentence in every language, to recognise the label of a button."""
+    return {_translations(language).get(sentence, sentence) for language in LANGUAGES}
+
+
 def list_items(items: Iterable[str]) -> str:
     """Return a list of items as part of a sentence."""
     return _(", ").join(items)

@@ -44,14 +44,18 @@ ENGLISH_FILES = {
     "channels/console/ask.py": "the command line",
     "channels/discord/gateway.py": "operators: the state of a channel",
     "channels/discord/texts.py": "operators: the state of a channel",
+    "channels/discord/setup_guide.py": "operators: the command line",
     "channels/feishu/account_probe.py": "operators: `fawn check`",
     "channels/feishu/api.py": "operators: the state of a channel",
     "channels/feishu/connection.py": "operators: the state of a channel",
+    "channels/feishu/setup_guide.py": "operators: the command line",
     "channels/slack/api.py": "operators: the state of a channel",
+    "channels/slack/setup_guide.py": "operators: the command line",
     "channels/slack/manifest.py": "Slack, which has one text for all readers",
     "channels/slack/socket_mode.py": "operators: the state of a channel",
     "channels/telegram/api.py": "operators: the state of a channel",
     "channels/telegram/polling.py": "operators: the state of a channel",
+    "channels/telegram/setup_guide.py": "operators: the command line",
     "sandbox/": "the model and operators",
 }
 # Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.

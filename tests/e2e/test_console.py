@@ -85,7 +85,7 @@ async def test_a_console_attaches_and_leaves_the_service_running(
     window.type(f"{ask(text='through the socket')}\r")
     await shows(window, "through the socket")
     window.type("/status\r")
-    await shows(window, "This conversation:")
+    await shows(window, "All is well.")
     window.type("/help\r")
     await shows(window, "Alt-Enter begins a new line")
     window.type("\x03")

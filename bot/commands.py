@@ -7,7 +7,7 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -50,6 +50,7 @@ class CommandService:
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
+    channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +201,12 @@ def _retry_command(call: CommandCall) -> str:
 
 
 def _status_command(call: CommandCall) -> str:
-    """Say whether all is well and what goes on here. Operators also see the state of the service."""
-    words = _describe_health(call)
-    return "\n".join([words, "", call.service.status(), str(count_jobs(call.execute))]) if call.is_operator else words
+    """Say whether all is well and what goes on here. Operators, and the console, also see the state of the service."""
+    words, on_console = _describe_health(call), call.thread.channel == "console"
+    if not (call.is_operator or on_console):
+        return words
+    channels = call.service.channel_states() if on_console else ()
+    return "\n".join([words, "", call.service.status(), *channels, str(count_jobs(call.execute))])
 
 
 def _describe_health(call: CommandCall) -> str:

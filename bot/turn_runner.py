@@ -157,7 +157,7 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
@@ -295,13 +295,14 @@ class TurnRunner:
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
-        final = replace(end.final, seconds=now - job.started)
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
+            used = usage.usage_of_run(execute, job.run)
+            final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
@@ -310,7 +311,7 @@ class TurnRunner:
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
-            return items, usage.usage_of_run(execute, job.run)
+            return items, used
 
         self._outbox.adopt_reply(job.run, live.reply)
         try:

@@ -88,7 +88,7 @@ class Poller:
         self._last_poll = time.monotonic()
         if not self._health.is_ready:
             self._undisturbed_since = self._last_poll
-        self._health.set_health(Health.READY)
+        self._health.set_health(Health.READY, f"@{account.username}")
         self._failures, self._standby = 0, False
         if updates:
             await self._store_updates(updates, account, receive)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
-from catalogue import N_, _
+from catalogue import N_, _, format_duration
 
 APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
 
@@ -68,7 +68,7 @@ class Ask:
         """Return the question as shown: with the time when it expires."""
         if not self.hours:
             return self
-        note = _("_Without an answer within {hours} h I'll continue without it._", hours=f"{self.hours:g}")
+        note = _("_Without an answer within {time} I'll continue without it._", time=format_duration(3600 * self.hours))
         return replace(self, question=f"{self.question}\n\n{note}")
 
 
@@ -96,7 +96,7 @@ class Approve:
         call = f"{fence}\n{self.call}\n{fence}" if self.call else ""
         note = ""
         if self.hours:
-            note = _("_Without an answer within {hours} h it counts as denied._", hours=f"{self.hours:g}")
+            note = _("_Without an answer within {time} it counts as denied._", time=format_duration(3600 * self.hours))
         text = "\n\n".join(part for part in (self.question, self.detail, call, note) if part)
         return Ask(self.id, text, tuple(map(_, APPROVAL_OPTIONS)), free_text=False)
 

@@ -123,7 +123,7 @@ def _stop_command(call: CommandCall) -> str:
             withdrawn |= questions.close_open_questions(call.execute, call.conversation, call.now)
         if withdrawn or not call.message.addressed:
             return _("Stopped.") if withdrawn else ""
-        return f"{_('Nothing is running here.')} {_threads_here(call)}".strip()
+        return " ".join([_("Nothing is running here."), _threads_here(call)]).strip()
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
         return _("Only the person who asked, or an operator, can stop this.")
@@ -190,7 +190,7 @@ def _model_command(call: CommandCall) -> str:
         return _("`{name}` ({label}) answers here.", name=chosen, label=label)
     wanted = call.words.split()[0]
     if wanted not in models:
-        return f"{_('I have no model `{name}`.', name=wanted)} {_models_command(call)}"
+        return " ".join([_("I have no model `{name}`.", name=wanted), _models_command(call)])
     conversations.choose_model(call.execute, call.conversation, wanted)
     return _("From your next message on, `{name}` ({label}) answers here.", name=wanted, label=models[wanted])
 

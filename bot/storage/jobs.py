@@ -53,7 +53,7 @@ class JobCounts:
             running=self.running,
             given_up=self.given_up,
         )
-        return f"{line} {_('Last error: {error}', error=self.failing)}" if self.failing else line
+        return " ".join([line, _("Last error: {error}", error=self.failing)]) if self.failing else line
 
 
 def enqueue_job(

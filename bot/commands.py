@@ -279,13 +279,12 @@ def _search_command(call: CommandCall) -> str:
         nothing = N_("I found nothing in this chat with {words}.")
         nothing = nothing if topics else N_("I found nothing in this thread with {words}.")
         return _(nothing, words=list_items(f"“{word}”" for word in words))
-    name = call.current.config.time_zone
-    zone = ZoneInfo(name) if name else None
-    lines = [
-        f"- {datetime.fromtimestamp(entry.at, zone):%Y-%m-%d %H:%M} · {entry.name or _('I')}:"
-        f" {_snippet(entry.text, words[0])}"
-        for entry in found[:MAX_FOUND]
-    ]
+    time_zone = call.current.config.time_zone
+    zone = ZoneInfo(time_zone) if time_zone else None
+    lines = []
+    for entry in found[:MAX_FOUND]:
+        name, at = entry.name or _("I"), datetime.fromtimestamp(entry.at, zone)
+        lines.append(f"- {at:%Y-%m-%d %H:%M} · {name}: {_snippet(entry.text, words[0])}")
     if len(found) > MAX_FOUND:
         lines += ["", _("These are the newest {n}; add words to find less.", n=MAX_FOUND)]
     heading = _("Found in this chat, newest first:") if topics else _("Found in this thread, newest first:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -71,10 +72,10 @@ ENGLISH_CALLS = re.compile(r"setting|re\.compile|log\.\w+|logging\.\w+")
 ERRORS_TO_PEOPLE = {"Refused", "ChatGone", "Unconfirmed"}
 
 
-def python_files() -> Iterator[tuple[str, ast.Module]]:
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))
+@cache
+def python_files() -> list[tuple[str, ast.Module]]:
+    paths = [path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))) for path in paths]
 
 
 def literal_text(node: ast.AST) -> str | None:
@@ -156,16 +157,13 @@ def test_calls_of_the_catalogue_can_be_collected() -> None:
     found = []
     for path, tree in python_files():
         for node in ast.walk(tree):
-            parts = [part for part in ast.walk(node) if part is not node]
-            calls = [part for part in (node, *parts) if isinstance(part, ast.Call) and is_marker(part)]
-            if isinstance(node, ast.JoinedStr) and any(literal_text(call.args[0]) for call in calls):
-                found.append(f"{path}:{node.lineno}: call it outside the f-string")
-            if (
-                calls
-                and calls[0] is node
-                and any(isinstance(part, ast.JoinedStr) for part in parts if part in node.args)
-            ):
-                found.append(f"{path}:{node.lineno}: pass values by name, not in an f-string")
+            if isinstance(node, ast.JoinedStr):
+                calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and is_marker(part)]
+                if any(literal_text(call.args[0]) for call in calls):
+                    found.append(f"{path}:{node.lineno}: call it outside the f-string")
+            elif isinstance(node, ast.Call) and is_marker(node):
+                if any(isinstance(argument, ast.JoinedStr) for argument in node.args):
+                    found.append(f"{path}:{node.lineno}: pass values by name, not in an f-string")
     assert found == []
 
 
@@ -176,6 +174,7 @@ def is_marker(call: ast.Call) -> bool:
 # ------------------------------------------------------------ the Chinese catalogue
 
 
+@cache
 def extracted() -> Catalog:
     """Return the sentences in the code, as `make words` finds them."""
     catalog = Catalog()
@@ -185,6 +184,7 @@ def extracted() -> Catalog:
     return catalog
 
 
+@cache
 def chinese() -> Catalog:
     with PO.open("rb") as file:
         return pofile.read_po(file, locale="zh")

@@ -23,13 +23,14 @@ from agent.stored_json import Damaged
 from bot import access, claims, questions
 from bot.background import run_forever
 from bot.current import Current
+from bot.language_choice import CHOICES, change_language
 from bot.storage import conversations, inbox, languages, outbox, people, runs, transcripts
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
-from catalogue import LANGUAGES, N_, _, current_language, format_duration, list_items, match_language, ngettext
+from catalogue import N_, _, format_duration, list_items, ngettext
 from channels.base import Channel, CommandInfo
 
 log = logging.getLogger(__name__)
@@ -232,35 +233,16 @@ def _notify_command(call: CommandCall) -> str:
         )
     return _(
         "I ping you when something took longer than {time}. `{off}` or `{number}` (seconds) changes that.",
-        time=format_duration(after),
+        time=_("{n} s", n=f"{after:g}"),
         off=command_hint("notify off"),
         number=command_hint("notify 120"),
     )
 
 
 def _language_command(call: CommandCall) -> str:
-    """Show or choose the language of this person, or with "here" of this chat."""
-    wanted, _space, place = call.words.lower().partition(" ")
-    codes = {code: code for code in LANGUAGES} | {name.lower(): code for code, name in LANGUAGES.items()}
-    code = "" if wanted == "auto" else codes.get(wanted) or match_language(wanted)
-    if not wanted or (not code and wanted != "auto") or place not in ("", "here"):
-        choices = list_items(f"`{command_hint(f'language {each}')}` ({name})" for each, name in LANGUAGES.items())
-        return _(
-            "I'm speaking {language}. Choose another language for yourself with {choices}, or let me choose with"
-            " `{auto}`. Add `here` to choose for everyone in this chat.",
-            language=LANGUAGES[current_language()],
-            choices=choices,
-            auto=command_hint("language auto"),
-        )
     author, thread = call.message.author, call.thread
-    if place and not (call.message.private or call.current.access.is_operator(thread.channel, author.id)):
-        return _("Only an operator can choose the language of a group.")
-    languages.choose_language(call.execute, thread, languages.CHAT if place else author.id, code)
-    with languages.speak_to(call.execute, thread, author):
-        name = LANGUAGES[code or current_language()]
-        if place:
-            return _("From now on I speak {language} in this chat, unless somebody chose another one.", language=name)
-        return _("From now on I speak {language} with you.", language=name)
+    leads = call.message.private or call.current.access.is_operator(thread.channel, author.id)
+    return change_language(call.execute, call.message, call.words, may_choose_for_all=leads)
 
 
 def _search_command(call: CommandCall) -> str:
@@ -313,7 +295,7 @@ COMMANDS = (
     Command("models", N_("list the models"), _models_command),
     Command("search", N_("find what was said in this chat"), _search_command, "WORDS"),
     Command("notify", N_("get a ping when long work is done"), _notify_command, "on | off | SECONDS"),
-    Command("language", N_("show or change the language I speak"), _language_command, "en | zh | auto"),
+    Command("language", N_("show or change the language I speak"), _language_command, CHOICES),
 )
 REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS} | {"start": COMMANDS[0]}
 

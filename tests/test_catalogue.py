@@ -161,9 +161,8 @@ def test_calls_of_the_catalogue_can_be_collected() -> None:
                 calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and is_marker(part)]
                 if any(literal_text(call.args[0]) for call in calls):
                     found.append(f"{path}:{node.lineno}: call it outside the f-string")
-            elif isinstance(node, ast.Call) and is_marker(node):
-                if any(isinstance(argument, ast.JoinedStr) for argument in node.args):
-                    found.append(f"{path}:{node.lineno}: pass values by name, not in an f-string")
+            if isinstance(node, ast.Call) and is_marker(node) and any(isinstance(n, ast.JoinedStr) for n in node.args):
+                found.append(f"{path}:{node.lineno}: pass values by name, not in an f-string")
     assert found == []
 
 

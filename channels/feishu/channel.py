@@ -34,7 +34,7 @@ from channels.base import (
     Reply,
     SentMessages,
 )
-from channels.feishu import FeishuSettings
+from channels.feishu import DOMAINS, FeishuSettings
 from channels.feishu import files as feishu_files
 from channels.feishu.api import FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
@@ -91,6 +91,7 @@ class FeishuChannel:
 
     def __init__(self, settings: FeishuSettings) -> None:
         self._app_id = settings.app_id
+        self._language = "zh" if settings.base_url == DOMAINS["feishu"] else ""  # Lark is for everywhere else
         self._api = FeishuApi(settings)
         self._cards = CardApi(self._api)
         self._history = FeishuHistory(self._api)
@@ -145,7 +146,7 @@ class FeishuChannel:
                 answer = await self._api("GET", "bot/v3/info")
                 bot = answer.get("bot") or answer
                 log.info("feishu.connected bot=%s", bot.get("app_name"))
-                return FeishuAccount(self._app_id, str(bot["open_id"]))
+                return FeishuAccount(self._app_id, str(bot["open_id"]), self._language)
             except ChannelError as error:
                 tries += 1
                 detail = self._api.credentials_error or f"{error}."

@@ -50,6 +50,7 @@ class Person:
     team: str
     bot: bool = False
     guest: bool = False
+    language: str = ""  # such as "zh-CN"
 
 
 class PeopleCache:
@@ -75,7 +76,7 @@ class PeopleCache:
             self._known.clear()
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                known = _parse_person((await self._api("users.info", user=user))["user"], team)
+                known = _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
         except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
             log.warning("slack.unknown_person user=%s reason=%s", user, error)
             known = known or Person(user, team, guest=True)
@@ -94,7 +95,7 @@ def _parse_person(user: Json, team: str) -> Person:
     home = str(user.get("team_id") or team)
     ours = {home, *((user.get("enterprise_user") or {}).get("teams") or ())}
     guest = user.get("is_restricted") or user.get("is_ultra_restricted") or user.get("is_stranger") or team not in ours
-    return Person(name or user["id"], home, bool(user.get("is_bot")), bool(guest))
+    return Person(name or user["id"], home, bool(user.get("is_bot")), bool(guest), str(user.get("locale") or ""))
 
 
 class Workspace:
@@ -138,7 +139,8 @@ class Workspace:
         person = await self.find_person(author.id)
         if person is None:
             raise AuthorUnknown(f"Slack did not answer who {author.id} is")
-        return replace(message, author=replace(author, name=person.name, bot=person.bot, guest=person.guest))
+        known = replace(author, name=person.name, bot=person.bot, guest=person.guest, language=person.language)
+        return replace(message, author=known)
 
     async def with_quote_names(self, quote: Quote) -> Quote:
         """Replace the author's id by the name, if Slack knows it, and name the mentions."""

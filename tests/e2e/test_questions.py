@@ -109,7 +109,7 @@ async def test_a_question_without_an_answer_is_closed_and_its_turn_continues(
 
 async def test_stop_and_new_close_the_open_question(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
-    for number, (command, answer) in enumerate((("/stop", "Stopped."), ("/new", "Its open question is closed."))):
+    for number, (command, answer) in enumerate((("/stop", "Stopped."), ("/new", "my open question is closed."))):
         telegram.send(ask(steps=[{"calls": [question(f"Which {command}?", "a", "b")]}], id=str(number)))
         shown = await telegram.wait(JANE, f"Which {command}?")
         await service.quiet()

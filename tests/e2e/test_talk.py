@@ -245,7 +245,7 @@ async def test_a_paired_person_gets_access(telegram: FakeTelegram, model: FakeMo
     assert not model.requests()
     assert (await service.fawn("pair", "list"))[1].count(code[1]) == 1
     assert (await service.fawn("pair", "accept", code[1]))[0] == 0
-    await telegram.wait(BOB, "You may talk to me now")
+    await telegram.wait(BOB, "You're in!")
     telegram.send("hello again", chat=BOB)
     await telegram.wait(BOB, "hello again")
     exit_code, words = await service.fawn("pair", "accept", code[1])

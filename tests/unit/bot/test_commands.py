@@ -93,7 +93,7 @@ async def test_a_command_beside_the_threads_names_those_that_run(store: Database
         await receive(store, replace(command, key="k10", private=True, thread=Thread("telegram", "1", "43")))
     assert (await said(store))[1] in (
         "Nothing is running here.",
-        "New conversation. The old one keeps its files and history.",
+        "A fresh start: I no longer see what was said before.",
     )
 
 

@@ -313,7 +313,7 @@ async def test_a_row_becomes_a_dead_letter_after_the_retry_limit_and_a_day(store
 
 
 def _late(text: str, hours: int) -> str:
-    return f"_(I could not deliver this for {hours} hours.)_\n\n{text}"
+    return f"_(Late by {hours} hours: I couldn't reach this chat.)_\n\n{text}"
 
 
 async def test_a_disconnected_channel_does_not_count_as_an_attempt(store: Database) -> None:

@@ -39,7 +39,7 @@ from bot.storage.watermarks import StoredCatchUp
 from bot.titles import TITLE_JOB, make_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
-from catalogue import set_language
+from catalogue import configure_language
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.loop_images import conversation_folders
@@ -84,7 +84,7 @@ class App:
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, self._stop.set)
         config = self._config
-        set_language("" if config.language == "auto" else config.language)  # every task inherits it
+        configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             self._store, self._checkpoints = await _open_databases(config.data_dir, stack)
             store, channels = self._store, self._supervisor.channels

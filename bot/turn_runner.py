@@ -342,10 +342,10 @@ class TurnRunner:
         after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
-        text = _(PING_TEXTS[state], time=format_duration(seconds))
+        took = format_duration(seconds)
         if collected.files:
-            text = f"{text} ({list_items(file.name for file in collected.files)})"
-        return Final(text, mention=job.requester)
+            took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
+        return Final(_(PING_TEXTS[state], time=took), mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:

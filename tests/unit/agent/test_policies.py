@@ -72,7 +72,7 @@ async def test_a_hanging_model_call_is_retried(make: Workshop, model: FakeModel)
     bench = await make(settings=(ModelSettings("m", base_url=url, read_seconds=0.2),))
     blocks = await bench.run(say('::{"hang_at": 2, "tokens": 4}'))
     assert view(blocks).final().text == words(4)
-    assert notices(blocks)[0].startswith("My model didn't answer in time; trying again")
+    assert notices(blocks)[0].startswith("My model didn't answer in time. Trying again")
 
 
 async def test_an_unreachable_server_is_reported_as_such(make: Workshop, unused_tcp_port: int) -> None:
@@ -86,7 +86,7 @@ async def test_an_unreachable_server_is_reported_as_such(make: Workshop, unused_
     [
         (401, "refused its key"),
         (403, "refused its key"),
-        (404, "does not know this model"),
+        (404, "doesn't know this model"),
         (400, "refused the request (400)"),
     ],
 )

@@ -347,7 +347,7 @@ async def test_a_reply_whose_posts_are_never_confirmed_is_posted_twice(store: Da
         assert await states(store) == [3, 2]
         first, second, notice = rig.visible()
         assert first == "The answer."
-        assert second.endswith("repeat: The answer.")
+        assert second.endswith("already: The answer.")
         assert "no confirmation" in notice
         [row] = await store.run(lambda execute: execute("SELECT error, attempts FROM outbox WHERE id=1", {}))
         assert "2 times" in row["error"]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
-from catalogue import N_, _, format_duration
+from catalogue import N_, _, format_duration, join_sentences
 
 APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
 
@@ -126,7 +126,7 @@ class Failed:
     what_to_do: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what} {self.what_to_do}".strip()
+        return join_sentences(self.what, self.what_to_do)
 
 
 def internal_fault() -> Failed:

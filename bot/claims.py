@@ -216,7 +216,7 @@ def _claimed_run(
 ) -> ClaimedRun:
     messages = tuple(_merge_bundles(taken).values())
     thread = Thread.parse(row.thread)
-    requester = next((each.author for each in messages if each.author.id == run.requester), Author(run.requester, ""))
+    requester = Author(run.requester, "", language=run.language)
     return ClaimedRun(
         conversation=row.key,
         thread=thread,

@@ -30,7 +30,7 @@ from bot.storage.database import Database, Execute, StorageError
 from bot.storage.inbox import InboxRow
 from bot.storage.jobs import count_jobs
 from bot.storage.states import InboxState, RunState
-from catalogue import N_, _, format_duration, list_items, ngettext
+from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import Channel, CommandInfo
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _help_command(call: CommandCall) -> str:
 def _new_command(call: CommandCall) -> str:
     if words := _threads_here(call):
         begin = _("Each thread here is a conversation of its own. Mention me in a new message to begin one.")
-        return f"{begin} {words}"
+        return join_sentences(begin, words)
     closed = questions.close_open_questions(call.execute, call.conversation, call.now)
     conversations.begin_conversation(call.execute, call.thread, call.now)
     if closed:
@@ -124,7 +124,7 @@ def _stop_command(call: CommandCall) -> str:
             withdrawn |= questions.close_open_questions(call.execute, call.conversation, call.now)
         if withdrawn or not call.message.addressed:
             return _("Stopped.") if withdrawn else ""
-        return " ".join([_("Nothing is running here."), _threads_here(call)]).strip()
+        return join_sentences(_("Nothing is running here."), _threads_here(call))
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
         return _("Only the person who asked, or an operator, can stop this.")
@@ -191,7 +191,7 @@ def _model_command(call: CommandCall) -> str:
         return _("`{name}` ({label}) answers here.", name=chosen, label=label)
     wanted = call.words.split()[0]
     if wanted not in models:
-        return " ".join([_("I have no model `{name}`.", name=wanted), _models_command(call)])
+        return join_sentences(_("I have no model `{name}`.", name=wanted), _models_command(call))
     conversations.choose_model(call.execute, call.conversation, wanted)
     return _("From your next message on, `{name}` ({label}) answers here.", name=wanted, label=models[wanted])
 

@@ -231,7 +231,7 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
         key = f"expired:{question.id}:{question.run}"
         stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
         if row and run:
-            nobody = Author(run.requester, "")
+            nobody = Author(run.requester, "", language=run.language)
             thread = Thread.parse(row.thread)
             click = Message(thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id)
             inbox.store_message(execute, click, conversation, ready=now, received=now)

@@ -42,6 +42,11 @@ def list_items(items: Iterable[str]) -> str:
     return _(", ").join(items)
 
 
+def join_sentences(*sentences: str) -> str:
+    """Return the sentences that are not empty as one text. Chinese has no space between them."""
+    return ("" if current_language() == "zh" else " ").join(filter(None, sentences))
+
+
 def format_duration(seconds: float) -> str:
     """Return a duration such as "2 h 5 min"."""
     minutes, rest = divmod(round(seconds), 60)

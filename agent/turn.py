@@ -100,7 +100,8 @@ class Agent:
                 yield Notice("stale", _("That question is already answered; this one is still open."))
                 for ask in mapper.map_interrupts(open_):
                     yield ask
-            case GraphInput(given, calls, files, answered):
+            case GraphInput(given, calls, files, answered, asked):
+                context.asked = asked
                 for file in files:
                     yield file
                 if answered:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from agent.permissions.rules import PermissionGate, RulePermissions
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, Config, ServiceLimits
 from catalogue import _
@@ -44,6 +45,11 @@ class Current:
         named = {settings.name: settings.label for settings in self.config.models} or {"demo": _("Built-in demo")}
         lead = self.config.roles.lead
         return {lead: named[lead], **named} if lead in named else named
+
+    @property
+    def permissions(self) -> PermissionGate:
+        """Which tool calls run, ask or never run."""
+        return RulePermissions(self.config.permissions.rules())
 
     async def replace(self, config: Config, agent: Agent) -> None:
         """Use these from now on. Turns that run keep the agent before it, which closes after the last of them."""

@@ -180,6 +180,7 @@ class TurnRunner:
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
         context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
+        context.permissions = self._current.permissions
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),

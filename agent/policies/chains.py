@@ -7,10 +7,12 @@ from dataclasses import replace
 from langchain_core.language_models import BaseChatModel
 
 from agent.models.answers import LEAD
+from agent.permissions.policy import PermissionPolicy
 from agent.policies.accounting import AccountingPolicy
 from agent.policies.base import PolicyChain
 from agent.policies.brief import BriefPolicy
 from agent.policies.call_limit import CallLimitPolicy
+from agent.policies.custom import place_policies
 from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
@@ -36,7 +38,7 @@ def lead_policies(
 def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None, agent: str) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
     loop_detection = LoopDetectionPolicy()
-    return PolicyChain(
+    chain = PolicyChain(
         model=(
             BriefPolicy(),
             loop_detection,
@@ -48,9 +50,11 @@ def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None
             AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(
+            PermissionPolicy(),  # a question about a call is not yet its beginning
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),
             loop_detection,  # compares whole outputs
             ToolErrorPolicy(),
         ),
     )
+    return place_policies(chain, settings.policies)

@@ -14,6 +14,7 @@ from agent.stored_json import build_dataclass, raise_damaged
 from catalogue import N_, _, format_duration, join_sentences
 
 APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
+APPROVAL_ANSWERS = (*APPROVAL_OPTIONS, N_("Allow in this conversation"), N_("Always allow"))  # as the agent gets them
 
 
 @dataclass(frozen=True, slots=True)

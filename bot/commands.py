@@ -302,7 +302,7 @@ REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS
 
 def listed_commands() -> list[CommandInfo]:
     """Return the commands for platforms that show them natively."""
-    return [CommandInfo(command.name, command.help, command.words) for command in COMMANDS]
+    return [CommandInfo(command.name, _(command.help), command.words) for command in COMMANDS]
 
 
 class CommandRunner:

@@ -37,6 +37,12 @@ def N_(sentence: str) -> str:
     return sentence
 
 
+def find_sentence(text: str, sentences: Iterable[str]) -> str:
+    """Return which of the English sentences a text is in any language, or else the text itself."""
+    known = {_translations(code).get(each, each): each for each in sentences for code in LANGUAGES}
+    return known.get(text, text)
+
+
 def list_items(items: Iterable[str]) -> str:
     """Return a list of items as part of a sentence."""
     return _(", ").join(items)

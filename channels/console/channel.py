@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import locale
 import logging
 import os
 import sys
@@ -23,7 +24,7 @@ from uuid import uuid4
 from agent.blocks import Ask, Block, Final, View
 from agent.messages import Attachment, Author, Kind, Message, Thread
 from agent.setting import setting
-from catalogue import _
+from catalogue import _, default_language, set_language
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -89,7 +90,7 @@ class ConsoleChannel:
     def __init__(self, settings: ConsoleSettings, view: ConsoleView) -> None:
         person = settings.name or _user_name()
         self.thread = Thread(NAME, "local", person)
-        self._author = Author(person, person)
+        self._author = Author(person, person, language=locale.getlocale()[0] or "")
         self._downloads = Path(settings.downloads)
         self.view = view
         self._open_replies: set[int] = set()
@@ -103,6 +104,7 @@ class ConsoleChannel:
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         """Offer the typed messages, until the input ends or the person leaves."""
         self._readiness = Readiness(Health.READY, time.time())
+        set_language(default_language(self._author.language))
         try:
             while (event := await self.view.read()) is not None:
                 if isinstance(event, Key):

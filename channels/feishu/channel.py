@@ -17,7 +17,6 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread, Unreadable
-from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -47,7 +46,7 @@ from channels.shared.background import BackgroundTasks
 from channels.shared.outage_notices import OutageNotices
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED, click_answer
+from channels.shared.texts import NOT_STORED, click_answer, text_for
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +190,7 @@ class FeishuChannel:
                 self._missed_since = min(self._missed_since, event.time)
             for affected in self._outage.take_due([event]):
                 sender = MessageSender(self._api, affected.thread, "sorry", affected.id)
-                sending = sender.send_message("text", {"text": _(NOT_STORED)}, "")
+                sending = sender.send_message("text", {"text": text_for(affected.author, NOT_STORED)}, "")
                 self._background.start_best_effort(sending, f"feishu not stored {affected.thread}")
             raise
         self._outage.end()
@@ -228,7 +227,7 @@ class FeishuChannel:
 
     def _answer_click(self, click: Message, receipt: Receipt) -> object:
         """Return the answer that ends the spinner, with the card that shows the choice in place of the buttons."""
-        if refusal := click_answer(receipt):
+        if refusal := click_answer(receipt, click.author):
             return {"toast": {"type": "info", "content": refusal}}
         answer: dict[str, object] = {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
         card_id = click.id.partition("/")[2]

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from agent.blocks import Ask, Plan, Step, View
-from catalogue import N_, _, ngettext
+from agent.messages import Author
+from catalogue import N_, _, default_language, ngettext, use_language
 from channels.base import Receipt
 
 NOT_STORED = N_(
@@ -19,11 +20,17 @@ _STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
 _ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
 
 
-def click_answer(receipt: Receipt) -> str:
+def text_for(author: Author, sentence: str) -> str:
+    """Return a sentence in the language that the platform reports of a person; only the bot knows what they chose."""
+    with use_language(default_language(author.language)):
+        return _(sentence)
+
+
+def click_answer(receipt: Receipt, author: Author) -> str:
     """Return why a click had no effect, or "" if it had one."""
     if receipt is Receipt.ACCEPTED:
         return ""
-    return _(NOT_YOURS) if receipt is Receipt.IGNORED else _(ANSWERED)
+    return text_for(author, NOT_YOURS if receipt is Receipt.IGNORED else ANSWERED)
 
 
 def shorten(text: str, max_chars: int) -> str:

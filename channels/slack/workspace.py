@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from agent.messages import Kind, Message, Quote, Thread, Unreadable
-from catalogue import N_, _
+from catalogue import N_
 from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import texts
 from channels.shared.outage_notices import OutageNotices
@@ -258,13 +258,12 @@ class Workspace:
                 "event_type": "fawn_note",
                 "event_payload": {},
             }  # SlackRenderer must not find it as an unfinished answer
-            await self.api(
-                "chat.postMessage", **thread_arguments(event.thread), text=_(texts.NOT_STORED), metadata=mark
-            )
+            text = texts.text_for(event.author, texts.NOT_STORED)
+            await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""
-        if refusal := texts.click_answer(receipt):
+        if refusal := texts.click_answer(receipt, click.author):
             await self.api("chat.postEphemeral", **thread_arguments(click.thread), user=click.author.id, text=refusal)
             return
         chosen = f"✓ {click.text}"[:1900] + f" ({click.author.name})"

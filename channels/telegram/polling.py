@@ -10,13 +10,12 @@ from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Unreadable
-from catalogue import _
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.outage_notices import OutageNotices
-from channels.shared.texts import NOT_STORED, click_answer
+from channels.shared.texts import NOT_STORED, click_answer, text_for
 from channels.telegram.api import PollConflict, TelegramApi, TypingActions
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 from channels.telegram.reply import choice_arguments
@@ -140,7 +139,9 @@ class Poller:
             except NotStored as error:
                 log.error("telegram.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 for event in self._outage.take_due(events):
-                    call = self._api.call_in_thread(event.thread, "sendMessage", text=_(NOT_STORED))
+                    call = self._api.call_in_thread(
+                        event.thread, "sendMessage", text=text_for(event.author, NOT_STORED)
+                    )
                     self._background.start_best_effort(call, f"telegram not stored {event.thread}")
                 self._failed_batches += 1
                 await asyncio.sleep(backoff_seconds(self._failed_batches, MAX_BACKOFF_SECONDS))
@@ -166,7 +167,7 @@ class Poller:
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""
         query = click.key.rpartition(":")[2]
-        toast = click_answer(receipt) or f"✓ {click.text}"[:MAX_TOAST_CHARS]
+        toast = click_answer(receipt, click.author) or f"✓ {click.text}"[:MAX_TOAST_CHARS]
         try:
             await self._api("answerCallbackQuery", callback_query_id=query, text=toast)
         finally:

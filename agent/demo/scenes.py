@@ -53,8 +53,8 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "- `fail`: a step fails, and I recover\n"
             "- `slow`: I work for a minute; write to me meanwhile, or stop me\n\n"
             "To talk to a real model, set `OPENAI_API_KEY` in the environment or in `.env` (and `OPENAI_BASE_URL` and "
-            "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. Then "
-            "restart me."
+            "`OPENAI_MODEL` for a compatible server such as Ollama or vLLM), or configure a model in `config.yaml`. "
+            "Then restart me."
         )
     )
 

@@ -95,7 +95,7 @@ class Message:
     `id` is the platform's message id. `addressed` is False for a group message that is not meant for the bot, and
     `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `private` marks a
     direct chat. `group` joins the parts of an album or a long paste; `long` is True if more parts may follow. `to_bot`
-    is True for a reply to the bot's message `reply_to`.
+    is True for a reply to the bot's message `reply_to`. `native` marks a command whose platform waits for an answer.
     """
 
     thread: Thread
@@ -115,6 +115,7 @@ class Message:
     private: bool = False
     addressed: bool = True
     follow_up: bool = False
+    native: bool = False
 
     def dump(self) -> bytes:
         """Return JSON for storage."""

@@ -1,4 +1,4 @@
-"""The command line: `fawn run`, `chat`, `check`, `status`, `dead`, `pair`, `backup`, `export`, `sandbox`, `slack`."""
+"""The command line: `fawn run`, `chat`, `check`, `setup`, `status`, `dead`, `pair`, `backup`, `export`, `sandbox`, …"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import sqlite3
 import stat
 import sys
@@ -18,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import channels
 from agent.models.settings import AgentConfigError
 from bot.config.loader import ConfigError, load_config, secret_texts
 from bot.config.schema import Config
@@ -87,8 +89,9 @@ def command_line_parser() -> argparse.ArgumentParser:
     dead.add_argument("action", choices=("list", "requeue", "drop"))
     dead.add_argument("words", nargs="*", metavar="ID", help="the id that `fawn dead list` shows")
     pair = add("pair", "manage paired users", _run_operation, group="pair")
-    pair.add_argument("action", choices=("list", "accept", "revoke"))
+    pair.add_argument("action", choices=("list", "accept", "decline", "revoke"))
     pair.add_argument("words", nargs="*", metavar="CODE | CHANNEL PERSON", help="the code, or whose access to revoke")
+    _add_setup(add)
     backup = add("backup", "back up the databases and the threads' folders", _run_operation, group="", action="backup")
     backup.add_argument("words", nargs=1, metavar="FILE", help="the .tar.gz file to create")
     export = add("export", "write the transcript of a thread", _export_thread)
@@ -108,6 +111,21 @@ def command_line_parser() -> argparse.ArgumentParser:
     slack.add_argument("action", choices=("manifest",))
     slack.set_defaults(do=None, print="manifest")
     return top
+
+
+def _add_setup(add: Callable[..., Any]) -> None:
+    setup = add("setup", "connect a platform: take its tokens, test them, and let the first person in", _set_up_channel)
+    setup.add_argument("channel", choices=_platform_names(), help="the platform")
+    setup.add_argument("--token-stdin", action="store_true", help="read the tokens from stdin, a line each")
+    setup.add_argument(
+        "--wait", action="store_true", help="without a terminal: wait for the person who sends the printed word"
+    )
+
+
+def _platform_names() -> list[str]:
+    """Return the channels that have an account, without importing them."""
+    others = ("base", "shared", "console")
+    return sorted(info.name for info in pkgutil.iter_modules(channels.__path__) if info.name not in others)
 
 
 def _fail(error: object, code: int) -> int:
@@ -270,6 +288,19 @@ def _build_sandbox_image(arguments: argparse.Namespace, config: Config) -> int:
     except SandboxError as error:
         return _fail(error, FAULT)
     print(f"Built the image {config.sandbox.image}. `fawn check` shows which sandbox Fawn uses.")
+    return OK
+
+
+def _set_up_channel(arguments: argparse.Namespace, config: Config) -> int:
+    from bot.admin.setup import SetupOptions, SetupStopped, set_up_channel
+
+    file = Path(arguments.config) if arguments.config else None
+    try:
+        set_up_channel(SetupOptions(arguments.channel, file, arguments.token_stdin, arguments.wait), config)
+    except SetupStopped as error:
+        return _fail(error, FAULT)
+    except (EOFError, KeyboardInterrupt):
+        print()
     return OK
 
 

@@ -1,17 +1,17 @@
-"""Access rules and pairing: which people may talk, and which may act for others."""
+"""Access rules: which people may talk, and which may act for others."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 
 from agent.messages import Message
 from bot.config.schema import AccessConfig
 from bot.storage import people
 from bot.storage.database import Execute
+from bot.storage.people import PersonRow
+from bot.storage.states import PairingState
 
-PAIRING_CODE_SECONDS = 3600.0
-_CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I
+LOCAL_CHANNEL = "console"  # its person started the service
 
 
 class AccessPolicy:
@@ -24,9 +24,21 @@ class AccessPolicy:
         """Return the rules of one channel; the strictest where none are configured."""
         return self._rules.get(channel, AccessConfig(pairing=False))
 
-    def is_operator(self, channel: str, person: str) -> bool:
-        """Return whether this person may act for others (stop their turns, …)."""
-        return person in self.rules_for(channel).operators
+    def is_operator(self, execute: Execute, channel: str, person: str) -> bool:
+        """Return whether this person may act for others (stop their turns, accept pairings, …)."""
+        rule = self.rules_for(channel)
+        if person in rule.operators or (channel == LOCAL_CHANNEL and rule.open):
+            return True
+        known = people.find_person(execute, channel, person)
+        return bool(known and known.operator)
+
+    def reachable_operators(self, execute: Execute, *, console: bool) -> list[PersonRow]:
+        """Return the operators whose private chat with the bot is known; the terminal's while its `console` is open."""
+        named = [(channel, id) for channel, rule in self._rules.items() for id in rule.operators]
+        found = [people.find_person(execute, *each) for each in named] + people.list_operators(execute)
+        if console and self.rules_for(LOCAL_CHANNEL).open:
+            found += people.list_people(execute, LOCAL_CHANNEL)
+        return [*{(row.channel, row.person): row for row in found if row and row.thread}.values()]
 
     def may_talk(self, execute: Execute, message: Message) -> bool:
         """Return whether the author may talk to the bot in this chat.
@@ -42,22 +54,7 @@ class AccessPolicy:
         if place.chat in rule.allow or (not author.guest and (rule.open or place.workspace in rule.allow)):
             return True
         person = people.find_person(execute, channel, author.id)
-        return bool(person and person.allowed)
-
-    def ask_pairing(self, execute: Execute, message: Message, now: float) -> str:
-        """Create and return a pairing code for a person who is not allowed.
-
-        "" outside private chats, and while an earlier code of this person is good: one code a person and an hour.
-        """
-        channel, author = message.thread.channel, message.author
-        if not message.private or not self.rules_for(channel).pairing or author.bot:
-            return ""
-        person = people.find_person(execute, channel, author.id)
-        if person and person.until > now:
-            return ""
-        code = "".join(secrets.choice(_CODE_LETTERS) for _ in range(8))
-        people.store_code(execute, message, code, now + PAIRING_CODE_SECONDS)
-        return code
+        return bool(person and person.allowed == PairingState.ALLOWED)
 
 
 def notify_after(execute: Execute, channel: str, person: str, default: float) -> float | None:

@@ -24,7 +24,8 @@ from bot.admin import operations
 from bot.admin.status import ServiceStatus
 from bot.background import run_forever
 from bot.channel_supervisor import ChannelSupervisor, Connect
-from bot.commands import CommandRunner, CommandService
+from bot.command_runner import CommandRunner
+from bot.commands import CommandService
 from bot.config.schema import Config
 from bot.current import Current
 from bot.inbox import Inbox, extend_bundle_wait
@@ -94,6 +95,7 @@ class App:
             service = CommandService(
                 self._current,
                 self._status.describe,
+                self._status.health,
                 self._scheduler.stop_run,
                 self._scheduler.wake,
                 channels.get,
@@ -105,7 +107,7 @@ class App:
                 operations.serve_control_socket(config.data_dir, {**table, "status": self._status.report})
             )
             try:
-                await self._run_tasks(Inbox(store, self._current, wake_ups))
+                await self._run_tasks(Inbox(store, self._current, wake_ups, lambda: "console" in channels))
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
         return 0

@@ -6,12 +6,8 @@ outside (cancelling a task) follow the commit and can be repeated safely.
 
 from __future__ import annotations
 
-import asyncio
-import difflib
-import logging
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -19,30 +15,28 @@ from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Thread
-from agent.stored_json import Damaged
-from bot import access, claims, questions
-from bot.background import run_forever
+from bot import access, questions
 from bot.current import Current
 from bot.language_choice import CHOICES, change_language
-from bot.storage import conversations, inbox, languages, outbox, people, runs, transcripts
+from bot.storage import conversations, inbox, people, runs, transcripts
+from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Database, Execute, StorageError
-from bot.storage.inbox import InboxRow
+from bot.storage.database import Execute
 from bot.storage.jobs import count_jobs
-from bot.storage.states import InboxState, RunState
+from bot.storage.runs import RunRow
+from bot.storage.states import InboxState, QuestionState, RunState
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
-from channels.base import Channel, CommandInfo
-
-log = logging.getLogger(__name__)
+from channels.base import Channel, CommandInfo, Health
+from channels.shared.texts import shorten
 
 WHAT_I_DO = N_(
     "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
     " You can keep writing while I work."
 )
 
-BATCH = 20  # commands read at once
 MAX_NAMED_THREADS = 10  # in an answer
 MAX_FOUND, SNIPPET_CHARS = 10, 160
+MAX_LINE_CHARS = 60  # of a title or a question in an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +44,8 @@ class CommandService:
     """Values and functions of the running service that commands use."""
 
     current: Current
-    status: Callable[[], str]  # a few lines: version, model, sandbox, running turns
+    status: Callable[[], str]  # a few lines for operators: version, model, sandbox, running turns
+    health: Callable[[], Health]
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     wake_scheduler: Callable[[], None]
     channel: Callable[[str], Channel | None]
@@ -71,6 +66,10 @@ class CommandCall:
     @property
     def current(self) -> Current:
         return self.service.current
+
+    @property
+    def is_operator(self) -> bool:
+        return self.current.access.is_operator(self.execute, self.thread.channel, self.message.author.id)
 
     @property
     def thread(self) -> Thread:
@@ -103,8 +102,16 @@ def _new_command(call: CommandCall) -> str:
     if words := _threads_here(call):
         begin = _("Each thread here is a conversation of its own. Mention me in a new message to begin one.")
         return join_sentences(begin, words)
+    working = runs.stoppable_runs(call.execute, call.thread)
     closed = questions.close_open_questions(call.execute, call.conversation, call.now)
     conversations.begin_conversation(call.execute, call.thread, call.now)
+    if working:
+        titles = dict.fromkeys(_describe_run(call, run) for run in working)
+        return _(
+            "A fresh start: I no longer see what was said before. Still working on {titles}: `{stop}` stops it.",
+            titles=list_items(_("“{title}”", title=title) for title in titles),
+            stop=command_hint("stop"),
+        )
     if closed:
         return _("A fresh start: I no longer see what was said before, and my open question is closed.")
     return _("A fresh start: I no longer see what was said before.")
@@ -114,16 +121,17 @@ def _stop_command(call: CommandCall) -> str:
     """Stop every run at this address that this person may stop."""
     stoppable = runs.stoppable_runs(call.execute, call.thread)
     person = call.message.author
-    allowed = call.current.access.is_operator(call.thread.channel, person.id)
-    withdrawn = inbox.withdraw_pending(call.execute, call.conversation, call.message)  # no turn has begun with them
-    if withdrawn:
-        conversations.refresh_pending(call.execute, call.conversation)
+    allowed = call.is_operator
+    emptied = inbox.withdraw_pending(call.execute, call.message, everybody=allowed)  # no turn has begun with them
+    for conversation in emptied:
+        conversations.refresh_pending(call.execute, conversation)
     if not stoppable:  # a ❌ on an old reply needs no answer
+        closed = False
         latest = runs.latest_run(call.execute, call.conversation)
         if latest and (allowed or latest.requester == person.id):
-            withdrawn |= questions.close_open_questions(call.execute, call.conversation, call.now)
-        if withdrawn or not call.message.addressed:
-            return _("Stopped.") if withdrawn else ""
+            closed = questions.close_open_questions(call.execute, call.conversation, call.now)
+        if emptied or closed or not call.message.addressed:
+            return _("Stopped.") if emptied or closed else ""
         return join_sentences(_("Nothing is running here."), _threads_here(call))
     mine = [run.id for run in stoppable if allowed or run.requester == person.id]
     if not mine:
@@ -131,7 +139,16 @@ def _stop_command(call: CommandCall) -> str:
     for run in mine:
         runs.request_stop(call.execute, run, person.id)
         call.after.append(partial(call.service.stop_run, run, person.id))
-    return _("Stopped.")
+    return _("Stopped.") if call.message.native else ""  # the reply of each run ends with it, too
+
+
+def _describe_run(call: CommandCall, run: RunRow) -> str:
+    """Return the title of a run's conversation, or else the beginning of the request."""
+    row = conversations.find_conversation(call.execute, run.conversation)
+    if row and row.title:
+        return _plain_line(row.title)
+    requests = [each.message.text for each in inbox.rows_of_run(call.execute, run.id) if each.kind == Kind.CHAT]
+    return _plain_line(next(filter(None, requests), "")) or _("your last request")
 
 
 def _threads_here(call: CommandCall) -> str:
@@ -153,7 +170,11 @@ def _retry_command(call: CommandCall) -> str:
     if run and run.state in (RunState.QUEUED, RunState.RUNNING):
         return _("I'm still working on it.")
     if run and run.state == RunState.WAITING:  # the next message is the answer
-        return _("I'm waiting for your answer to my question. `{new}` starts over.", new=command_hint("new"))
+        return _(
+            "I'm waiting for your answer to “{question}”. `{new}` starts over.",
+            question=_open_question(call),
+            new=command_hint("new"),
+        )
     rows = [
         row
         for row in (inbox.rows_of_run(call.execute, run.id) if run else ())
@@ -171,16 +192,36 @@ def _retry_command(call: CommandCall) -> str:
 
 
 def _status_command(call: CommandCall) -> str:
-    run = runs.latest_run(call.execute, call.conversation)
-    turns = runs.count_runs(call.execute, call.conversation)
-    doing = _("idle")
-    if run and run.state == RunState.RUNNING:
-        doing = _("working for {time}", time=format_duration(call.now - run.started))
-    title = [_("“{title}”", title=call.here.title)] if call.here.title else []
-    here = list_items([*title, ngettext("{n} turn", "{n} turns", turns), doing])
-    is_operator = call.current.access.is_operator(call.thread.channel, call.message.author.id)
-    jobs = [str(count_jobs(call.execute))] if is_operator else []
-    return "\n".join([call.service.status(), *jobs, _("This conversation: {here}.", here=here)])
+    """Say whether all is well and what goes on here. Operators also see the state of the service."""
+    words = _describe_health(call)
+    return "\n".join([words, "", call.service.status(), str(count_jobs(call.execute))]) if call.is_operator else words
+
+
+def _describe_health(call: CommandCall) -> str:
+    match call.service.health():
+        case Health.STARTING:
+            return _("I'm still starting. I'll answer in a moment.")
+        case Health.DOWN:
+            broken = _("A part of me isn't working; whoever runs me sees which with `fawn status`.")
+            return join_sentences(broken, _describe_work(call))
+        case _well:
+            return join_sentences(_("All is well."), _describe_work(call))
+
+
+def _describe_work(call: CommandCall) -> str:
+    if working := runs.stoppable_runs(call.execute, call.thread):
+        time = format_duration(max(0.0, call.now - min(run.started for run in working)))
+        return ngettext(
+            "Working on {n} thing here for {time}.", "Working on {n} things here for {time}.", len(working), time=time
+        )
+    if question := _open_question(call):
+        return _("I'm waiting for your answer to “{question}”.", question=question)
+    return _("I'm ready for your next message.")
+
+
+def _open_question(call: CommandCall) -> str:
+    asked = stored_questions.unresolved_questions(call.execute, call.conversation)
+    return _plain_line(next((question.text for question in asked if question.state == QuestionState.OPEN), ""))
 
 
 def _model_command(call: CommandCall) -> str:
@@ -240,8 +281,7 @@ def _notify_command(call: CommandCall) -> str:
 
 
 def _language_command(call: CommandCall) -> str:
-    author, thread = call.message.author, call.thread
-    leads = call.message.private or call.current.access.is_operator(thread.channel, author.id)
+    leads = call.message.private or call.is_operator
     return change_language(call.execute, call.message, call.words, may_choose_for_all=leads)
 
 
@@ -275,10 +315,18 @@ def _search_command(call: CommandCall) -> str:
 
 def _snippet(text: str, word: str) -> str:
     """Return the text around a word on one line, without characters that would format it."""
-    line = " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
+    line = _without_formatting(text)
     begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
     cut = line[begin : begin + SNIPPET_CHARS]
     return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
+
+
+def _without_formatting(text: str) -> str:
+    return " ".join(re.sub(r"[`*~|\[\]\\<>#]+", " ", text).split())
+
+
+def _plain_line(text: str) -> str:
+    return shorten(_without_formatting(text), MAX_LINE_CHARS)
 
 
 def _chosen_model(call: CommandCall) -> str:
@@ -303,87 +351,3 @@ REGISTRY: Mapping[str, Command] = {command.name: command for command in COMMANDS
 def listed_commands() -> list[CommandInfo]:
     """Return the commands for platforms that show them natively."""
     return [CommandInfo(command.name, _(command.help), command.words) for command in COMMANDS]
-
-
-class CommandRunner:
-    """Answers the commands in the inbox."""
-
-    def __init__(self, store: Database, service: CommandService, answered: Callable[[], None]) -> None:
-        self._store = store
-        self._service = service
-        self._answered = answered
-        self._wake = asyncio.Event()
-
-    def wake(self) -> None:
-        """Look for commands."""
-        self._wake.set()
-
-    async def serve(self) -> None:
-        """Answer commands until cancelled."""
-        await run_forever("commands", self._answer_waiting)
-
-    async def _answer_waiting(self) -> None:
-        self._wake.clear()
-        rows = await self._store.run(lambda execute: inbox.pending_commands(execute, BATCH))
-        for row in rows:
-            await self._answer_command(row)
-        if len(rows) < BATCH:
-            await self._wake.wait()
-
-    async def _answer_command(self, row: InboxRow) -> None:
-        """Run a command in its own transaction: a failure undoes what it did."""
-        after: Sequence[Callable[[], None]] = ()
-        try:
-            message = row.message
-            after = await self._store.run(lambda execute: self._run(execute, row, message))
-        except StorageError:
-            raise
-        except Damaged as error:
-            await self._store.run(partial(claims.bury_messages, rows=[row], error=error, now=time.time()))
-        except Exception:  # the boundary of one command
-            name = message.text.partition(" ")[0]
-            log.exception("command.fault name=%s", name)
-            await self._store.run(lambda execute: _report_fault(execute, row, message, name))
-        for effect in after:
-            effect()
-        self._answered()
-
-    def _run(self, execute: Execute, row: InboxRow, message: Message) -> list[Callable[[], None]]:
-        """Run a command. Returns what to call after the commit."""
-        after: list[Callable[[], None]] = []
-        name, _space, words = message.text.partition(" ")
-        log.info("command name=%s key=%s", name, message.key)
-        with languages.speak_to(execute, message.thread, message.author):
-            if command := REGISTRY.get(name):
-                call = CommandCall(execute, message, row.conversation, words.strip(), self._service, after, time.time())
-                answer = command.run(call)
-            else:
-                answer = _unknown_command(name)
-            _finish_command(execute, row, message, answer)
-        return after
-
-
-def _unknown_command(name: str) -> str:
-    if similar := difflib.get_close_matches(name, REGISTRY, 1):
-        return _(
-            "I don't know `{command}`. Did you mean `{similar}`?",
-            command=command_hint(name),
-            similar=command_hint(similar[0]),
-        )
-    return _(
-        "I don't know `{command}`. `{help}` lists what I know.", command=command_hint(name), help=command_hint("help")
-    )
-
-
-def _report_fault(execute: Execute, row: InboxRow, message: Message, name: str) -> None:
-    with languages.speak_to(execute, message.thread, message.author):
-        words = _("`{command}` failed on my side. It's logged.", command=command_hint(name))
-        _finish_command(execute, row, message, words)
-
-
-def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str) -> None:
-    """Mark the command as done and enqueue its answer."""
-    inbox.set_state(execute, row.id, InboxState.DONE)
-    if words:
-        key = f"in:{row.id}"
-        outbox.enqueue_notice(execute, message.thread, words, key=key, now=time.time(), reply_to=message.id)

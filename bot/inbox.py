@@ -17,11 +17,11 @@ from functools import partial
 from typing import Protocol
 
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
-from bot import claims, questions
+from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.current import Current
-from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages, watermarks
+from bot.storage import conversations, inbox, languages, outbox, people, runs, sent_messages, watermarks
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
 from catalogue import N_, _
@@ -33,10 +33,6 @@ GATHER_SECONDS = 1.0  # how long a piece waits for the next one: clients send th
 UNSUPPORTED = N_("I can't read {what} yet. Text, photos, documents, voice messages and videos work.")
 FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
-)
-PAIRING = N_(
-    "Hello! I don't know you yet. Send this code to whoever runs me: **{code}** (good for one hour;"
-    " `fawn pair accept {code}` lets you in). Then write to me again."
 )
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
 NOT_ADDRESSED, NOT_ALLOWED = "not meant", "stranger"  # why an event was ignored
@@ -60,10 +56,17 @@ class Next(Protocol):
 class Inbox:
     """Where channels offer their events."""
 
-    def __init__(self, store: Database, current: Current, next: Next) -> None:
+    def __init__(
+        self,
+        store: Database,
+        current: Current,
+        next: Next,
+        console_open: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._store = store
         self._current = current
         self._next = next
+        self._console_open = console_open
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""
@@ -120,11 +123,13 @@ class Inbox:
         if not _is_addressed(execute, event):
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
         access = self._current.access
+        if pairing.is_decision(event):
+            return self._decide_pairing(execute, event, now, arrived)
         if not access.may_talk(execute, event):
-            if code := access.ask_pairing(execute, event, now):
-                _notify_author(execute, event, partial(_, PAIRING, code=code), f"pair:{event.key}", now)
-                arrived.said = True
+            arrived.said |= pairing.ask_pairing(execute, access, event, now, console=self._console_open())
             return _ignore_event(execute, event, NOT_ALLOWED, now)
+        if event.private and access.is_operator(execute, event.thread.channel, event.author.id):
+            people.store_address(execute, event)
         conversation = _find_conversation(execute, event, now)
         if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, conversation, event, now)):
             return refusal
@@ -135,6 +140,18 @@ class Inbox:
                 questions.record_answers(execute, conversation, [event], now)
                 arrived.said = True
         return receipt
+
+    def _decide_pairing(self, execute: Execute, click: Message, now: float, arrived: Arrived) -> Receipt:
+        """Do what an operator pressed under the question about a stranger."""
+        if not self._current.access.is_operator(execute, click.thread.channel, click.author.id):
+            return Receipt.IGNORED
+        decided = pairing.decide(execute, click, now)
+        if decided is None:
+            return Receipt.DUPLICATE
+        arrived.said = True
+        if isinstance(decided, pairing.Paired) and decided.waiting:
+            arrived.accepted.append(decided.waiting)
+        return Receipt.ACCEPTED
 
     def _store_message(
         self, execute: Execute, message: Message, conversation: str, now: float, arrived: Arrived

@@ -15,7 +15,7 @@ from bot.storage import questions as stored
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
-from catalogue import N_, _, find_sentence, list_items
+from catalogue import N_, _, every_translation, list_items
 
 NO_ANSWER = "no answer in time"
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
@@ -180,8 +180,8 @@ def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
 
 def _agent_answer(question: QuestionRow) -> str:
     """Return the answer as the agent knows it: the options of an approval were shown in a person's language."""
-    approve = question.kind == QuestionKind.APPROVE
-    return find_sentence(question.answer, APPROVAL_ANSWERS) if approve else question.answer
+    known = APPROVAL_ANSWERS if question.kind == QuestionKind.APPROVE else ()
+    return next((answer for answer in known if question.answer in every_translation(answer)), question.answer)
 
 
 def replace_questions(

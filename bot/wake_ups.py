@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.messages import Kind
-from bot.commands import CommandRunner
+from bot.command_runner import CommandRunner
 from bot.inbox import TURN_KINDS, Arrived
 from bot.outbox import Outbox
 from bot.scheduler import Scheduler

@@ -37,10 +37,9 @@ def N_(sentence: str) -> str:
     return sentence
 
 
-def find_sentence(text: str, sentences: Iterable[str]) -> str:
-    """Return which of the English sentences a text is in any language, or else the text itself."""
-    known = {_translations(code).get(each, each): each for each in sentences for code in LANGUAGES}
-    return known.get(text, text)
+def every_translation(sentence: str) -> set[str]:
+    """Return a sentence in every language, to recognise the label of a button."""
+    return {_translations(language).get(sentence, sentence) for language in LANGUAGES}
 
 
 def list_items(items: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ OPERATION_ARGUMENTS = {
     "dead.requeue": ("id",),
     "dead.drop": ("id",),
     "pair.accept": ("code",),
+    "pair.decline": ("code",),
     "pair.revoke": ("channel", "person"),
     "backup": ("file",),
 }
@@ -98,6 +99,8 @@ def _describe_outcome(operation: str, answer: Answer) -> str:
             return "\n".join(_describe_person(row) for row in answer["people"]) or "No paired users."
         case "pair.accept":
             return f"{answer['name']} ({answer['person']}) can now talk to the bot on {answer['channel']}."
+        case "pair.decline":
+            return f"Declined {answer['name']} ({answer['person']}) on {answer['channel']}."
         case "pair.revoke":
             return f"Revoked the access of {answer['person']} on {answer['channel']}."
         case _:
@@ -113,5 +116,6 @@ def _describe_dead_letter(row: Answer) -> str:
 
 
 def _describe_person(row: Answer) -> str:
-    state = "paired" if row["allowed"] else f"pending, code {row['code']}"
+    decided = {-1: "declined", 1: "operator" if row["operator"] else "paired"}
+    state = decided.get(row["allowed"], f"waiting, code {row['code']}")
     return f"{row['channel']}\t{row['person']}\t{row['name']}\t{state}"

@@ -70,7 +70,7 @@ async def _check_everything(config: Config) -> AsyncIterator[Finding]:
     for hint in config.hints:
         yield Finding("note", "environment", hint, "set the variable, or remove the other one")
     for entry in config.channels:
-        yield await _check_channel(entry)
+        yield await check_channel(entry)
 
 
 def _check_clock(config: Config) -> Finding:
@@ -153,7 +153,7 @@ def _innermost_error(error: BaseException) -> BaseException:
 # ---------------------------------------------------------------- channels
 
 
-async def _check_channel(entry: ChannelConfig) -> Finding:
+async def check_channel(entry: ChannelConfig) -> Finding:
     """Probe the account through the channel's own `probe`."""
     subject = f"channel {entry.name}"
     if entry.name == "console":

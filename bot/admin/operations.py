@@ -21,14 +21,14 @@ from typing import Any
 import orjson
 
 from agent.blocks import Final, spell_commands
-from agent.messages import Author, Thread
 from agent.stored_json import Damaged
+from bot import pairing
 from bot.admin.backup import back_up
-from bot.storage import conversations, dead_letters, languages, outbox, people, transcripts
+from bot.storage import conversations, dead_letters, people, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
+from bot.storage.people import PersonRow
 from bot.storage.states import OutboxKind
-from catalogue import _
 from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 SOCKET_NAME = "control.sock"
 EXPORT_PAGE_ENTRIES = 1000
 NAMED_THREADS = 5
+MAX_WORD_CHARS = 32
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
 
@@ -68,6 +69,7 @@ class Operations:
             "dead.drop": self.dead_drop,
             "pair.list": self.pair_list,
             "pair.accept": self.pair_accept,
+            "pair.decline": self.pair_decline,
             "pair.revoke": self.pair_revoke,
             "backup": self.backup,
             "export": self.export,
@@ -95,25 +97,27 @@ class Operations:
     async def pair_list(self) -> Answer:
         """List the people whom pairing allowed, and the codes that are good."""
         rows = await self._store.run(lambda execute: people.list_paired(execute, time.time()))
-        return {"people": [asdict(row) for row in rows]}
+        return {"people": [_describe_person(row) for row in rows]}
 
-    async def pair_accept(self, code: str) -> Answer:
-        """Allow the person with this code, and notify them."""
+    async def pair_accept(self, code: str, operator: bool = False, word: str = "") -> Answer:
+        """Allow the person with this code, notify them, and answer what they wrote, unless it is `word`."""
 
-        def work(execute: Execute) -> Answer:
-            now = time.time()
-            paired = people.accept_code(execute, code, now)
-            if paired is None:
-                raise NotFound("this code is unknown, used or older than an hour")
-            thread = Thread.parse(paired.thread)
-            with languages.speak_to(execute, thread, Author(paired.person, paired.name)):
-                words = _("You're in! What can I do for you?")
-                outbox.enqueue_notice(execute, thread, words, key=f"paired:{code}:{now}", now=now)
-            return {"channel": paired.channel, "person": paired.person, "name": paired.name}
+        def work(execute: Execute) -> PersonRow | None:
+            paired = pairing.accept(execute, code, time.time(), operator=operator, word=word)
+            return paired.person if paired else None
 
-        answer = await self._store.run(work)
+        return await self._decide_pairing(work)
+
+    async def pair_decline(self, code: str) -> Answer:
+        """Decline the person with this code, and tell them once."""
+        return await self._decide_pairing(lambda execute: pairing.decline(execute, code, time.time()))
+
+    async def _decide_pairing(self, decide: Callable[[Execute], PersonRow | None]) -> Answer:
+        person = await self._store.run(decide)
+        if person is None:
+            raise NotFound("this code is unknown, used or older than an hour")
         self._changed()
-        return answer
+        return _describe_person(person)
 
     async def pair_revoke(self, channel: str, person: str) -> Answer:
         """Revoke what pairing allowed."""
@@ -146,6 +150,21 @@ def _resolve_thread(execute: Execute, wanted: str) -> str:
         raise NotFound(f"{len(found)} threads begin with {wanted}: {', '.join(found[:NAMED_THREADS])}")
     near = difflib.get_close_matches(wanted, conversations.list_threads(execute), NAMED_THREADS, 0.0)
     raise NotFound(f"no thread begins with {wanted}" + (f"; the nearest: {', '.join(near)}" if near else ""))
+
+
+def _describe_person(row: PersonRow) -> Answer:
+    """Return a person for the terminal; `word` is what they wrote if it is one word, such as `fawn setup` asks for."""
+    message = pairing.kept_message(row)
+    word = message.text.removeprefix("start ") if message else ""
+    return {
+        "channel": row.channel,
+        "person": row.person,
+        "name": pairing.readable_name(row),
+        "allowed": row.allowed,
+        "operator": bool(row.operator),
+        "code": row.code,
+        "word": word if len(word) <= MAX_WORD_CHARS and word.isalnum() else "",
+    }
 
 
 def _describe_dead(row: DeadLetter) -> Answer:

@@ -50,14 +50,20 @@ class ServiceStatus:
         lines += [_("Model: {model}.", model=model), self.sandbox]
         return "\n".join(lines)
 
+    def health(self) -> Health:
+        """Return READY where the agent is loaded and every configured channel is connected."""
+        if not self.is_ready:
+            return Health.STARTING
+        states = {self._channel_state(name)["health"] for name in self._configured}
+        return Health.READY if states <= {Health.READY} else Health.DOWN
+
     async def report(self) -> dict[str, Any]:
         """Return everything that `fawn status` shows. `healthy` is measured now, not at the start."""
         counts = await self._store.run(_row_counts)
         channels = {name: self._channel_state(name) for name in self._configured}
-        healthy = self.is_ready and all(channel["health"] == Health.READY for channel in channels.values())
         return {
             "version": VERSION,
-            "healthy": healthy and counts["oldest"] < SLOW_SECONDS,
+            "healthy": self.health() is Health.READY and counts["oldest"] < SLOW_SECONDS,
             "uptime": time.time() - self._started,
             "ready": self.is_ready,
             "model": next(iter(self._current.models.values())),

@@ -41,19 +41,26 @@ class ConfigError(Exception):
 # ---------------------------------------------------------------- loading
 
 
-def load_config(path: Path | None = None, environ: Mapping[str, str] | None = None, *, accounts: bool = True) -> Config:
+def load_config(
+    path: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    accounts: bool = True,
+    overrides: Mapping[str, str] | None = None,
+) -> Config:
     """Return the configuration of `path` (None: ./config.yaml if it exists, else the defaults) and the environment.
 
     `environ` None is the process's own. A .env beside the file and one in the working directory are read too; the real
     environment wins. Relative paths start at the file's folder. Without `accounts`, models and channels are left out,
-    so that no secret is needed. Raises ConfigError with every fault.
+    so that no secret is needed. `overrides` are variables that win over all others. Raises ConfigError
+    with every fault.
     """
     here = Path.cwd()
     if path is None and (here / "config.yaml").is_file():
         path = Path("config.yaml")
     folder = (here / path).parent if path else here
     document = Document(str(path or ""), folder, {})
-    document.environ = _read_environment(document, environ, here, folder)
+    document.environ = _read_environment(document, environ, here, folder) | dict(overrides or {})
     sections = _read_document(document, path) if path else {}
     if not accounts:
         sections = _without_accounts(document, sections)
@@ -61,6 +68,16 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] | None = No
     if config is None or document.faults:
         raise ConfigError(sorted(document.faults, key=lambda fault: fault.line))
     return config
+
+
+def known_variables(path: Path | None) -> dict[str, str]:
+    """Return the variables that a configuration at `path` could use. Raises ConfigError."""
+    here = Path.cwd()
+    document = Document(str(path or ""), here, {})
+    known = _read_environment(document, None, here, (here / path).parent if path else here)
+    if document.faults:
+        raise ConfigError(document.faults)
+    return known
 
 
 def _read_environment(document: Document, environ: Mapping[str, str] | None, *folders: Path) -> dict[str, str]:

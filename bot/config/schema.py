@@ -27,7 +27,8 @@ class AccessConfig:
         (), "platform ids of operators: they may talk to the bot and stop other people's turns"
     )
     pairing: bool = setting(
-        True, "an unknown person who writes privately gets a code; `fawn pair accept` with that code lets them in"
+        True,
+        "an unknown person who writes privately gets a code and waits for an operator",
     )
 
 

@@ -201,11 +201,15 @@ def delay_all_bundles(execute: Execute, ready: float) -> set[str]:
     return {str(row["conversation"]) for row in rows}
 
 
-def withdraw_pending(execute: Execute, conversation: str, message: Message) -> bool:
-    """Withdraw the pending chat messages of the message's author; return whether there were any."""
+def withdraw_pending(execute: Execute, message: Message, *, everybody: bool) -> set[str]:
+    """Withdraw the pending chat messages of the message's author, or of `everybody`, at its address.
+
+    Returns the conversations that had any, the older ones of the address included.
+    """
     rows = execute(
-        f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE conversation=:conversation AND author=:author"
-        f" AND state={InboxState.NEW} AND run IS NULL AND kind='{Kind.CHAT}' RETURNING id",
-        {"conversation": conversation, "author": _author_key(message)},
+        f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE state={InboxState.NEW} AND run IS NULL"
+        f" AND kind='{Kind.CHAT}' AND (author=:author OR :everybody)"
+        " AND conversation IN (SELECT key FROM conversations WHERE thread=:thread) RETURNING conversation",
+        {"thread": str(message.thread), "author": _author_key(message), "everybody": int(everybody)},
     )
-    return bool(rows)
+    return {str(row["conversation"]) for row in rows}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.blocks import Final
+from agent.blocks import Ask, Final
 from agent.messages import Thread
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute, Row
@@ -46,10 +46,18 @@ class OutboxItem:
 
 
 def enqueue_notice(
-    execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = ""
+    execute: Execute,
+    thread: Thread | str,
+    text: str,
+    *,
+    key: str,
+    now: float,
+    reply_to: str = "",
+    asks: tuple[Ask, ...] = (),
 ) -> None:
     """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued."""
-    values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": Final(text).dump(), "reply_to": reply_to}
+    payload = Final(text, asks).dump()
+    values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": payload, "reply_to": reply_to}
     insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)
 
 
@@ -57,6 +65,12 @@ def latest_notice(execute: Execute, prefix: str) -> float:
     """Return when the latest row whose key begins with `prefix` was enqueued; 0 for none."""
     [row] = execute("SELECT max(created) AS at FROM outbox WHERE key>:key AND key<:key || '~'", {"key": prefix})
     return row["at"] or 0.0
+
+
+def count_notices(execute: Execute, prefix: str) -> int:
+    """Count the rows whose key begins with `prefix`."""
+    [row] = execute("SELECT count(*) AS n FROM outbox WHERE key>:key AND key<:key || '~'", {"key": prefix})
+    return int(row["n"])
 
 
 def enqueue_claimed(

@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agent.messages import Message
+from agent.messages import Message, Thread
+from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.states import PairingState
 
 _KEY = "channel, person"
+_GOOD_CODE = "code=:code AND code<>'' AND until>:now"
 
 
 @dataclass(frozen=True, slots=True)
 class PersonRow:
-    """A person on one channel. `code` is good until `until`; `notify` overrides after how many seconds a ping comes."""
+    """A person on one channel. `code` is good until `until`; `notify` overrides after how many seconds a ping comes.
+
+    `thread` is their private chat with the bot, where it is known, and `message` what they wrote while they wait.
+    """
 
     channel: str
     person: str
@@ -24,6 +30,8 @@ class PersonRow:
     until: float
     thread: str
     notify: float | None
+    operator: int
+    message: bytes
 
 
 def find_person(execute: Execute, channel: str, person: str) -> PersonRow | None:
@@ -32,32 +40,80 @@ def find_person(execute: Execute, channel: str, person: str) -> PersonRow | None
     return read_row(execute, PersonRow, sql, channel=channel, person=person)
 
 
+def list_people(execute: Execute, channel: str) -> list[PersonRow]:
+    """Return everybody who is known on a channel."""
+    return read_rows(execute, PersonRow, "SELECT * FROM people WHERE channel=:channel", channel=channel)
+
+
+def list_operators(execute: Execute) -> list[PersonRow]:
+    """Return the people whom pairing made operators."""
+    return read_rows(execute, PersonRow, "SELECT * FROM people WHERE operator=1")
+
+
 def list_paired(execute: Execute, now: float) -> list[PersonRow]:
-    """Return the people who are allowed, and those whose code is still good."""
-    sql = "SELECT * FROM people WHERE allowed=1 OR until>:now ORDER BY allowed, channel, name"
+    """Return the people who were allowed or declined, and those whose code is still good."""
+    sql = "SELECT * FROM people WHERE allowed<>0 OR until>:now ORDER BY allowed, channel, name"
     return read_rows(execute, PersonRow, sql, now=now)
 
 
-def store_code(execute: Execute, message: Message, code: str, until: float) -> None:
+def count_waiting(execute: Execute, now: float) -> int:
+    """Count the people whose code is good."""
+    return int(execute("SELECT count(*) AS n FROM people WHERE code<>'' AND until>:now", {"now": now})[0]["n"])
+
+
+def store_code(execute: Execute, message: Message, code: str, until: float) -> PersonRow:
     """Store the pairing code of the message's author, and where they asked."""
-    values = {"code": code, "until": until, "thread": str(message.thread)}
-    insert_row(execute, "people", _KEY, _identity(message) | values, update=("name", "code", "until", "thread"))
+    values = {"code": code, "until": until, "thread": str(message.thread), "message": b""}
+    update = ("name", "code", "until", "thread", "message")
+    [row] = insert_row(execute, "people", _KEY, _identity(message) | values, update=update)
+    return build_dataclass(PersonRow, dict(row))
+
+
+def keep_message(execute: Execute, person: PersonRow, thread: Thread, payload: bytes) -> None:
+    """Keep what a person wrote until they are accepted."""
+    execute(
+        "UPDATE people SET message=:payload, thread=:thread WHERE channel=:channel AND person=:person",
+        {"payload": payload, "thread": str(thread), "channel": person.channel, "person": person.person},
+    )
+
+
+def store_address(execute: Execute, message: Message) -> None:
+    """Store the private chat of an operator."""
+    insert_row(execute, "people", _KEY, _identity(message) | {"thread": str(message.thread)}, update=("thread",))
 
 
 def _identity(message: Message) -> dict[str, Any]:
     return {"channel": message.thread.channel, "person": message.author.id, "name": message.author.name}
 
 
-def accept_code(execute: Execute, code: str, now: float) -> PersonRow | None:
+def find_code(execute: Execute, code: str, now: float) -> PersonRow | None:
+    """Return the person with this code; None when the code is unknown, used or too old."""
+    sql = f"SELECT * FROM people WHERE {_GOOD_CODE}"
+    return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now)
+
+
+def accept_code(execute: Execute, code: str, now: float, *, operator: bool = False) -> PersonRow | None:
     """Allow the person with this code; None when the code is unknown, used or too old."""
-    sql = "UPDATE people SET allowed=1, code='', until=0 WHERE code=:code AND code<>'' AND until>:now RETURNING *"
+    sql = (
+        f"UPDATE people SET allowed={PairingState.ALLOWED}, code='', until=0, message='',"
+        f" operator=max(operator, :operator) WHERE {_GOOD_CODE} RETURNING *"
+    )
+    return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now, operator=int(operator))
+
+
+def decline_code(execute: Execute, code: str, now: float) -> PersonRow | None:
+    """Decline the person with this code; None when the code is unknown, used or too old."""
+    sql = (
+        f"UPDATE people SET allowed={PairingState.DECLINED}, code='', until=:now, message=''"
+        f" WHERE {_GOOD_CODE} RETURNING *"
+    )
     return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now)
 
 
 def revoke_pairing(execute: Execute, channel: str, person: str) -> bool:
-    """Delete the permission or the code of a person; return whether there was one."""
+    """Delete the permission, the refusal or the code of a person; return whether there was one."""
     rows = execute(
-        "DELETE FROM people WHERE channel=:channel AND person=:person AND (allowed=1 OR code<>'') RETURNING person",
+        "DELETE FROM people WHERE channel=:channel AND person=:person AND (allowed<>0 OR code<>'') RETURNING person",
         {"channel": channel, "person": person},
     )
     return bool(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
-from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, QuestionState
+from bot.storage.states import OPEN_RUN, InboxState, OutboxKind, OutboxState, PairingState, QuestionState
 
 FINISHED = {
     "inbox": f"state<>{InboxState.NEW} AND received<:before",
@@ -13,7 +13,7 @@ FINISHED = {
     "runs": "finished IS NOT NULL AND finished<:before",
     "transcript": "at<:before",
     "questions": f"state='{QuestionState.CLOSED}' AND asked<:before",
-    "people": "allowed=0 AND until<:before AND notify IS NULL",
+    "people": f"(allowed={PairingState.DECLINED} OR code<>'') AND until<:before AND notify IS NULL",
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
     "usage": "at<:before",

@@ -196,8 +196,9 @@ CREATE TABLE outputs (
     PRIMARY KEY (conversation, path)
 );
 
--- Pairing: people who may talk (allowed=1) or hold a code that no operator has accepted yet. A turn that takes longer
--- than `notify` seconds pings this person when it ends (NULL: as configured, -1: never).
+-- Pairing: people who may talk (allowed=1), were declined (-1) or hold a code that no operator has accepted yet; until
+-- then `message` is what they wrote first. `thread` is the private chat of a person or an operator. A turn that takes
+-- longer than `notify` seconds pings this person when it ends (NULL: as configured, -1: never).
 CREATE TABLE people (
     channel TEXT NOT NULL,
     person TEXT NOT NULL,
@@ -207,9 +208,13 @@ CREATE TABLE people (
     until FLOAT DEFAULT '0' NOT NULL,
     thread TEXT DEFAULT '' NOT NULL,
     notify FLOAT,
+    operator INTEGER DEFAULT '0' NOT NULL,
+    message BLOB DEFAULT '' NOT NULL,
     PRIMARY KEY (channel, person)
 );
 CREATE INDEX people_code ON people (code);
+CREATE INDEX people_operators ON people (channel) WHERE operator=1;
+CREATE INDEX people_waiting ON people (until) WHERE code<>'';
 
 -- Watermarks: the time of the latest event of each chat (topic "") and of each of its threads. A catch-up starts there.
 CREATE TABLE heard (
@@ -261,5 +266,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0010');
+INSERT INTO alembic_version VALUES ('0011');
 COMMIT;

@@ -67,6 +67,14 @@ class ConversationState(StrEnum):
     WAITING = "waiting"  # open questions
 
 
+class PairingState(IntEnum):
+    """The decision about a person."""
+
+    DECLINED = -1
+    NONE = 0  # they hold a code, or the configuration names them
+    ALLOWED = 1
+
+
 class QuestionKind(StrEnum):
     """What a question asks for."""
 

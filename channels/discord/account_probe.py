@@ -7,11 +7,10 @@ import aiohttp
 from channels.base import ChannelError, Refused, TokenRejected
 from channels.discord import DiscordSettings
 from channels.discord.api import DiscordApi
+from channels.discord.invite import invite_link
 from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
 from channels.shared.lifecycle import open_channel
 
-# Permission bits that docs/setup-discord.md asks for (…/docs/topics/permissions)
-REQUIRED_PERMISSIONS = sum(1 << bit for bit in (10, 11, 14, 15, 16, 34, 35, 38))
 CONTENT_INTENT_FLAGS = 1 << 18 | 1 << 19  # the application may read messages (…/docs/resources/application#flags)
 GATEWAY_TIMEOUT_SECONDS = 10.0
 
@@ -32,8 +31,7 @@ async def probe_account(settings: DiscordSettings) -> str:
     if not int(application.get("flags") or 0) & CONTENT_INTENT_FLAGS:
         raise Refused(INTENT_REFUSED)
     if not guilds:
-        link = f"https://discord.com/oauth2/authorize?client_id={application['id']}&scope=bot+applications.commands"
-        link = f"{link}&permissions={REQUIRED_PERMISSIONS}"
+        link = invite_link(application["id"])
         return f"connected as @{me['username']}, in no server yet: invite it with {link}"
     names = ", ".join(str(guild["name"]) for guild in guilds[:3]) + (", …" if len(guilds) > 3 else "")
     return f"connected as @{me['username']} in {names}"

@@ -143,7 +143,8 @@ def parse_interaction(event: Event, thread: Thread, me: DiscordAccount) -> Messa
     if event["type"] == 2 and data.get("type", 1) == 1:
         words = (str(option.get("value", "")) for option in data.get("options") or ())
         text = f"{data['name']} {' '.join(words)}".strip()
-        return _make_message(event, thread, author, text=text, kind=Kind.COMMAND, key=key)
+        message = _make_message(event, thread, author, text=text, kind=Kind.COMMAND, key=key)
+        return replace(message, native=True)
     ask, _, index = str(data.get("custom_id") or "").rpartition("|")
     if event["type"] != 3 or not ask:
         return None

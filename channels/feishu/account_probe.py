@@ -7,17 +7,9 @@ from typing import Any
 from channels.base import ChannelError, Refused, TokenRejected
 from channels.feishu import FeishuSettings
 from channels.feishu.api import ApiRefusal, FeishuApi
+from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
 from channels.shared.lifecycle import open_channel
 
-# The permissions of docs/setup-feishu.md. Without an optional one, a part does not work.
-REQUIRED_SCOPES = ("im:message", "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:resource")
-OPTIONAL_SCOPES = {
-    "im:message.group_msg": "follow-ups in a topic without a mention",
-    "im:chat:readonly": "catching up after downtime",
-    "cardkit:card:write": "streaming",
-    "contact:contact.base:readonly": "names",
-    "contact:user.base:readonly": "names",
-}
 CONNECTION_FIX = "Choose “long connection” under Events & Callbacks in the developer console, for events and callbacks."
 
 

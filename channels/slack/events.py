@@ -201,6 +201,7 @@ def _parse_slash_command(payload: Json, account: SlackAccount) -> Message:
         text=f"{name.lower()} {rest.strip()}".strip(),
         time=time.time(),
         kind=Kind.COMMAND,
+        native=True,
         private=_is_private({"channel": payload["channel_id"]}),
     )
 

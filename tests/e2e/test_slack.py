@@ -80,7 +80,7 @@ async def test_10_and_11_messages_and_files_are_answered(service: InSlack) -> No
     assert stored.read_bytes() == b"%PDF-1.7"
 
     slack.send(f"<@{BOT}> /new", thread=root)
-    await slack.wait("New conversation.", thread=root)
+    await slack.wait("A fresh start: I no longer see what was said before.", thread=root)
     slack.send(f"<@{BOT}> what do you know?", thread=root)
     await slack.wait("what do you know?", thread=root)
     assert "second question" not in service.asked()

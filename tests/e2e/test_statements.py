@@ -81,11 +81,11 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
 
     await say(ask(steps=[WRITES], text="written"), "written")
     for command, answer in (
-        ("/help", "Write to me"),
-        ("/status", "idle"),
+        ("/help", "Tell me what you need"),
+        ("/status", "All is well"),
         ("/notify on", "I ping"),
         ("/search written", "Found"),
-        ("/new", "New"),
+        ("/new", "A fresh start"),
     ):
         await say(command, answer)
     telegram.send_document("a.csv", b"1", caption=ask(text="got a.csv"))
@@ -95,7 +95,7 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
     await say("/retry", "Trying again")
     telegram.send(ask(tokens=1000, tok_ms=50, word="long"))
     await telegram.wait(JANE, "long1", seconds=30)
-    await say("also this", "noted")
+    await say("also this", "got it")
     await say("/stop", "Stopped")
     telegram.send_sticker()
     await telegram.wait(JANE, "I can't read", seconds=30)

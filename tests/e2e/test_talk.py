@@ -143,7 +143,7 @@ async def test_only_the_requester_and_operators_can_stop_a_turn(telegram: FakeTe
 async def test_commands_with_a_bot_name_are_recognised(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send("/new@fawn_bot x", chat=-100)
-    await telegram.wait(-100, "New conversation")
+    await telegram.wait(-100, "A fresh start")
     telegram.send("/new@other_bot", chat=-100)
     await until(lambda: telegram.waiting() == 0)
     await service.quiet()
@@ -157,13 +157,14 @@ async def test_commands_are_answered_without_a_run(telegram: FakeTelegram, model
     for text, words in {
         "/help": "/status",
         "/unknown": "don't know",
-        " /new": "New conversation",
+        "/stats": "Did you mean /status?",
+        " /new": "A fresh start",
         "//new": "don't know",
-        "/status": "Fawn",
+        "/status": "All is well. I'm ready",
         "/models": "main",
         "/model": "main",
         "/model nope": "no model",
-        "/retry": "nothing to try",
+        "/retry": "Nothing to retry",
         "/stop": "Nothing is running",
         "/start": "/status",
     }.items():
@@ -186,7 +187,7 @@ async def test_new_begins_a_conversation_and_retry_repeats_the_request(
     assert "remember seven" in str(model.requests()[-1].messages)
     await service.quiet()
     telegram.send("/new")
-    await telegram.wait(JANE, "New conversation")
+    await telegram.wait(JANE, "A fresh start")
     telegram.send("and now?")
     await until(lambda: len(model.requests()) == 3)
     assert "remember seven" not in str(model.requests()[-1].messages)
@@ -207,7 +208,7 @@ async def test_a_reply_to_the_bots_answer_continues_its_conversation(
     answer = await telegram.wait(group, "remember seven")
     await service.quiet()
     telegram.send("/new@fawn_bot", chat=group)
-    await telegram.wait(group, "New conversation")
+    await telegram.wait(group, "A fresh start")
     telegram.send("which number?", chat=group, reply_to=answer.id)
     await until(lambda: len(model.requests()) == 2)
     assert "remember seven" in str(model.requests()[-1].messages)
@@ -239,13 +240,14 @@ async def test_answers_stay_in_their_forum_topic(telegram: FakeTelegram, start: 
 async def test_a_paired_person_gets_access(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(channels={"telegram": {"access": {"open": False, "operators": ["99"]}}})
     telegram.send("hello?", chat=BOB)
-    shown = await telegram.wait(BOB, "fawn pair accept")
-    code = re.search(r"accept (\w+)", shown.text)
+    shown = await telegram.wait(BOB, "Send this code")
+    code = re.search(r"runs me: (\w+)", shown.text)
     assert code
     assert not model.requests()
     assert (await service.fawn("pair", "list"))[1].count(code[1]) == 1
     assert (await service.fawn("pair", "accept", code[1]))[0] == 0
     await telegram.wait(BOB, "You're in!")
+    await telegram.wait(BOB, "hello?")
     telegram.send("hello again", chat=BOB)
     await telegram.wait(BOB, "hello again")
     exit_code, words = await service.fawn("pair", "accept", code[1])

@@ -45,7 +45,7 @@ PERMISSIONS = {  # discord.com/developers/docs/topics/permissions; the names of 
 
 def guide_permissions() -> set[str]:
     """Return the permissions that the guide asks for."""
-    [step] = re.findall(r"(?s)these\s+permissions: (.*?)\n5\.", GUIDE.read_text())
+    [step] = re.findall(r"(?s)these\s+permissions: (.*?)\n\d\.", GUIDE.read_text())
     return {PERMISSIONS[" ".join(name.split())] for name in re.findall(r"(?s)\*(.+?)\*", step)}
 
 

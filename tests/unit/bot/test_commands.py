@@ -13,7 +13,8 @@ import pytest
 from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Thread
 from bot import claims
-from bot.commands import CommandRunner, CommandService
+from bot.command_runner import CommandRunner
+from bot.commands import CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Inbox
 from bot.storage import conversations, runs, transcripts
@@ -22,6 +23,7 @@ from bot.storage.jobs import enqueue_job
 from bot.storage.migrate import migrate_database
 from bot.storage.states import EntryKind, RunState
 from bot.storage.transcripts import TranscriptEntry
+from channels.base import Health
 from tests.support.current_config import current_of
 from tests.support.idle_listener import IdleListener
 
@@ -29,7 +31,9 @@ HELP = Message(Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "
 
 
 CURRENT = current_of(ServiceLimits(notify_seconds=0.0), telegram=AccessConfig(open=True, operators=("boss",)))
-IDLE_SERVICE = CommandService(CURRENT, lambda: "well", lambda run, by: None, lambda: None, lambda name: None)
+IDLE_SERVICE = CommandService(
+    CURRENT, lambda: "Fawn 1", lambda: Health.READY, lambda run, by: None, lambda: None, lambda name: None
+)
 
 
 @pytest.fixture
@@ -131,8 +135,8 @@ async def test_operators_see_the_background_jobs_in_the_status(store: Database) 
         await receive(store, status, replace(status, key="k2", author=Author("boss", "Ann")))
         await store.run(lambda execute: enqueue_job(execute, key="k", kind="title", payload={}))
     mine, bosses = await said(store)
-    assert "jobs" not in mine
-    assert "Background jobs: 1 waiting, 0 running, 0 given up." in bosses
+    assert mine == "All is well. I'm ready for your next message."
+    assert bosses == f"{mine}\n\nFawn 1\nBackground jobs: 1 waiting, 0 running, 0 given up."
 
 
 async def choose(store: Database, words: str, message: Message = HELP) -> str:

@@ -65,7 +65,7 @@ async def test_unknown_people_get_one_code_and_groups_none(store: Database) -> N
     assert await closed.receive([replace(HELLO, key="k3", private=False)]) == [Receipt.IGNORED]
     words = await said(store)
     assert len(words) == 1
-    assert "fawn pair accept" in words[0]
+    assert "Send this code to whoever runs me" in words[0]
 
 
 GROUP = replace(HELLO, thread=Thread("telegram", "1", "-7"), private=False)

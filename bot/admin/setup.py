@@ -1,0 +1,259 @@
+"""`fawn setup CHANNEL`: take the secrets, try them, write .env, and let the first person in as an operator."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import importlib
+import importlib.util
+import json
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.setting import Secret
+from bot.admin.doctor import check_channel, render_finding
+from bot.admin.env_file import set_variables
+from bot.admin.operations import Answer, NotRunning, call_service
+from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
+from bot.config.schema import ChannelConfig, Config
+from bot.log import Redactor
+from channels.base import Health
+from channels.shared.setup_guide import SetupGuide
+
+LOOK_SECONDS = 0.5  # between two looks for the first person
+STOP_SECONDS = 30.0  # until a service that does not end is killed
+LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
+DEFAULT_CONTACT = "Write to the bot in a direct chat: {word}"
+
+
+class SetupStopped(Exception):
+    """The set-up cannot continue; the text says why and what to do."""
+
+
+class AccountRefused(SetupStopped):
+    """These secrets do not work; others may."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetupOptions:
+    """The words of the command line. `wait` waits for the first person also without a terminal."""
+
+    channel: str
+    file: Path | None
+    token_stdin: bool
+    wait: bool
+
+    @property
+    def interactive(self) -> bool:
+        return not self.token_stdin and sys.stdin.isatty()
+
+    @property
+    def env_file(self) -> Path:
+        return (Path.cwd() / (self.file or "config.yaml")).parent / ".env"
+
+
+def set_up_channel(options: SetupOptions, config: Config) -> None:
+    """Set one channel up. Raises SetupStopped, ConfigError and OSError."""
+    guide = _find_guide(options.channel)
+    entry, account = _connect_account(options, guide)
+    values = _variables_of(entry)
+    set_variables(options.env_file, values)
+    print(f"Wrote {' and '.join(values)} to {options.env_file}.")
+    _check_saved(options, entry)
+    if not (options.interactive or options.wait) or entry.access.open or not entry.access.pairing:
+        print("Start Fawn with `fawn run`. `fawn pair list` shows who waits for access.")
+        return
+    word = "".join(secrets.choice("ABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _ in range(8))
+    with _running_service(options, config.data_dir) as process:
+        print(f"\n{guide.contact(entry.settings, account, word)}\nWaiting for you there … (Ctrl-C leaves)", flush=True)
+        name = _let_first_person_in(options, config.data_dir, word, process)
+        print(f"{name} is in, and is an operator: strangers who write to the bot are announced to them.", flush=True)
+        if options.interactive and process:
+            print("Fawn runs here until you press Ctrl-C. Later, start it with `fawn run`.", flush=True)
+            process.wait()
+
+
+def _find_guide(channel: str) -> SetupGuide:
+    name = f"channels.{channel}.setup_guide"
+    if importlib.util.find_spec(name) is None:
+        return SetupGuide(lambda settings, account, word: DEFAULT_CONTACT.format(word=word))
+    guide: SetupGuide = importlib.import_module(name).GUIDE
+    return guide
+
+
+# ------------------------------------------------------------ the account
+
+
+def _connect_account(options: SetupOptions, guide: SetupGuide) -> tuple[ChannelConfig, str]:
+    """Take the secrets until the platform accepts them; return the configured channel and its account."""
+    module = channel_modules()[options.channel]
+    variables = environment_names(module)
+    order = [*guide.steps, *(name for name in variables if name not in guide.steps)]
+    known = known_variables(options.file)
+    values = {variables[name]: known.get(variables[name], "") for name in order}
+    if options.token_stdin:
+        values = _read_stdin(list(values))
+    missing = [name for name, value in values.items() if not value]
+    if missing and not options.interactive:
+        raise SetupStopped(f"{missing[0]} is not set → run it in a terminal, set the variable, or use --token-stdin")
+    asked = bool(missing) or (options.interactive and not _confirm(f"Use the {' and '.join(values)} you have? [Y/n] "))
+    if asked:
+        values = dict.fromkeys(values, "")
+    while True:
+        if asked:
+            values = {variables[name]: _ask_value(module, name, guide, values[variables[name]]) for name in order}
+        try:
+            return _try_account(options, values)
+        except AccountRefused as error:
+            if not options.interactive:
+                raise
+            print(f"{error}\nTry again; Enter keeps the value from before.\n", flush=True)
+            asked = True
+
+
+def _read_stdin(names: list[str]) -> dict[str, str]:
+    lines = sys.stdin.read().split()
+    if len(lines) != len(names):
+        raise SetupStopped(f"--token-stdin reads {len(names)} lines, for {' and '.join(names)}, but got {len(lines)}")
+    return dict(zip(names, lines, strict=True))
+
+
+def _ask_value(module: Any, name: str, guide: SetupGuide, before: str) -> str:
+    """Ask for one setting. What is secret stays invisible."""
+    if not before:
+        print(f"{guide.steps.get(name, '')}\n".lstrip(), flush=True)
+    field = next(field for field in module.Settings.__dataclass_fields__.values() if field.name == name)
+    prompt = f"Paste {field.metadata['help'].partition(',')[0]}: "
+    while True:
+        is_secret = field.type == "Secret"
+        given = (getpass.getpass(prompt.replace(":", " (it stays invisible):")) if is_secret else input(prompt)).strip()
+        if given or before:
+            return given or before
+
+
+def _confirm(question: str) -> bool:
+    return input(question).strip().lower() in ("", "y", "yes")
+
+
+def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[ChannelConfig, str]:
+    """Return the channel with these secrets and its account. Raises SetupStopped, or ConfigError for other faults."""
+    try:
+        entry = _configured(options, load_config(options.file, overrides=values))
+    except ConfigError as error:
+        own = [fault for fault in error.faults if fault.place.startswith(f"channels.{options.channel}.")]
+        if len(own) < len(error.faults):
+            raise
+        raise AccountRefused("\n".join(map(str, own))) from None
+    if _variables_of(entry) != values:
+        raise SetupStopped(f"the configuration sets channels.{entry.name} itself → write {_placeholders(values)} there")
+    finding = asyncio.run(check_channel(entry))
+    shown = Redactor(values.values())(render_finding(finding))
+    if not finding.ok:
+        raise AccountRefused(shown)
+    print(shown, flush=True)
+    return entry, finding.text
+
+
+def _configured(options: SetupOptions, config: Config) -> ChannelConfig:
+    for entry in config.channels:
+        if entry.name == options.channel:
+            return entry
+    raise SetupStopped(f"{config.source} turns channels.{options.channel} off → remove that line")
+
+
+def _variables_of(entry: ChannelConfig) -> dict[str, str]:
+    names = environment_names(channel_modules()[entry.name])
+    values = {variable: getattr(entry.settings, name) for name, variable in names.items()}
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in values.items()}
+
+
+def _check_saved(options: SetupOptions, entry: ChannelConfig) -> None:
+    """Raise SetupStopped if the environment has other secrets than those that were tried."""
+    known = known_variables(options.file)
+    if names := [name for name, value in _variables_of(entry).items() if known.get(name) != value]:
+        raise SetupStopped(f"{names[0]} has another value in the environment, which overrides .env → unset it")
+
+
+def _placeholders(names: Iterable[str]) -> str:
+    return " and ".join(f"${name}" for name in names)
+
+
+# ------------------------------------------------------------ the first person
+
+
+@contextmanager
+def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Wait until a service has connected the channel: the one that runs (None), or one of our own until the end."""
+    if _call(data_dir, "status") is not None:
+        print("Fawn is running here. Restart it now, so that it reads the new values.", flush=True)
+        _await_channel(options.channel, data_dir, None)
+        yield None
+        return
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "bot", "run", *(("--config", str(options.file)) if options.file else ())]
+    with (data_dir / LOG_NAME).open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        _await_channel(options.channel, data_dir, process)
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await_channel(channel: str, data_dir: Path, process: subprocess.Popen[bytes] | None) -> None:
+    while True:
+        report = _look(data_dir, "status", process)
+        if report and report["channels"].get(channel, {}).get("health") == Health.READY:
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def _let_first_person_in(
+    options: SetupOptions, data_dir: Path, word: str, process: subprocess.Popen[bytes] | None
+) -> str:
+    """Wait for a person whom the operator at the terminal confirms, or who sent the word; return their name."""
+    refused: set[str] = set()
+    while True:
+        listed = _look(data_dir, "pair.list", process) or {"people": ()}
+        for person in listed["people"]:
+            code, name = person["code"], f"{person['name']} ({person['person']})"
+            if person["channel"] != options.channel or not code or code in refused:
+                continue
+            proved = person["word"] == word
+            known = "" if proved else " They did not send the word above."
+            if _confirm(f"Let {name} in?{known} [Y/n] ") if options.interactive else proved:
+                answer = _call(data_dir, "pair.accept", code=code, operator=True, word=word)
+                if answer and "error" not in answer:
+                    return name
+            refused.add(code)
+        time.sleep(LOOK_SECONDS)
+
+
+def _look(data_dir: Path, operation: str, process: subprocess.Popen[bytes] | None) -> Answer | None:
+    """Ask the service; None while it starts. Raises SetupStopped if ours has ended."""
+    if process and process.poll() is not None:
+        lines = (data_dir / LOG_NAME).read_text("utf-8", "replace").splitlines()[-SHOWN_LOG_LINES:]
+        raise SetupStopped("\n".join(["Fawn has ended:", *lines]))
+    return _call(data_dir, operation)
+
+
+def _call(data_dir: Path, operation: str, **arguments: Any) -> Answer | None:
+    """Ask the service; None while none runs or it is about to end."""
+    try:
+        return asyncio.run(call_service(data_dir, operation, arguments))
+    except (NotRunning, ConnectionError, json.JSONDecodeError):
+        return None

@@ -1,0 +1,195 @@
+"""Pairing: a stranger gets a code, operators get a button, and whoever decides first decides.
+
+Every function runs inside a transaction. A decision deletes the code, so a button and `fawn pair` at the same time have
+one effect. What the stranger wrote is kept in their row and reaches the inbox only when they are accepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from agent.blocks import Ask
+from agent.messages import Author, Kind, Message, Thread
+from agent.stored_json import Damaged
+from bot.access import LOCAL_CHANNEL, AccessPolicy
+from bot.storage import conversations, inbox, languages, outbox, people
+from bot.storage.database import Execute
+from bot.storage.people import PersonRow
+from bot.storage.states import PairingState
+from catalogue import N_, _, every_translation
+
+log = logging.getLogger(__name__)
+
+PAIRING_CODE_SECONDS = 3600.0
+REMINDER_SECONDS, MAX_REMINDERS = 10.0, 20  # between two answers to one stranger; answers for one code
+MAX_WAITING = 200  # people with a code at once
+MAX_ANNOUNCED = 10  # people with a code of whom operators are told in their chat
+MAX_KEPT_BYTES = 64_000  # of a stranger's message
+MAX_NAME_CHARS = 60
+_CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no 0/O, 1/I
+_QUESTION_PREFIX = "pair:"  # of the id of the question to operators, before the code
+
+CODE = N_(
+    "Hello! I don't know you yet. Send this code to whoever runs me: **{code}** (good for one hour)."
+    " I'll write to you as soon as you're in."
+)
+STILL_WAITING = N_(
+    "I'm still waiting for whoever runs me to let you in. Your code is **{code}**. You don't need to write again."
+)
+WELCOME = N_("You're in! What can I do for you?")
+WELCOME_ANSWER = N_("You're in! I'm reading your message now.")
+DECLINED = N_("Sorry, whoever runs me has declined your request.")
+QUESTION = N_("`{name}` (`{person}` on {channel}) wants to talk to me. Their code is **{code}**, good for one hour.")
+LET_IN, DECLINE = N_("Let in"), N_("Decline")
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """An accepted person, and their waiting message with its conversation."""
+
+    person: PersonRow
+    waiting: tuple[str, Message] | None
+
+
+def ask_pairing(execute: Execute, access: AccessPolicy, message: Message, now: float, *, console: bool = False) -> bool:
+    """Answer a stranger, with a pairing code in private chats; return whether a notice was enqueued.
+
+    A person who was declined gets no further answer. `console` is whether somebody can read a question there.
+    """
+    channel, author = message.thread.channel, message.author
+    if not message.private or not access.rules_for(channel).pairing or author.bot or message.kind is Kind.CLICK:
+        return False
+    person = people.find_person(execute, channel, author.id)
+    if person and person.allowed == PairingState.DECLINED:
+        return False
+    if person and person.until > now:
+        _keep_message(execute, person, message)
+        return _remind(execute, person, message, now)
+    if (waiting := people.count_waiting(execute, now)) >= MAX_WAITING:
+        log.warning("pairing.full waiting=%d channel=%s person=%s", waiting, channel, author.id)
+        return False
+    code = "".join(secrets.choice(_CODE_LETTERS) for _letter in range(8))
+    person = people.store_code(execute, message, code, now + PAIRING_CODE_SECONDS)
+    _keep_message(execute, person, message)
+    name = readable_name(person)
+    log.info("pairing.asked channel=%s person=%s name=%r code=%s", channel, author.id, name, code)
+    _answer_stranger(execute, message, CODE, code, now)
+    if waiting < MAX_ANNOUNCED:
+        _ask_operators(execute, access.reachable_operators(execute, console=console), person, now)
+    return True
+
+
+def _remind(execute: Execute, person: PersonRow, message: Message, now: float) -> bool:
+    """Repeat the code, unless this stranger has had an answer just now or too many."""
+    prefix = f"pair:{person.code}:"
+    latest, count = outbox.latest_notice(execute, prefix), outbox.count_notices(execute, prefix)
+    if count > MAX_REMINDERS or 0 <= now - latest < REMINDER_SECONDS:
+        return False
+    _answer_stranger(execute, message, STILL_WAITING, person.code, now)
+    return True
+
+
+def _answer_stranger(execute: Execute, message: Message, sentence: str, code: str, now: float) -> None:
+    with languages.speak_to(execute, message.thread, message.author):
+        words = _(sentence, code=code)
+        outbox.enqueue_notice(execute, message.thread, words, key=f"pair:{code}:{message.key}", now=now)
+
+
+def _keep_message(execute: Execute, person: PersonRow, message: Message) -> None:
+    """Keep the first message until the decision. A command such as "/start" gives way to the first real message."""
+    kept, payload = kept_message(person), message.dump()
+    if (kept is None or kept.kind is not Kind.CHAT) and len(payload) <= MAX_KEPT_BYTES:
+        people.keep_message(execute, person, message.thread, payload)
+
+
+def kept_message(person: PersonRow) -> Message | None:
+    """Return the message of a person who waits."""
+    with suppress(Damaged):
+        return Message.load(person.message) if person.message else None
+    return None
+
+
+def _ask_operators(execute: Execute, operators: list[PersonRow], person: PersonRow, now: float) -> None:
+    """Ask the operators of the person's channel and at the terminal; if there are none, those of the other channels."""
+    near = [row for row in operators if row.channel in (person.channel, LOCAL_CHANNEL)]
+    shown = {"name": readable_name(person), "person": person.person, "channel": person.channel, "code": person.code}
+    for row in near or operators:
+        place = replace(Thread.parse(row.thread), topic="")  # a new message in their private chat
+        key = f"asked:{person.code}:{row.channel}:{row.person}"
+        with languages.speak_to(execute, place, Author(row.person, row.name)):
+            words, options = _(QUESTION, **shown), (_(LET_IN), _(DECLINE))
+            ask = Ask(f"{_QUESTION_PREFIX}{person.code}", words, options, free_text=False)
+            outbox.enqueue_notice(execute, place, words, key=key, now=now, asks=(ask,))
+
+
+def readable_name(person: PersonRow) -> str:
+    """Return a stranger's name for operators: one short line that fits into inline code."""
+    printable = "".join(char if char.isprintable() and char != "`" else " " for char in person.name)
+    line = " ".join(printable.split())
+    return (line if len(line) <= MAX_NAME_CHARS else f"{line[: MAX_NAME_CHARS - 1]}…") or "(no name)"
+
+
+def is_decision(click: Message) -> bool:
+    """Return whether this click answers the question about a stranger."""
+    return click.kind is Kind.CLICK and click.target.startswith(_QUESTION_PREFIX)
+
+
+def decide(execute: Execute, click: Message, now: float) -> Paired | PersonRow | None:
+    """Do what an operator pressed; None if it was decided before, or the code has expired."""
+    code = click.target.removeprefix(_QUESTION_PREFIX)
+    if click.text in every_translation(LET_IN):
+        return accept(execute, code, now, by=click.author.id)
+    return decline(execute, code, now, by=click.author.id) if click.text in every_translation(DECLINE) else None
+
+
+def accept(
+    execute: Execute, code: str, now: float, *, by: str = "", operator: bool = False, word: str = ""
+) -> Paired | None:
+    """Allow the person with this code and hand over their message; None if the code is unknown, used or expired.
+
+    `word` is a message that is not handed over: the proof that `fawn setup` asked for.
+    """
+    kept = people.find_code(execute, code, now)
+    person = people.accept_code(execute, code, now, operator=operator)
+    if kept is None or person is None:
+        return None
+    log.info("pairing.accepted channel=%s person=%s by=%s", person.channel, person.person, by or "fawn pair")
+    message = kept_message(kept)
+    waiting = _hand_over(execute, message, now) if message and message.text != word else None
+    _notify_person(execute, kept, WELCOME_ANSWER if waiting else WELCOME, f"paired:{code}:{now}", now)
+    return Paired(person, waiting)
+
+
+def _hand_over(execute: Execute, message: Message, now: float) -> tuple[str, Message] | None:
+    """Store the kept message as if it arrived now; commands and what cannot be read are left out."""
+    if message.kind is not Kind.CHAT:
+        return None
+    if ignored := inbox.find_ignored(execute, message.key):
+        inbox.delete_row(execute, ignored.id)
+    conversation = conversations.current_conversation(execute, message.thread, now)
+    received = min(now, message.time)
+    if inbox.store_message(execute, message, conversation, ready=now, received=received) is None:
+        return None
+    conversations.refresh_pending(execute, conversation)
+    return conversation, message
+
+
+def decline(execute: Execute, code: str, now: float, *, by: str = "") -> PersonRow | None:
+    """Decline the person with this code and tell them once; None if the code is unknown, used or expired."""
+    kept = people.find_code(execute, code, now)
+    person = people.decline_code(execute, code, now)
+    if kept is None or person is None:
+        return None
+    log.info("pairing.declined channel=%s person=%s by=%s", person.channel, person.person, by or "fawn pair")
+    _notify_person(execute, kept, DECLINED, f"declined:{code}:{now}", now)
+    return person
+
+
+def _notify_person(execute: Execute, person: PersonRow, sentence: str, key: str, now: float) -> None:
+    message = kept_message(person)
+    author = message.author if message else Author(person.person, person.name)
+    with languages.speak_to(execute, Thread.parse(person.thread), author):
+        outbox.enqueue_notice(execute, person.thread, _(sentence), key=key, now=now)

@@ -1,0 +1,34 @@
+"""The steps of `fawn setup discord`."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode
+
+from channels.discord import DiscordSettings
+from channels.discord.invite import invite_link
+from channels.shared.setup_guide import SetupGuide
+
+CREATE_BOT = """\
+Create the bot: open https://discord.com/developers/applications, choose New Application and enter a name.
+On the page Bot, enable Message Content Intent, save, and press Reset Token to see the token."""
+CONTACT = """\
+Add the bot to your server: {link}
+Then click its name in the member list, choose Message, and write: {word}"""
+
+
+def _describe_contact(settings: DiscordSettings, account: str, word: str) -> str:
+    """Return the invitation, and how to write to the bot."""
+    return CONTACT.format(link=invite_link(_application_id(settings.token.reveal())), word=word)
+
+
+def _application_id(token: str) -> str:
+    """Return the bot's id, which is the first part of its token, in base64."""
+    first = token.partition(".")[0]
+    try:
+        return urlsafe_b64decode(first + "=" * (-len(first) % 4)).decode("ascii", "replace")
+    except binascii.Error:
+        return "YOUR_APPLICATION_ID"
+
+
+GUIDE = SetupGuide(_describe_contact, {"token": CREATE_BOT})

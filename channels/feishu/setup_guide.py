@@ -1,0 +1,31 @@
+"""The steps of `fawn setup feishu`."""
+
+from __future__ import annotations
+
+import json
+
+from channels.feishu import FeishuSettings
+from channels.feishu.scopes import OPTIONAL_SCOPES, REQUIRED_SCOPES
+from channels.shared.setup_guide import SetupGuide
+
+SCOPES = json.dumps({"scopes": {"tenant": [*REQUIRED_SCOPES, *OPTIONAL_SCOPES], "user": []}})
+CREATE_APP = """\
+Create a custom app: https://open.feishu.cn/app (Lark: https://open.larksuite.com/app). Add features: Bot.
+Permissions & Scopes, Batch import, paste:
+
+{scopes}
+
+Version Management: create a version and publish it. Credentials & Basic Info shows the app id (cli_…)."""
+SHOW_KEY = "The same page shows the app secret."
+CONTACT = """\
+Events & Callbacks, both tabs: choose the persistent connection. Add the events im.message.receive_v1,
+im.message.recalled_v1, im.message.reaction.created_v1 and application.bot.menu_v6, and the callback
+card.action.trigger. Publish another version. Then search for the bot in the app and write to it: {word}"""
+
+
+def _describe_contact(settings: FeishuSettings, account: str, word: str) -> str:
+    """Return the steps that need a running Fawn, and how to write to the bot."""
+    return CONTACT.format(word=word)
+
+
+GUIDE = SetupGuide(_describe_contact, {"app_id": CREATE_APP.format(scopes=SCOPES), "app_secret": SHOW_KEY})

@@ -1,0 +1,35 @@
+"""The steps of `fawn setup slack`."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+from channels.shared.setup_guide import SetupGuide
+from channels.slack import SlackSettings
+from channels.slack.manifest import app_manifest
+
+CREATE_APP = """\
+Create the app: open this link, choose the workspace, then Next and Create.
+
+{link}
+
+Then, on the page Basic Information, App-Level Tokens, Generate: any name, the scope connections:write.
+The token begins with xapp-."""
+INSTALL_APP = """\
+On the page Install App, install it to the workspace and allow it. The Bot User OAuth Token begins with xoxb-."""
+CONTACT = "In Slack, find the app under Apps and write to it: {word}"
+
+
+def manifest_link() -> str:
+    """Return the link that creates the app with Fawn's manifest (docs.slack.dev/app-manifests)."""
+    compact = json.dumps(json.loads(app_manifest()), separators=(",", ":"))
+    return f"https://api.slack.com/apps?new_app=1&manifest_json={quote(compact, safe='')}"
+
+
+def _describe_contact(settings: SlackSettings, account: str, word: str) -> str:
+    """Return how to write to the app."""
+    return CONTACT.format(word=word)
+
+
+GUIDE = SetupGuide(_describe_contact, {"app_token": CREATE_APP.format(link=manifest_link()), "bot_token": INSTALL_APP})

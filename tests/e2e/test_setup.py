@@ -1,0 +1,190 @@
+"""`fawn setup`, on a pseudo-terminal and in scripts, from the token to the first answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.fakes.model import FakeModel
+from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
+from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
+from tests.support.service_process import PROGRAM, Service, ask
+
+PATIENCE_SECONDS = 60.0
+
+
+class Wizard:
+    """`fawn setup …` on a pseudo-terminal."""
+
+    def __init__(self, screen: int, process: asyncio.subprocess.Process) -> None:
+        self.screen, self.process = screen, process
+        self.text = ""
+
+    async def shows(self, pattern: str) -> re.Match[str]:
+        """Wait for a text that matches, after what was found before."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (found := re.search(pattern, self.text)):
+                self.text += (await asyncio.to_thread(os.read, self.screen, 4096)).decode()
+        self.text = self.text[found.end() :]
+        return found
+
+    async def types(self, line: str) -> None:
+        os.write(self.screen, f"{line}\n".encode())
+
+    async def leaves(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self.process.wait()
+
+
+class NewService(Service):
+    """A folder with a configuration, but without secrets of platforms."""
+
+    def environment(self) -> dict[str, str]:
+        kept = super().environment()
+        del kept["TELEGRAM_BOT_TOKEN"]
+        return kept
+
+    @asynccontextmanager
+    async def wizard(self, *arguments: str) -> AsyncIterator[Wizard]:
+        screen, terminal = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            *arguments,
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        try:
+            yield Wizard(screen, process)
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+            os.close(screen)
+
+
+class NewSlackService(NewService):
+    slack_url = ""
+
+    def channels(self) -> dict[str, dict[str, Any]]:
+        tokens = {"bot_token": "$SLACK_BOT_TOKEN", "app_token": "$SLACK_APP_TOKEN"}
+        return {"slack": {**tokens, "base_url": self.slack_url}}
+
+
+def new_service(folder: Path, telegram: FakeTelegram, model: FakeModel, **settings: Mapping[str, Any]) -> NewService:
+    return NewService(folder, telegram, model, {"channels": {"telegram": {"access": {}}}, **settings})
+
+
+async def test_from_the_token_to_the_first_answer_on_telegram(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    (tmp_path / ".env").write_text("KEPT=1\n")
+    service = new_service(tmp_path, telegram, model)
+    async with service.wizard("setup", "telegram") as wizard:
+        await wizard.shows(r"https://t\.me/BotFather.*(?s:.*)Paste the bot's token.*: ")
+        await wizard.types("not a token")
+        await wizard.shows("does not look like one")
+        await wizard.shows("Paste the bot's token")
+        await wizard.types("123456789:wrong")
+        await wizard.shows("rejects the bot's token")
+        await wizard.shows("Paste the bot's token")
+        await wizard.types(TOKEN)
+        await wizard.shows("connected as @fawn_bot")
+        link = await wizard.shows(r"https://t\.me/fawn_bot\?start=(\w+) and press Start")
+        telegram.send(f"/start {link[1]}")
+        await wizard.shows(r"Let Jane \(42\) in\? \[Y/n\] ")
+        await wizard.types("")
+        await wizard.shows(r"Jane \(42\) is in, and is an operator")
+        await wizard.shows("Fawn runs here until you press Ctrl-C")
+        await telegram.wait(JANE, "You're in! What can I do for you?")
+        telegram.send(ask(text="the first answer"))
+        await telegram.wait(JANE, "the first answer")
+        assert await wizard.leaves() == 0
+        assert TOKEN not in wizard.text
+    assert (tmp_path / ".env").read_text() == f"KEPT=1\nTELEGRAM_BOT_TOKEN={TOKEN}\n"
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+    assert service.rows("SELECT allowed, operator FROM people") == [(1, 1)]
+    assert (await service.fawn("status"))[0] == 4  # it has ended with the set-up
+
+
+async def test_a_stranger_who_does_not_have_the_link_is_not_let_in_by_a_script(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = new_service(tmp_path, telegram, model)
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *("setup", "telegram", "--token-stdin", "--wait"),
+        cwd=tmp_path,
+        env=service.environment(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=sys.stderr,
+    )
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(TOKEN.encode())
+    process.stdin.close()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (found := re.search(rb"start=(\w+)", await process.stdout.readline())):
+            pass
+        telegram.send("hello", chat=77)
+        await telegram.wait(77, "Send this code")
+        telegram.send(f"/start {found[1].decode()}")
+        await telegram.wait(JANE, "You're in!")
+        assert b"Jane (42) is in" in await process.stdout.read()
+        assert await process.wait() == 0
+    assert service.rows("SELECT person, allowed, operator FROM people ORDER BY person") == [("42", 1, 1), ("77", 0, 0)]
+
+
+async def test_a_script_gets_clear_errors_and_exit_codes(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> None:
+    service = new_service(tmp_path, telegram, model)
+    for stdin, arguments, words in (
+        (b"", (), "TELEGRAM_BOT_TOKEN is not set"),
+        (b"", ("--token-stdin",), "--token-stdin reads 1 lines"),
+        (b"nonsense", ("--token-stdin",), "does not look like one"),
+        (b"123456789:wrong", ("--token-stdin",), "rejects the bot's token"),
+    ):
+        exit_code, output = await service.fawn("setup", "telegram", *arguments, stdin=stdin)
+        assert (exit_code, words in output) == (1, True), output
+        assert "Traceback" not in output
+    assert not (tmp_path / ".env").exists()
+    assert (await service.fawn("setup", "telegram", "--token-stdin", stdin=TOKEN.encode()))[0] == 0
+    service.configure({"channels": {"telegram": {"token": "123456789:other", "access": {}}}})
+    exit_code, output = await service.fawn("setup", "telegram")
+    assert (exit_code, "sets channels.telegram itself" in output) == (1, True), output
+
+
+async def test_the_first_message_on_slack_is_answered_by_the_set_up(tmp_path: Path) -> None:
+    async with FakeModel() as model, FakeSlack() as slack:
+        NewSlackService.slack_url = slack.api_url
+        service = NewSlackService(tmp_path, FakeTelegram(), model, {})
+        async with service.wizard("setup", "slack") as wizard:
+            await wizard.shows(r"https://api\.slack\.com/apps\?new_app=1&manifest_json=%7B%22display_information")
+            await wizard.shows("Paste the app-level token")
+            await wizard.types(APP_TOKEN)
+            await wizard.shows(r"Install App(?s:.*)Paste the bot's token")
+            await wizard.types(BOT_TOKEN)
+            await wizard.shows("find the app under Apps")
+            asked = slack.send(ask(text="the first answer"), "DU2", user="U2")
+            await wizard.shows(r"\(U2\) in\? They did not send the word above\. \[Y/n\] ")
+            await wizard.types("y")
+            await slack.wait("the first answer", "DU2", asked, seconds=30)
+            assert await wizard.leaves() == 0
+    names = re.findall(r"^(\w+)=", (tmp_path / ".env").read_text(), re.MULTILINE)
+    assert sorted(names) == ["SLACK_APP_TOKEN", "SLACK_BOT_TOKEN"]

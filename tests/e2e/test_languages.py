@@ -33,9 +33,9 @@ async def test_two_people_at_once_read_their_own_languages(
     telegram.send(ask(text="later"), chat=BOB)
     await telegram.wait(BOB, "你排在第 1 位", seconds=15)
     telegram.send("/stop", chat=BOB)
-    await telegram.wait(BOB, "已停止。")
     telegram.send("/stop")
     await telegram.wait(JANE, "Stopped.")
+    await telegram.wait(BOB, "已停止。")
 
     model.fault("error", "chat", code=401, times=-1)
     telegram.send("think")

@@ -270,7 +270,7 @@ async def test_a_click_is_answered_at_once_and_the_card_shows_the_choice(rig: Fe
     await until(lambda: rig.server.answer(rig._event))
     toast = rig.server.answer(rig._event)
     assert toast
-    assert "person who was asked" in toast["toast"]["content"]
+    assert "person I asked" in toast["toast"]["content"]
     assert rig.buttons() == ["no"]
 
 

@@ -30,6 +30,7 @@ HOW_TO = (
 # Files (or folders) whose sentences stay English, by who reads them.
 ENGLISH_FILES = {
     "agent/checkpointer.py": "SQL",
+    "agent/near_misses.py": "operators: faults of the configuration",
     "agent/policies/ledger.py": "the model",
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",

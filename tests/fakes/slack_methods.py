@@ -16,7 +16,9 @@ SHARE_SECONDS = 0.3  # after which an uploaded file is in its conversation
 SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 
-BLOCK_TYPES = frozenset({"actions", "context", "markdown", "plan", "rich_text", "section", "divider", "task_card"})
+BLOCK_TYPES = frozenset(
+    {"actions", "context", "context_actions", "markdown", "plan", "rich_text", "section", "divider", "task_card"}
+)
 
 
 class ApiError(Exception):

@@ -51,12 +51,12 @@ def _describe_permissions(call: CommandCall, rows: Sequence[GrantRow]) -> str:
         for verdict, line in RULE_LINES.items()
         if (kind := [rule for rule in rules if rule.verdict == verdict])
     ]
-    lines.append(f"- {_('Otherwise I ask before tools that act outside of my sandbox.')}")
+    otherwise = _("Otherwise I ask before tools that act outside of my sandbox.")
     given = [_describe_grant(row) for row in rows if is_in_force(call.execute, call.current.access, row)]
     if given:
         revoke = command_hint(f"permissions revoke {rows[0].id}")
         given = ["", _("Allowed by people (`{command}` takes one back):", command=revoke), *given]
-    return "\n".join([_("Rules, the first that matches decides:"), *lines, *given])
+    return "\n".join([_("Rules, the first that matches decides:"), *lines, f"- {otherwise}", *given])
 
 
 def _describe_rule(rule: Rule) -> str:

@@ -16,7 +16,7 @@ from bot.storage import questions as stored
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
-from catalogue import N_, _, list_items
+from catalogue import N_, _, every_translation, list_items
 
 NO_ANSWER = "no answer in time"
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
@@ -149,7 +149,7 @@ def record_answers(execute: Execute, conversation: str, messages: Collection[Mes
 def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: Message, now: float) -> None:
     """Store what a person allows for the future, if that is the answer."""
     scopes = {ALLOW_HERE: question.conversation, ALWAYS_ALLOW: grants.EVERYWHERE}
-    scope = scopes.get(_english_answer(question, answer))
+    scope = scopes.get(_agent_answer(question, answer))
     if scope is not None and question.grant_tool:
         grant = Grant(question.grant_tool, question.grant_subject)
         grants.store_grant(execute, scope, grant, message.thread.channel, message.author, now)
@@ -183,17 +183,16 @@ def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
 def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
     """Return the answers with which the next turn resumes. Raises Damaged."""
     return tuple(
-        Answer(question.id, _english_answer(question, question.answer), question.answer_key)
+        Answer(question.id, _agent_answer(question, question.answer), question.answer_key)
         for question in stored.unresolved_questions(execute, conversation)
         if question.state == QuestionState.ANSWERED
     )
 
 
-def _english_answer(question: QuestionRow, answer: str) -> str:
-    """Return the answer as the agent expects it: the options of an approval were shown in the person's language."""
-    if question.kind == QuestionKind.APPROVE and answer in question.options:
-        return APPROVAL_OPTIONS[question.options.index(answer)]
-    return answer
+def _agent_answer(question: QuestionRow, answer: str) -> str:
+    """Return the answer as the agent knows it: the options of an approval were shown in a person's language."""
+    known = APPROVAL_OPTIONS if question.kind == QuestionKind.APPROVE else ()
+    return next((option for option in known if answer in every_translation(option)), answer)
 
 
 def replace_questions(
@@ -242,7 +241,7 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
         key = f"expired:{question.id}:{question.run}"
         stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
         if row and run:
-            nobody = Author(run.requester, "")
+            nobody = Author(run.requester, "", language=run.language)
             thread = Thread.parse(row.thread)
             click = Message(thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id)
             inbox.store_message(execute, click, conversation, ready=now, received=now)

@@ -31,6 +31,7 @@ from agent.demo.scenes import (
     plot_scene,
     slow_scene,
 )
+from catalogue import _, list_items
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
     (r"slow|long|sleep|wait", slow_scene),
@@ -91,7 +92,7 @@ class DemoModel(BaseChatModel):
 def next_line(messages: Sequence[BaseMessage], tools: Sequence[str]) -> DemoLine:
     """Return the next line, given the conversation."""
     if not tools:  # a request for a summary or a title
-        return DemoLine("The built-in demo does not summarize; this was a conversation with it.")
+        return DemoLine(_("The built-in demo does not summarize; this was a conversation with it."))
     begin = 0
     for index, message in enumerate(messages):
         if isinstance(message, AIMessage) and not message.tool_calls:
@@ -113,7 +114,8 @@ def _choose_scene(words: str) -> Callable[[DemoScene], DemoLine]:
 
 
 def _acknowledge_steering(meanwhile: Sequence[str]) -> str:
-    return "\n\nWhile I worked, you also wrote: " + "; ".join(f"“{text}”" for text in meanwhile) + ". I have seen it."
+    texts = list_items(_("“{title}”", title=text) for text in meanwhile)
+    return "\n\n" + _("While I worked, you also wrote: {texts}. I have seen it.", texts=texts)
 
 
 def _text_without_header(message: HumanMessage) -> str:

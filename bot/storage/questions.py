@@ -32,6 +32,7 @@ class QuestionRow:
     answer_key: str  # of the message that answered
     grant_tool: str = ""  # what an approval may allow for the future
     grant_subject: str = ""
+    call: str = ""  # that needs approval
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""

@@ -139,7 +139,9 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
-    policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
+    policies: tuple[PolicySettings, ...] = setting(
+        (), "your own policies around model and tool calls (docs/permissions.md)"
+    )
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()

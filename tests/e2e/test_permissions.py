@@ -65,6 +65,7 @@ def press(telegram: FakeTelegram, shown: Shown, label: str, **more: Any) -> str:
     return telegram.click(next(data for name, data in shown.buttons if name == label), shown.id, **more)
 
 
+# Case 91 of docs/cases.md
 async def test_an_approval_shows_the_call_and_only_its_requester_decides_once(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
@@ -153,6 +154,7 @@ async def test_several_approvals_are_decided_one_by_one(telegram: FakeTelegram, 
     assert written(service) == ["a", "c"]
 
 
+# Case 92 of docs/cases.md
 async def test_what_is_allowed_in_a_conversation_holds_there_until_it_is_revoked(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

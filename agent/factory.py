@@ -24,6 +24,7 @@ from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
 from agent.resume import State
 from agent.sections import AgentSettings
+from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools import make_tools
 from agent.tools.tool import traits_of
@@ -88,4 +89,5 @@ def _assemble_agent(
         formatter,
         {tool.name: traits_of(tool) for tool in tools},
         TitleMaker(models[roles.title].model if roles.title else None),
+        SubagentKinds(settings, models, summary_model, tools),
     )

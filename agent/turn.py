@@ -18,6 +18,8 @@ from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
 from agent.repair import repair_state
 from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.subagents.board import TaskBoard
+from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter
@@ -44,6 +46,7 @@ class Agent:
         formatter: MessageFormatter,
         tools: Mapping[str, ToolTraits],
         titles: TitleMaker,
+        kinds: SubagentKinds,
     ) -> None:
         self.graph = graph
         self.prompt = prompt
@@ -53,6 +56,7 @@ class Agent:
         self._formatter = formatter
         self._tools = tools
         self._titles = titles
+        self._kinds = kinds
 
     async def run(self, turn: Turn, context: TurnContext) -> AsyncGenerator[Block, None]:
         """Run the turn. The last block is the only Done (done, waiting or failed); a Failed may precede it.
@@ -100,8 +104,9 @@ class Agent:
                 yield Notice("stale", _("That question is already answered; this one is still open."))
                 for ask in mapper.map_interrupts(open_):
                     yield ask
-            case GraphInput(given, calls, files, answered, asked):
+            case GraphInput(given, calls, files, answered, asked, finished):
                 context.asked = asked
+                context.tasks = TaskBoard(self._kinds, context.questions, finished)
                 for file in files:
                     yield file
                 if answered:

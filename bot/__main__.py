@@ -51,15 +51,16 @@ def main(argv: list[str] | None = None) -> int:
     except (OSError, sqlite3.Error) as error:
         from bot.admin.local_checks import describe_system_error
 
-        return _fail(describe_system_error(error), FAULT)
+        return _fail(" → ".join(describe_system_error(error)), FAULT)
     return code
 
 
 def command_line_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="fawn", description="An agent service for a team's chats.")
-    top.add_argument("--version", action="version", version=f"fawn {VERSION}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.add_argument("-V", "--version", action="version", version=f"fawn {VERSION}")
+    top.set_defaults(do=None, print="help")
+    commands = top.add_subparsers(metavar="COMMAND")
 
     def add(name: str, text: str, do: Callable[[argparse.Namespace, Config], int], **more: Any) -> Any:
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
@@ -106,6 +107,9 @@ def command_line_parser() -> argparse.ArgumentParser:
     box.add_argument("--libreoffice", action="store_true", help="include LibreOffice (500 MB)")
     for name, text in {"help": "show this text", "version": "print the version"}.items():
         commands.add_parser(name, help=text).set_defaults(do=None, print=name)
+    completion = commands.add_parser("completion", help="print the completion script for a shell, or the manual page")
+    completion.add_argument("print", choices=("bash", "zsh", "man"), help="where it goes: docs/operations.md")
+    completion.set_defaults(do=None)
     text = "print the app manifest, to paste at api.slack.com/apps"
     slack = commands.add_parser("slack", help=text, description=f"P{text[1:]}.")
     slack.add_argument("action", choices=("manifest",))
@@ -162,7 +166,9 @@ def _run_service(arguments: argparse.Namespace, config: Config) -> int:
             return _fail("\n".join(f"{fault.subject}: {fault.text} → {fault.fix}" for fault in faults), CONFIG)
         try:
             return _run_app(config, connects, banner=console)
-        except (AgentConfigError, SandboxUnavailable) as error:
+        except AgentConfigError as error:
+            return _fail(config.locate(error.place, error.wrong, error.fix).render(), CONFIG)
+        except SandboxUnavailable as error:
             return _fail(error, CONFIG)
         except DatabaseFault as error:
             return _fail(error, FAULT)
@@ -243,23 +249,32 @@ def _run_check(arguments: argparse.Namespace, config: Config) -> int:
 
 def _print_status(arguments: argparse.Namespace, config: Config) -> int:
     from bot.admin import operations
+    from bot.storage.feedback import FeedbackCounts
     from bot.storage.jobs import JobCounts
 
     try:
         report = asyncio.run(operations.call_service(config.data_dir, "status", {}))
     except operations.NotRunning as error:
         return _fail(error, NOT_RUNNING)
+    if "error" in report:
+        return _fail(report["error"], FAULT)
     if arguments.json:
         print(json.dumps(report))
         return OK if report["healthy"] else FAULT
     state = ("healthy" if report["healthy"] else "UNHEALTHY") if report["ready"] else "starting, the agent is loading"
     print(f"Fawn {report['version']}, up {report['uptime']:.0f} s: {state}")
-    print(f"model: {report['model']}\n{report['sandbox']}")
+    print(f"process: {report['pid']}, data_dir: {report['data_dir']}, configuration: {report['config']}")
+    print(f"model: {report['model']}")
+    if trouble := report["model_error"]:
+        print(f"last model error, {trouble['age']:.0f} s ago: {trouble['model']}: {trouble['text']}")
+    print(report["sandbox"])
     for name, channel in report["channels"].items():
         print(f"channel {name}: {channel['health']}{' — ' + channel['detail'] if channel['detail'] else ''}")
     print(f"running turns: {report['live']}, queued messages: {report['queued']} (oldest {report['oldest']:.0f} s)")
+    print(f"people who wait to be paired: {report['unpaired']}{' (`fawn pair list`)' if report['unpaired'] else ''}")
     print(
-        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}"
+        f"undelivered replies: {report['undelivered']}, dead letters: {report['dead']}\n{JobCounts(**report['jobs'])}\n"
+        f"{FeedbackCounts(**report['feedback'])}"
     )
     return OK if report["healthy"] else FAULT
 
@@ -269,6 +284,11 @@ def _print_text(name: str) -> int:
         from channels.slack import app_manifest
 
         print(app_manifest())
+    elif name in ("bash", "zsh", "man"):
+        from bot.admin import shell
+
+        parser = command_line_parser()
+        print(shell.manual_page(parser) if name == "man" else shell.completion_script(parser, name), end="")
     elif name == "version":
         print(f"fawn {VERSION}")
     else:

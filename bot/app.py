@@ -37,7 +37,8 @@ from bot.storage.database import Database, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.watermarks import StoredCatchUp
-from bot.titles import TITLE_JOB, make_title
+from bot.systemd import SystemdNotifier
+from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
 from bot.wake_ups import WakeUps
 from sandbox.base import SandboxProvider
@@ -65,6 +66,7 @@ class App:
     def __init__(self, config: Config, connects: Mapping[str, Connect]) -> None:
         self._config = config  # as it was at start, for parts that are built once
         self._current = Current(config)
+        self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
         self._folders = folders(config)
         self._supervisor = ChannelSupervisor(connects, self._drain_console)
@@ -122,8 +124,12 @@ class App:
                 group.create_task(self._run_turns(), name="turns"),
                 group.create_task(set_aside(databases), name="reserve"),
             ]
+            if self._config.systemd.watchdog_seconds:
+                feed = run_forever("watchdog", self._systemd.feed_watchdog)
+                tasks.append(group.create_task(feed, name="watchdog"))
             await self._stop.wait()
             log.info("app.stopping")
+            self._systemd.send("STOPPING=1")
             self._supervisor.stop_listening()
             await self._scheduler.close(self._current.limits.grace_seconds)
             try:
@@ -162,12 +168,14 @@ class App:
             store, channel = self._store, self._supervisor.channels.get
             jobs = JobWorker(store)
             jobs.register(TITLE_JOB, partial(make_title, self._current))
+            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             retention = Retention(store, config.data_dir, self._folders, config.keep_days, self._forget)
             jobs.register(RETENTION_JOB, retention.run_job, ROUND_SECONDS)
             turns = TurnRunner(
                 store, self._current, provider, self._folders, self._outbox, channel, config.data_dir, jobs.wake
             )
             self._status.is_ready = True
+            self._systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")

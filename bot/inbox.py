@@ -21,7 +21,17 @@ from bot import claims, pairing, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.current import Current
-from bot.storage import conversations, inbox, languages, outbox, people, runs, sent_messages, watermarks
+from bot.storage import (
+    conversations,
+    feedback,
+    inbox,
+    languages,
+    outbox,
+    people,
+    runs,
+    sent_messages,
+    watermarks,
+)
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
 from catalogue import N_, _
@@ -116,6 +126,14 @@ class Inbox:
         if event.kind is Kind.MOVED:
             conversations.move_thread(execute, event.thread, replace(event.thread, chat=event.text))
             return Receipt.IGNORED
+        if event.kind is Kind.TITLE:
+            return self._store_title(execute, event, now)
+        if event.kind in (Kind.FEEDBACK, Kind.FEEDBACK_REMOVED):
+            run = sent_messages.run_of_message(execute, event.thread, event.reply_to)
+            disliked = event.kind is Kind.FEEDBACK and event.text == "down"
+            if run is None or not disliked or not runs.is_open(execute, run):
+                return self._store_feedback(execute, event, run)
+            event = replace(event, kind=Kind.COMMAND, text="stop")  # the answer is still being written
         if event.kind in (Kind.EDIT, Kind.DELETE):
             return _apply_edit(execute, event)
         if _was_ignored(execute, event):
@@ -140,6 +158,23 @@ class Inbox:
                 questions.record_answers(execute, conversation, [event], now)
                 arrived.said = True
         return receipt
+
+    def _store_title(self, execute: Execute, event: Message, now: float) -> Receipt:
+        """Record the name that a person gave a thread, so that no title replaces it."""
+        if not self._current.access.may_talk(execute, event):
+            return Receipt.IGNORED
+        if event.private:  # the name of a new topic comes before its first message
+            conversations.current_conversation(execute, event.thread, now)
+        conversations.replace_title(execute, event.thread, event.text)
+        return Receipt.ACCEPTED
+
+    def _store_feedback(self, execute: Execute, event: Message, run: int | None) -> Receipt:
+        """Record what a person thinks of the answer of a run."""
+        if run is None or not self._current.access.may_talk(execute, event):
+            return Receipt.IGNORED
+        record = feedback.record_feedback if event.kind is Kind.FEEDBACK else feedback.remove_feedback
+        record(execute, run, event.author, event.text, event.time)
+        return Receipt.ACCEPTED
 
     def _decide_pairing(self, execute: Execute, click: Message, now: float, arrived: Arrived) -> Receipt:
         """Do what an operator pressed under the question about a stranger."""

@@ -14,7 +14,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import orjson
@@ -29,11 +29,12 @@ from bot.storage import outbox, sent_messages
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.states import OutboxKind, OutboxState
-from catalogue import _, ngettext, use_language
+from catalogue import _, list_items, ngettext, use_language
 from channels.base import (
     Channel,
     ChannelError,
     ChatGone,
+    FilesRefused,
     OutcomeUnknown,
     OutgoingFile,
     Refused,
@@ -198,8 +199,7 @@ class Outbox:
         if channel is None:
             raise Away("the channel is not connected", 0.5)
         if item.kind == OutboxKind.FILE:
-            file = _outgoing_file(item)
-            await channel.send_file(item.thread, file, await self._sent_messages(item))
+            await channel.send_files(item.thread, _outgoing_files(item), await self._sent_messages(item))
             return
         reply = self._live.get(item.run) if item.run is not None and item.kind == OutboxKind.REPLY else None
         if reply is None:
@@ -283,7 +283,7 @@ class Outbox:
         if words:
             self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
-            await asyncio.to_thread(_discard_copy, _outgoing_file(item).path)
+            await asyncio.to_thread(_discard_copies, _outgoing_files(item))
 
 
 def _notice(item: OutboxItem, error: Exception) -> str:
@@ -291,7 +291,10 @@ def _notice(item: OutboxItem, error: Exception) -> str:
     if item.kind not in (OutboxKind.REPLY, OutboxKind.FILE):
         return ""
     if item.kind == OutboxKind.FILE:
-        name = _outgoing_file(item).name
+        if isinstance(error, FilesRefused):
+            sentences = (_("I could not send {name}: {reason}", name=n, reason=r) for n, r in error.reasons.items())
+            return "\n".join(sentences)
+        name = list_items([file.name for file in _outgoing_files(item)])
         if isinstance(error, Unconfirmed):
             return _("I sent {name}, but got no confirmation. If you can't see it, ask me for it again.", name=name)
         return _("I could not send {name}: {reason}", name=name, reason=error)
@@ -306,21 +309,23 @@ def _answer_message_id(execute: Execute, item: OutboxItem) -> str:
     return shown[-1] if shown else item.reply_to
 
 
-def _discard_copy(copy: Path) -> None:
-    """Remove the private copy of a file, and its folder with the last copy. Retention removes what remains."""
-    try:
-        copy.unlink(missing_ok=True)
-    except OSError as error:
-        log.warning("outbox.not_removed file=%s reason=%s", copy, error)
+def _discard_copies(files: Sequence[OutgoingFile]) -> None:
+    """Remove the private copies of files, and their folder with the last copy. Retention removes what remains."""
+    for file in files:
+        try:
+            file.path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("outbox.not_removed file=%s reason=%s", file.path, error)
     with contextlib.suppress(OSError):  # it holds other copies, or it is gone
-        copy.parent.rmdir()
+        files[0].path.parent.rmdir()
 
 
-def _outgoing_file(item: OutboxItem) -> OutgoingFile:
+def _outgoing_files(item: OutboxItem) -> list[OutgoingFile]:
     raw = orjson.loads(item.payload)
-    return OutgoingFile(Path(raw["path"]), raw["name"], raw["size"], raw["caption"])
+    found = raw if isinstance(raw, list) else [raw]  # an older version wrote a row for each file
+    return [OutgoingFile(Path(file["path"]), file["name"], file["size"], file["caption"]) for file in found]
 
 
-def file_payload(file: OutgoingFile) -> bytes:
-    """Return the payload of a file: where its private copy is."""
-    return orjson.dumps({"path": str(file.path), "name": file.name, "size": file.size, "caption": file.caption})
+def files_payload(files: Sequence[OutgoingFile]) -> bytes:
+    """Return the payload of the files of a run: where their private copies are."""
+    return orjson.dumps([{**asdict(file), "path": str(file.path)} for file in files])

@@ -1,15 +1,23 @@
-"""Have a model title a conversation: a background job, so that no reply waits for it."""
+"""Title a conversation and show the title on the platform, as background jobs, so that no reply waits for them."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 from agent.context import Meter
+from agent.messages import Thread
 from bot.current import Current
 from bot.jobs import Effect
 from bot.storage import conversations, usage
-from bot.storage.database import Execute
+from bot.storage.conversations import ConversationRow
+from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
+from channels.base import Channel, Refused, TitleSetter, TryLater
 
-TITLE_JOB = "title"
+log = logging.getLogger(__name__)
+
+TITLE_JOB, SHOW_TITLE_JOB = "title", "show title"
 MAX_TEXT_CHARS = 4000
 
 
@@ -22,13 +30,37 @@ def enqueue_title(execute: Execute, run: int, conversation: str, text: str) -> N
 
 
 async def make_title(current: Current, job: BackgroundJob) -> Effect:
-    """Handle a title job: make the title, and return what records it with its usage."""
+    """Handle a title job: make the title, and return what records it with its usage and has it shown."""
     arguments, meter = job.arguments, Meter()
+    conversation = arguments["conversation"]
     async with current.use_agent() as agent:
         title = await agent.make_title(arguments["text"], meter)
 
     def record(execute: Execute) -> None:
-        usage.record_calls(execute, arguments["run"], arguments["conversation"], meter.take_unrecorded())
-        conversations.set_title(execute, arguments["conversation"], title)
+        usage.record_calls(execute, arguments["run"], conversation, meter.take_unrecorded())
+        if conversations.set_title(execute, conversation, title) and conversations.is_first_conversation(conversation):
+            payload = {"conversation": conversation, "title": title}
+            enqueue_job(execute, key=f"{SHOW_TITLE_JOB}:{conversation}", kind=SHOW_TITLE_JOB, payload=payload)
 
     return record
+
+
+async def show_title(store: Database, find_channel: Callable[[str], Channel | None], job: BackgroundJob) -> None:
+    """Handle a job that shows a title at its thread, unless a person has named the thread meanwhile."""
+    arguments = job.arguments
+
+    def find(execute: Execute) -> ConversationRow | None:
+        return conversations.find_conversation(execute, arguments["conversation"])
+
+    row = await store.run(find)
+    if row is None or row.title != arguments["title"]:
+        return
+    thread = Thread.parse(row.thread)
+    channel = find_channel(thread.channel)
+    if channel is None:
+        raise TryLater("the channel is not connected")
+    if isinstance(channel, TitleSetter):
+        try:
+            await channel.set_title(thread, row.title)
+        except Refused as error:
+            log.info("title.refused thread=%s reason=%s", thread, error)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View, command_hint, internal_fault
+from agent.blocks import Approve, Ask, Done, Failed, Final, Step, Usage, View, command_hint, internal_fault
 from agent.context import Turn, TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
@@ -28,7 +28,7 @@ from bot.current import Current
 from bot.feed import Feed
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
-from bot.outbox import Outbox, file_payload
+from bot.outbox import Outbox, files_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
@@ -197,7 +197,7 @@ class TurnRunner:
             async for block in work.agent.run(turn, context):
                 if isinstance(block, Ask | Approve):
                     hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
-                    block = replace(block, hours=hours)
+                    block = replace(block, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
                 live.feed.publish(block)
         work.clean = True
 
@@ -263,21 +263,20 @@ class TurnRunner:
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
-        final = _final_reply(view, collected)
-        ending = RunEnding(
-            state=state,
-            asks=tuple(asks),
-            title=work.title,
-            clean=work.clean or not work.begun,
-        )
+        collected = await artifacts.add_long_calls(collected, view.asks, self._data_dir / "spool" / str(job.run))
+        final = artifacts.make_final(view, collected)
+        ending = RunEnding(state, tuple(asks), work.title, clean=work.clean or not work.begun)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
-        """Add to the transcript what earlier attempts of the run did."""
+        """Add to the transcript, and to the steps of the final, what earlier attempts of the run did."""
         try:
             if job.resumed:
                 keys = {each.key for each in job.messages}
-                work.transcript.recall(await work.agent.recall(job.conversation, keys))
+                blocks = await work.agent.recall(job.conversation, keys)
+                work.transcript.recall(blocks)
+                if not job.answers:  # else an earlier run did them
+                    work.view.steps = {b.id: b for b in blocks if isinstance(b, Step)} | work.view.steps
         except Exception:  # then the transcript has this attempt only
             log.exception("turn.not_recalled")
 
@@ -296,17 +295,16 @@ class TurnRunner:
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
+        final = replace(end.final, seconds=now - job.started)
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
-            rows = [(OutboxKind.REPLY, f"run:{job.run}", end.final.dump())]
-            rows += [
-                (OutboxKind.FILE, f"run:{job.run}:file:{n}", file_payload(file))
-                for n, file in enumerate(collected.files)
-            ]
+            rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
+            if collected.files:
+                rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
             if ping := self._make_ping(execute, job, ending.state, collected, now):
                 rows.append((OutboxKind.PING, f"run:{job.run}:ping", ping.dump()))
             if end.title_text:
@@ -387,18 +385,6 @@ def _exhausted(attempts: int) -> Failed:
         attempts,
     )
     return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
-
-
-def _final_reply(view: View, collected: Artifacts) -> Final:
-    final = view.final()
-    text = final.text
-    if collected.files and not (view.text.strip() or view.failed or view.asks):
-        text = _("Created: {files}", files=list_items(file.name for file in collected.files))
-        if view.done and view.done.state == "stopped":
-            text += "\n\n" + _("_Stopped._")
-    if collected.notes:
-        text = f"{text}\n\n" + "\n".join(collected.notes)
-    return replace(final, text=text.strip())
 
 
 def _run_state(view: View) -> RunState:

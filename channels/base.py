@@ -12,6 +12,7 @@ A channel imports only `agent.messages`, `agent.blocks`, `agent.setting`, this f
     │   └── TokenRejected    …because it rejects the bot's token
     ├── OutcomeUnknown   the platform did not answer: the call may or may not have had its effect
     └── Refused          the platform rejected the call for good
+        ├── FilesRefused some of several files
         ├── Unconfirmed  every allowed post had an unknown outcome
         └── ChatGone     the chat was deleted or the bot was blocked: stop trying
 """
@@ -23,7 +24,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agent.blocks import Block, Final
 from agent.messages import Attachment, Message, Thread, Unreadable
@@ -53,6 +54,14 @@ class OutcomeUnknown(ChannelError):
 
 class Refused(ChannelError):
     """The platform rejected this call for good."""
+
+
+class FilesRefused(Refused):
+    """The platform rejected some of several files for good: `reasons` by the names of the files."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+        self.reasons = reasons
 
 
 class Unconfirmed(Refused):
@@ -123,9 +132,9 @@ class SentMessages(Protocol):
         """Record the ids of the questions that messages show, so that a reply to such a message answers it."""
 
 
-def first_sent_message(posts: SentMessages) -> SentMessage | None:
-    """Return the first message, which is the only one of a file."""
-    return next((message for message in posts.known if message.index == 0), None)
+def find_sent_message(posts: SentMessages, index: int = 0) -> SentMessage | None:
+    """Return the message with this index, or None if no post of it was begun."""
+    return next((message for message in posts.known if message.index == index), None)
 
 
 class Reply(Protocol):
@@ -269,8 +278,12 @@ class Channel(Protocol):
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         """Begin a reply to the message `to` of the person `asker`, continuing the messages that `posts` has."""
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        """Send a file to `thread`, as index 0 of `posts`."""
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        """Send files to `thread`, several in a message where the platform can (`channels.shared.file_groups`).
+
+        Another call with the same files sends those that are not sent. Raises Refused with the names of files that
+        cannot be sent, after the others.
+        """
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of an attachment in chunks of at most `channels.shared.file_limits.CHUNK`.
@@ -290,3 +303,14 @@ class Channel(Protocol):
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Register the commands natively, if the platform supports it."""
+
+
+@runtime_checkable
+class TitleSetter(Protocol):
+    """The further method of a channel whose platform shows titles of threads."""
+
+    async def set_title(self, thread: Thread, title: str) -> None:
+        """Show the title at a thread that no person has named. Does nothing where there is none to name.
+
+        Raises ChannelError; the call may be repeated.
+        """

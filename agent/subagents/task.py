@@ -19,8 +19,8 @@ from agent.sections import AgentSettings
 from agent.subagents.briefs import CHECKER, worker_brief
 from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from agent.subagents.settings import BASH, KindSettings
-from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, make_tool
-from catalogue import _, list_items
+from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from catalogue import N_, _, list_items
 
 if TYPE_CHECKING:  # they import the tools
     from agent.subagents.board import RunningTask
@@ -50,7 +50,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
 def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
     """Return the tool with these kinds."""
 
-    @make_tool(ToolTraits(effect="resumable", permission="allow"))
+    @make_tool(ToolTraits(describe=describe_as(N_("Task: {description}")), effect="resumable", permission="allow"))
     async def task(
         description: Annotated[str, "A unique name of the task in three to six words; people see it."],
         prompt: Annotated[str, "Everything that the sub-agent must know: it sees nothing else of this conversation."],

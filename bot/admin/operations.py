@@ -136,7 +136,10 @@ class Operations:
         def work(execute: Execute) -> Answer:
             address = _resolve_thread(execute, thread)
             entries = transcripts.read_thread(execute, address, after, EXPORT_PAGE_ENTRIES)
-            return {"thread": address, "entries": [asdict(entry) for entry in entries]}
+            return {
+                "thread": address,
+                "entries": [asdict(entry) for entry in transcripts.with_feedback(execute, entries)],
+            }
 
         return await self._store.run(work)
 

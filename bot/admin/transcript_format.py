@@ -22,6 +22,8 @@ def render_entry(entry: Mapping[str, Any], form: str) -> str:
             return f"- {text} ({entry['state']}{seconds})\n\n"
         case EntryKind.FILE:
             return f"- File of {who}: {text}\n\n"
+        case EntryKind.FEEDBACK:
+            return f"- {text} {who}\n\n"
         case EntryKind.NOTICE:
             return f"_{text}_\n\n"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["at"]))

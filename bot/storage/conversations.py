@@ -90,9 +90,16 @@ def find_conversation(execute: Execute, key: str) -> ConversationRow | None:
     return read_row(execute, ConversationRow, "SELECT * FROM conversations WHERE key=:key", key=key)
 
 
-def set_title(execute: Execute, key: str, title: str) -> None:
-    """Record the title of a conversation that has none."""
-    execute("UPDATE conversations SET title=:title WHERE key=:key AND title=''", {"key": key, "title": title})
+def set_title(execute: Execute, key: str, title: str) -> bool:
+    """Record the title of a conversation that has none. Returns whether it had none."""
+    sql = "UPDATE conversations SET title=:title WHERE key=:key AND title='' RETURNING key"
+    return bool(execute(sql, {"key": key, "title": title}))
+
+
+def replace_title(execute: Execute, thread: Thread, title: str) -> None:
+    """Record the title that a person gave a thread, for its current conversation."""
+    sql = "UPDATE conversations SET title=:title WHERE key=(SELECT conversation FROM addresses WHERE thread=:thread)"
+    execute(sql, {"thread": str(thread), "title": title})
 
 
 def choose_model(execute: Execute, key: str, model: str) -> None:

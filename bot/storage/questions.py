@@ -70,7 +70,7 @@ def store_question(
         "who": who,
         "state": QuestionState.OPEN,
         "asked": now,
-        "until": now + ask.hours * 3600 if ask.hours else None,
+        "until": (ask.until or now + ask.hours * 3600) if ask.hours else None,
         "answer": "",
         "answered_by": "",
         "answer_key": "",

@@ -17,6 +17,7 @@ FINISHED = {
     "heard": "topic<>'' AND time<:before",
     "jobs": "owner IS NULL AND due IS NULL AND created<:before",
     "usage": "at<:before",
+    "feedback": "at<:before",
 }
 """Table → the rows of it that may be deleted."""
 

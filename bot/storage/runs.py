@@ -92,6 +92,11 @@ def threads_of_chat(execute: Execute, thread: Thread) -> list[tuple[str, bool]]:
     return [(row["title"], bool(row["busy"])) for row in execute(sql, {"place": place})]
 
 
+def is_open(execute: Execute, run: int) -> bool:
+    """Return whether a run has not ended yet."""
+    return bool(execute(f"SELECT 1 FROM runs WHERE id=:run AND {OPEN_RUN}", {"run": run}))
+
+
 def latest_run(execute: Execute, conversation: str) -> RunRow | None:
     """Return the latest run of a conversation."""
     sql = "SELECT * FROM runs WHERE conversation=:conversation ORDER BY id DESC LIMIT 1"

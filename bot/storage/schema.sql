@@ -141,7 +141,7 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_owner ON jobs (owner, due);
 
--- kind: reply (the end of a run), file, ping (a long run ended), say (a notice of the bot). `person` is the addressee.
+-- kind: reply (the end of a run), file (the files of a run), ping (a long run ended), say (a notice of the bot). `person` is the addressee.
 -- state: 0 new, 1 claimed, 2 sent, 3 dead, 4 dropped.
 CREATE TABLE outbox (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
@@ -259,9 +259,20 @@ CREATE TABLE languages (
     PRIMARY KEY (reader)
 );
 
+-- What people think of the answer of a run: the latest of each person. value: 1 (👍), -1 (👎), 0 (taken back).
+CREATE TABLE feedback (
+    run INTEGER NOT NULL,
+    person TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value INTEGER NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY (run, person)
+);
+CREATE INDEX feedback_at ON feedback (at, value);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0011');
+INSERT INTO alembic_version VALUES ('0012');
 COMMIT;

@@ -100,6 +100,13 @@ def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -
     return str(rows[0]["conversation"]) if rows else ""
 
 
+def run_of_message(execute: Execute, thread: Thread, message_id: str) -> int | None:
+    """Return the run whose reply a message of the bot belongs to; None for another message."""
+    sql = f"SELECT reply FROM posts WHERE thread=:thread AND {_HAS_ID} AND reply LIKE 'r%' LIMIT 1"
+    rows = execute(sql, {"thread": str(thread), "id": message_id})
+    return int(rows[0]["reply"][1:]) if rows else None
+
+
 def question_of_message(execute: Execute, thread: Thread, message_id: str) -> str:
     """Return the id of the question that a message of the bot shows; "" for none."""
     sql = f"SELECT question FROM posts WHERE thread=:thread AND {_HAS_ID} AND question<>'' LIMIT 1"

@@ -31,7 +31,7 @@ class OutboxKind(StrEnum):
     """What an outbox row delivers."""
 
     REPLY = "reply"  # the end of a run
-    FILE = "file"
+    FILE = "file"  # the files of a run
     PING = "ping"  # tells the requester that a long run ended
     SAY = "say"  # a notice of the bot itself
 
@@ -57,6 +57,7 @@ class EntryKind(StrEnum):
     STEP = "step"
     FILE = "file"
     NOTICE = "notice"
+    FEEDBACK = "feedback"  # of a person, in an export only
 
 
 class ConversationState(StrEnum):

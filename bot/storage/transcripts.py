@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 from agent.messages import Thread
 from bot.storage.database import Execute
 from bot.storage.dialect import LIKE
+from bot.storage.feedback import feedback_of_run
 from bot.storage.rows import insert_row, read_rows
 from bot.storage.states import EntryKind
 
@@ -85,3 +86,21 @@ def read_thread(execute: Execute, thread: str, after: int, limit: int) -> list[S
         " WHERE c.thread=:thread AND t.id>:after ORDER BY t.id LIMIT :limit"
     )
     return read_rows(execute, StoredEntry, sql, thread=thread, after=after, limit=limit)
+
+
+def with_feedback(execute: Execute, entries: Sequence[StoredEntry]) -> list[StoredEntry]:
+    """Add what people think of each run behind the last entry of the run, under the same id."""
+    last = {entry.run: entry for entry in entries}
+    more = "SELECT 1 FROM transcript WHERE conversation=:conversation AND run=:run AND id>:id LIMIT 1"
+    found = []
+    for entry in entries:
+        found.append(entry)
+        if entry is not last[entry.run] or execute(more, asdict(entry)):
+            continue
+        for row in feedback_of_run(execute, entry.run):
+            mark = replace(
+                entry, item=f"feedback:{row.run}:{row.person}", kind=EntryKind.FEEDBACK, state="", seconds=None
+            )
+            text = "👍" if row.value > 0 else "👎"
+            found.append(replace(mark, text=text, author=row.person, name=row.name, at=row.at))
+    return found

@@ -40,12 +40,12 @@ from channels.base import (
     Reply,
     SentMessages,
     TryLater,
-    first_sent_message,
+    find_sent_message,
     parse_command_text,
 )
 from channels.console.plain import PlainView
 from channels.console.view import ConsoleView, Key, strip_controls
-from channels.shared.texts import NOT_STORED, REPEAT_MARK
+from channels.shared.texts import NOT_STORED, REPEAT_MARK, expiry_note
 
 log = logging.getLogger(__name__)
 
@@ -165,18 +165,22 @@ class ConsoleChannel:
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         return ConsoleReply(self, posts)
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        """Copy the file to the downloads folder and show its path."""
-        if any(post.id is not None for post in posts.known):
-            return
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        """Copy the files to the downloads folder and show their paths."""
+        for index, file in enumerate(files):
+            known = find_sent_message(posts, index)
+            if known is None or known.id is None:
+                await self._save_file(file, posts, index)
+
+    async def _save_file(self, file: OutgoingFile, posts: SentMessages, index: int) -> None:
         path = await asyncio.to_thread(save_download, file, self._downloads)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
         name, size = strip_controls(file.name), human_size(file.size)
         line = _("File: {name} ({size}) → {path}", name=name, size=size, path=shown)
         line = f"{line} — {file.caption}" if file.caption else line
-        await posts.sending(0)
+        await posts.sending(index)
         await self.view.write(line)
-        await posts.sent(0, str(path))
+        await posts.sent(index, str(path))
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         raise Refused("the console has no attachments")
@@ -225,7 +229,7 @@ class ConsoleReply:
         await self.close()
         if final.asks:
             self._console.question_asked(final.asks)
-        known = first_sent_message(self._posts)
+        known = find_sent_message(self._posts)
         if known and known.id is not None:
             return
         pieces = [_(REPEAT_MARK)] if known else []
@@ -247,10 +251,11 @@ class ConsoleReply:
 
 def _describe_options(ask: Ask, *, alone: bool) -> list[str]:
     """Return the options of a question, numbered if it is the only one, and how to answer."""
+    note = [expiry_note(ask)] if ask.hours else []
     if not (ask.options and alone):
-        return ["\n".join(f"- {option}" for option in ask.options)] if ask.options else []
+        return (["\n".join(f"- {option}" for option in ask.options)] if ask.options else []) + note
     hint = _("Type a number, or answer in your own words.") if ask.free_text else _("Type a number.")
-    return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint]
+    return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint, *note]
 
 
 def save_download(file: OutgoingFile, folder: Path) -> Path:

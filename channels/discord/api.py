@@ -11,7 +11,7 @@ import logging
 import re
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, BinaryIO
 
 import aiohttp
@@ -122,12 +122,12 @@ class DiscordApi:
         path: str,
         body: Any = None,
         *,
-        file: tuple[str, BinaryIO] | None = None,
+        files: Sequence[tuple[str, BinaryIO]] = (),
         interaction: bool = False,
     ) -> Any:
         """Make one call and return the JSON of the response. The path of an `interaction` contains its own token."""
         try:
-            return await self._request(method, path, body, file, interaction)
+            return await self._request(method, path, body, files, interaction)
         except OutcomeUnknown as error:
             if method == "GET":
                 raise TryLater(str(error)) from None
@@ -138,7 +138,7 @@ class DiscordApi:
         return await self("PATCH", f"/webhooks/{token}/messages/@original", body, interaction=True)
 
     async def _request(
-        self, method: str, path: str, body: Any, file: tuple[str, BinaryIO] | None, interaction: bool
+        self, method: str, path: str, body: Any, files: Sequence[tuple[str, BinaryIO]], interaction: bool
     ) -> Any:
         bucket = _bucket_key(method, path)
         closed_until = max(self._closed_until.get(bucket, 0.0), self._closed_until.get("", 0.0))
@@ -150,13 +150,14 @@ class DiscordApi:
         if isinstance(body, dict) and "nonce" in body:
             self.nonces.append(body["nonce"])
         data: Any = None
-        if file:
+        if files:
             data = aiohttp.FormData(quote_fields=False)
             data.add_field("payload_json", orjson.dumps(body).decode(), content_type="application/json")
-            data.add_field("files[0]", file[1], filename=file[0], content_type="application/octet-stream")
+            for number, (name, content) in enumerate(files):
+                data.add_field(f"files[{number}]", content, filename=name, content_type="application/octet-stream")
         elif body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), "application/json"
-        timeout = UPLOAD_TIMEOUT if file else CALL_TIMEOUT
+        timeout = UPLOAD_TIMEOUT if files else CALL_TIMEOUT
         with mapped_network_errors("Discord"):
             async with self._open_session.request(
                 method, self._base_url + path, data=data, headers=headers, timeout=timeout, proxy=self._proxy

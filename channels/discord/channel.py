@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from typing import Any, BinaryIO
 from weakref import WeakSet
@@ -41,11 +41,13 @@ from channels.discord.reply import (
 from channels.discord.texts import TOKEN_SHARED
 from channels.discord.threads import DiscordThreads
 from channels.shared import file_limits
+from channels.shared.file_groups import group_files, joined_captions, send_groups
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import MessageMissing, post_once
 
 MIB = 1 << 20
 UPLOAD_BYTES_BY_TIER = (10 * MIB, 10 * MIB, 50 * MIB, 100 * MIB)  # boost tier (…/docs/reference#uploading-files)
+MAX_ATTACHMENTS = 10  # of a message; their bytes together stay below the limit of one (…/reference#uploading-files)
 MAX_DOWNLOAD_BYTES = 500 * MIB  # the upload limit of paying users
 
 
@@ -132,6 +134,9 @@ class DiscordChannel:
         text = " ".join(part for part in (message.text, f"[{names}]" if names else "") if part)
         return Quote(message.author.name, text, "earlier") if text else None
 
+    async def set_title(self, thread: Thread, title: str) -> None:
+        await self._threads.set_title(thread, title)
+
     # ------------------------------------------------------------ native commands
 
     def spell_command(self, thread: Thread, command: str) -> str:
@@ -147,30 +152,36 @@ class DiscordChannel:
 
     # ------------------------------------------------------------ files
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
         guild = self._cache.guilds.get(thread.workspace)
         limit = UPLOAD_BYTES_BY_TIER[min(guild.boost_tier, 3) if guild else 0]
-        file_limits.check_outgoing_file(file, limit, "Discord", empty=True)
-        await post_once(posts, lambda: self._upload_file(thread, file, posts.key), self._rate_limit_scope(thread))
 
-    async def _upload_file(self, thread: Thread, file: OutgoingFile, key: str) -> str:
-        name = file_limits.multipart_file_name(file)
-        fits = len(file.caption) <= MAX_MESSAGE_CHARS
+        async def send(group: Sequence[OutgoingFile], index: int) -> None:
+            for file in group:
+                file_limits.check_outgoing_file(file, limit, "Discord", empty=True)
+            nonce, scope = post_nonce(thread, posts.key, index, "file"), self._rate_limit_scope(thread)
+            await post_once(posts, lambda: self._upload_files(thread, group, nonce), scope, index=index)
+
+        await send_groups(group_files(files, MAX_ATTACHMENTS, limit), posts, send)
+
+    async def _upload_files(self, thread: Thread, files: Sequence[OutgoingFile], nonce: str) -> str:
+        names, caption = [file_limits.multipart_file_name(file) for file in files], joined_captions(files)
         body = {
-            "content": file.caption if fits else f"{file.caption[: MAX_MESSAGE_CHARS - 1]}…",
-            "attachments": [{"id": 0, "filename": name}],
+            "content": caption if len(caption) <= MAX_MESSAGE_CHARS else f"{caption[: MAX_MESSAGE_CHARS - 1]}…",
+            "attachments": [{"id": number, "filename": name} for number, name in enumerate(names)],
             "flags": SUPPRESS_EMBEDS_FLAG,
             "allowed_mentions": NO_MENTIONS,
-            "nonce": post_nonce(thread, key, 0, "file"),
+            "nonce": nonce,
             "enforce_nonce": True,
         }
 
         async def send(channel_id: str) -> Any:
-            handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
-            try:
-                return await self._api("POST", f"/channels/{channel_id}/messages", body, file=(name, handle))
-            finally:
-                await asyncio.to_thread(handle.close)
+            with ExitStack() as opened:
+                parts = []
+                for file, name in zip(files, names, strict=True):
+                    handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
+                    parts.append((name, opened.enter_context(handle)))
+                return await self._api("POST", f"/channels/{channel_id}/messages", body, files=parts)
 
         answer = await self._threads.call_in_thread(thread, send)
         self._threads.clear_typing(answer["channel_id"])

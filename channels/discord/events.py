@@ -13,9 +13,11 @@ from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, T
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
-from channels.shared.texts import option_in_full, remove_bot_mention
+from channels.shared.buttons import as_command
+from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
 
 STOP_EMOJI = "❌"
+REACTIONS = {"MESSAGE_REACTION_ADD": Kind.FEEDBACK, "MESSAGE_REACTION_REMOVE": Kind.FEEDBACK_REMOVED}
 USER_MESSAGE_TYPES = (0, 19)  # plain message, reply
 GUEST_FLAG = 1 << 4  # flag of a member who was invited to one voice channel only
 
@@ -112,19 +114,26 @@ def parse_delete(event: Event, thread: Thread, now: float) -> list[Message]:
     ]
 
 
-def parse_reaction(event: Event, thread: Thread, me: DiscordAccount, now: float) -> Message | None:
-    """Parse MESSAGE_REACTION_ADD: ❌ on a message of the bot stops its work."""
-    own = event.get("message_author_id") == me.id
-    if not own or event["emoji"].get("name") != STOP_EMOJI or event["user_id"] == me.id:
+def parse_reaction(
+    event: Event, thread: Thread, me: DiscordAccount, now: float, kind: Kind = Kind.FEEDBACK
+) -> Message | None:
+    """Parse a reaction to a message of the bot: ❌ stops its work, 👍 and 👎 are feedback.
+
+    The event of one that was taken back (`kind` FEEDBACK_REMOVED) does not name the message's author.
+    """
+    own = event.get("message_author_id", me.id) == me.id
+    emoji = str(event["emoji"].get("name") or "")
+    kind, text = (Kind.COMMAND, "stop") if emoji == STOP_EMOJI and kind is Kind.FEEDBACK else (kind, feedback_of(emoji))
+    if not own or not text or event["user_id"] == me.id:
         return None
     return Message(
         thread=_thread_of_post(thread, me),
-        key=f"{NAME}:{event['channel_id']}:{event['message_id']}:stop:{event['user_id']}:{int(now * 1000)}",
+        key=f"{NAME}:{event['channel_id']}:{event['message_id']}:{kind}:{event['user_id']}:{int(now * 1000)}",
         id=event["message_id"],
         author=replace(author_of(event), id=event["user_id"]),
-        text="stop",
+        text=text,
         time=now,
-        kind=Kind.COMMAND,
+        kind=kind,
         reply_to=event["message_id"],
         to_bot=True,
         private=thread.workspace == DIRECT_WORKSPACE,
@@ -150,7 +159,8 @@ def parse_interaction(event: Event, thread: Thread, me: DiscordAccount) -> Messa
     shown, chosen = event["message"], (data.get("values") or [index])[0]
     where, text = _thread_of_post(thread, me), _option_text(shown, chosen)
     message = _make_message(event, where, author, text=text, kind=Kind.CLICK, key=key)
-    return replace(message, id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
+    message = replace(message, id=shown["id"], target=ask, reply_to=shown["id"], to_bot=True)
+    return as_command(message, data["custom_id"]) or message
 
 
 # ---------------------------------------------------------------- parts

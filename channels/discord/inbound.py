@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 10.0  # between two attempts to store an event
 REQUEST_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE", "INTERACTION_CREATE"})
-CHAT_EVENTS = REQUEST_EVENTS | {"MESSAGE_DELETE", "MESSAGE_DELETE_BULK", "MESSAGE_REACTION_ADD"}
+CHAT_EVENTS = REQUEST_EVENTS | {"MESSAGE_DELETE", "MESSAGE_DELETE_BULK", *events.REACTIONS}
 
 Frame = dict[str, Any]  # Discord defines the shape
 Event = Message | Unreadable
@@ -126,8 +126,9 @@ class Inbound:
                 parsed += self._parse_messages([data], thread)
             case "MESSAGE_UPDATE" if edit := events.parse_edit(data, thread, self._account_in(thread)):
                 parsed.append(edit)
-            case "MESSAGE_REACTION_ADD" if stop := events.parse_reaction(data, thread, self._me, time.time()):
-                parsed.append(stop)
+            case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE":
+                reaction = events.parse_reaction(data, thread, self._me, time.time(), events.REACTIONS[kind])
+                parsed += [reaction] if reaction else []
             case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
                 parsed += events.parse_delete(data, thread, time.time())
             case "INTERACTION_CREATE":

@@ -12,8 +12,9 @@ from typing import Any
 
 from agent.messages import Thread
 from catalogue import N_, _
-from channels.base import ChannelError, ChatGone, Refused
+from channels.base import ChannelError, ChatGone, Refused, TryLater
 from channels.discord.api import NO_MENTIONS, DiscordApi, Forbidden, ThreadArchived, ThreadExists
+from channels.discord.events import DiscordAccount, parse_message
 from channels.discord.guild_cache import GuildCache
 from channels.discord.texts import TOKEN_SHARED
 from channels.shared.rate_limit import Priority, RateLimiter
@@ -46,6 +47,7 @@ class DiscordThreads:
         self._without_thread: set[str] = set()  # topics that cannot have a thread
         self._creating: dict[str, asyncio.Task[None]] = {}  # topic → the task that creates its thread
         self._explained: dict[str, bool] = {}  # channels that forbid threads → whether the bot has said so there
+        self.chats_without_files: set[str] = set()  # where the bot may not attach files
         self._typing: dict[str, float] = {}  # channel id → until when typing shows (time.monotonic())
 
     def remember_title(self, message_id: str, text: str) -> None:
@@ -141,12 +143,10 @@ class DiscordThreads:
 
     async def _create_thread(self, thread: Thread) -> None:
         path = f"/channels/{thread.chat}/messages/{thread.topic}"
-        text = self._titles.get(thread.topic)
-        is_first_attempt = text is not None and thread.topic not in self._attempted
+        is_first_attempt = thread.topic in self._titles and thread.topic not in self._attempted
         self._attempted.append(thread.topic)
         try:
-            if text is None:
-                text = str((await self._api("GET", path)).get("content") or "")
+            text = await self._opening_text(thread)
             await self._rate_limiter.acquire(f"thread {thread.topic}", Priority.FIRST)
             body = {"name": thread_title(text), "auto_archive_duration": AUTO_ARCHIVE_MINUTES}
             await self._api("POST", f"{path}/threads", body)
@@ -168,6 +168,24 @@ class DiscordThreads:
                 self._explained.setdefault(thread.chat, False)
             return
         self._cache.add_thread(thread)
+
+    async def set_title(self, thread: Thread, title: str) -> None:
+        """Rename a thread that the bot opened and nobody has renamed. Discord allows two new names in 10 minutes."""
+        if not thread.topic or self._is_missing(thread) or self.has_no_thread(thread):
+            return
+        if not self.bot_id:
+            raise TryLater("the bot does not know its account yet")
+        found = await self._api("GET", f"/channels/{thread.topic}")
+        if found.get("owner_id") == self.bot_id and found["name"] == thread_title(await self._opening_text(thread)):
+            await self._api("PATCH", f"/channels/{thread.topic}", {"name": thread_title(title)})
+
+    async def _opening_text(self, thread: Thread) -> str:
+        """Return the text of the message on which a thread was opened, as its event had it."""
+        if (text := self._titles.get(thread.topic)) is not None:
+            return text
+        found = await self._api("GET", f"/channels/{thread.chat}/messages/{thread.topic}")
+        message = parse_message(found, thread, DiscordAccount(self.bot_id))
+        return message.text if message else ""
 
     async def _thread_owner(self, topic: str) -> str:
         """Return the id of the user who opened a thread; "" when it does not exist."""

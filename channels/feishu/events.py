@@ -14,9 +14,11 @@ import orjson
 from agent.messages import ANYWHERE, Author, Kind, Message, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
+from channels.shared.buttons import as_command
 
 NAME = "feishu"
-STOP_EMOJI = frozenset({"CrossMark", "No", "ThumbsDown", "Cross"})  # reactions that stop the work
+STOP_EMOJI = frozenset({"CrossMark", "No", "Cross"})  # reactions that stop the work
+FEEDBACK_EMOJI = {"THUMBSUP": "up", "ThumbsDown": "down"}
 
 Json = Mapping[str, Any]
 
@@ -41,7 +43,9 @@ def parse_event(raw: bytes, me: FeishuAccount) -> Message | Unreadable | None:
             case "im.message.recalled_v1":
                 return _parse_recall(event, me, header)
             case "im.message.reaction.created_v1":
-                return _parse_reaction(event, me, header)
+                return _parse_reaction(event, me, header, Kind.FEEDBACK)
+            case "im.message.reaction.deleted_v1":
+                return _parse_reaction(event, me, header, Kind.FEEDBACK_REMOVED)
             case "card.action.trigger":
                 return _parse_click(event, me, header)
     except Exception as error:  # noqa: BLE001 — the boundary of one event: an unknown shape must not stop the others
@@ -126,27 +130,33 @@ def _parse_recall(event: Json, me: FeishuAccount, header: Json) -> Message:
     return replace(message, key=f"{target}:recalled", id=id, target=target, addressed=False)
 
 
-def _parse_reaction(event: Json, me: FeishuAccount, header: Json) -> Message | None:
-    """Parse a stop reaction. The inbox knows whether it is on a message of the bot, and in which thread."""
-    if event["reaction_type"]["emoji_type"] not in STOP_EMOJI or event.get("operator_type") != "user":
+def _parse_reaction(event: Json, me: FeishuAccount, header: Json, kind: Kind) -> Message | None:
+    """Parse a stop or feedback. The inbox knows whether it is on a message of the bot, and in which thread."""
+    emoji = event["reaction_type"]["emoji_type"]
+    text = FEEDBACK_EMOJI.get(emoji, "")
+    if emoji in STOP_EMOJI and kind is Kind.FEEDBACK:
+        kind, text = Kind.COMMAND, "stop"
+    if not text or event.get("operator_type") != "user":
         return None
     person, id = str(event["user_id"]["open_id"]), str(event["message_id"])
     thread = Thread(NAME, me.app_id, ANYWHERE, ANYWHERE)
-    message = _make_message(me, header, "reaction", thread, Author(person, person), Kind.COMMAND)
-    return replace(message, id=id, text="stop", addressed=False, to_bot=True, reply_to=id)
+    message = _make_message(me, header, "reaction", thread, Author(person, person), kind)
+    return replace(message, id=id, text=text, addressed=False, to_bot=True, reply_to=id)
 
 
 def _parse_click(event: Json, me: FeishuAccount, header: Json) -> Message | None:
     """Parse a click on a button of the bot, whose value contains everything needed. The id is "message/card"."""
     value = event["action"].get("value")
-    if not isinstance(value, dict) or "ask" not in value:
+    if not isinstance(value, dict) or not ("ask" in value or "command" in value):
         return None
     person, context, topic = str(event["operator"]["open_id"]), event["context"], str(value.get("topic", ""))
     thread = Thread(NAME, me.app_id, str(context["open_chat_id"]), topic)
     message = _make_message(me, header, "click", thread, Author(person, person), Kind.CLICK)
-    option, ask, card_id = str(value["option"]), str(value["ask"]), str(value.get("card", ""))
+    option, ask, card_id = str(value.get("option", "")), str(value.get("ask", "")), str(value.get("card", ""))
     shown = f"{context['open_message_id']}/{card_id}" if card_id else str(context["open_message_id"])
-    return replace(message, id=shown, text=option, target=ask, private=not topic)
+    click = replace(message, id=shown, text=option, target=ask, private=not topic)
+    press = replace(click, reply_to=str(context["open_message_id"]), to_bot=True)
+    return as_command(press, str(value.get("command", ""))) or (click if "ask" in value else None)
 
 
 def parse_menu(raw: Json, me: FeishuAccount, chat: str, command_names: frozenset[str]) -> Message | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import PurePath
 from typing import BinaryIO
@@ -15,6 +15,7 @@ from channels.base import OutcomeUnknown, OutgoingFile, Refused, SentMessages, T
 from channels.feishu.api import ApiRefusal, FeishuApi
 from channels.feishu.card_renderer import without_mentions
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, MessageSender
+from channels.shared.file_groups import group_files, send_groups
 from channels.shared.file_limits import check_outgoing_file, limit_chunks, multipart_file_name, too_large
 from channels.shared.rate_limit import RateLimitScope
 from channels.shared.reply_writer import post_once
@@ -27,19 +28,27 @@ _FILE_TYPES = {suffix: suffix[1:4] for suffix in (".pdf", ".doc", ".docx", ".xls
 _TOO_LARGE_CODE = 234037
 
 
-async def send_file(
-    api: FeishuApi, sender: MessageSender, scope: RateLimitScope, file: OutgoingFile, posts: SentMessages
+async def send_files(
+    api: FeishuApi, sender: MessageSender, scope: RateLimitScope, files: Sequence[OutgoingFile], posts: SentMessages
 ) -> None:
-    """Upload and post one file, as an image where possible; its caption follows as text."""
-    check_outgoing_file(file, MAX_UPLOAD_BYTES, "Feishu")
+    """Upload and post files, each as a message, because no message takes several: as an image where possible.
 
-    async def post() -> str:
-        message_id = await sender.send_message(*await _upload_file(api, file), "file")
-        if file.caption:
-            await sender.send_message("text", {"text": without_mentions(file.caption)}, "caption")
-        return message_id
+    The caption of a file follows as text.
+    """
 
-    await post_once(posts, post, scope, MAX_IDEMPOTENT_POSTS)
+    async def send(group: Sequence[OutgoingFile], index: int) -> None:
+        [file] = group
+        check_outgoing_file(file, MAX_UPLOAD_BYTES, "Feishu")
+
+        async def post() -> str:
+            message_id = await sender.send_message(*await _upload_file(api, file), f"file{index or ''}")
+            if file.caption:
+                await sender.send_message("text", {"text": without_mentions(file.caption)}, f"caption{index or ''}")
+            return message_id
+
+        await post_once(posts, post, scope, MAX_IDEMPOTENT_POSTS, index)
+
+    await send_groups(group_files(files, 1, MAX_UPLOAD_BYTES), posts, send)
 
 
 async def _upload_file(api: FeishuApi, file: OutgoingFile) -> tuple[str, dict[str, str]]:

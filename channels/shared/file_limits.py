@@ -41,9 +41,9 @@ def check_outgoing_file(file: OutgoingFile, limit: int, platform: str, *, empty:
     """Raise Refused for a file above the platform's limit, or an empty one unless `empty` ones are accepted."""
     unit = 1e6 if limit % 1_000_000 == 0 else 1 << 20
     if file.size > limit:
-        raise Refused(f"{file.name} has {file.size / unit:.0f} MB; {platform} takes at most {limit / unit:.0f} MB here")
+        raise Refused(f"it has {file.size / unit:.0f} MB; {platform} takes at most {limit / unit:.0f} MB here")
     if not file.size and not empty:
-        raise Refused(f"{file.name} is empty; {platform} does not accept empty files")
+        raise Refused(f"it is empty; {platform} does not accept empty files")
 
 
 def multipart_file_name(file: OutgoingFile) -> str:

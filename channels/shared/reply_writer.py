@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
@@ -16,7 +17,7 @@ from channels.base import (
     SentMessages,
     TryLater,
     Unconfirmed,
-    first_sent_message,
+    find_sent_message,
 )
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
@@ -145,7 +146,9 @@ class ReplyWriter(Generic[P]):
         found: dict[int, str] = {}
         begin = 0
         for text, ask in final.messages():
-            end = begin + len(self._renderer.render_final(Final(text, (ask,) if ask else ())))
+            shown = replace(final, text=text, asks=(ask,)) if ask else replace(final, text=text, asks=())
+            shown = replace(shown, steps=(), plan=(), state="waiting") if begin else shown  # the first has them
+            end = begin + len(self._renderer.render_final(shown))
             found |= dict.fromkeys(range(begin, end), ask.id) if ask else {}
             begin = end
         return found
@@ -360,21 +363,22 @@ async def post_once(
     post: Callable[[], Awaitable[str]],
     rate_limit: ReplyRateLimit | None = None,
     max_idempotent_posts: int = MAX_IDEMPOTENT_POSTS,
+    index: int = 0,
 ) -> None:
-    """Post a file unless it was posted before, recorded before and after. Raises ChannelError."""
-    known = first_sent_message(posts)
+    """Post a message with files unless it was posted before, recorded before and after. Raises ChannelError."""
+    known = find_sent_message(posts, index)
     if known and known.id:
         return
     if known and known.posts >= (max_idempotent_posts if rate_limit and rate_limit.idempotent else MAX_POSTS):
         raise Unconfirmed(UNCONFIRMED.format(n=known.posts))
     if rate_limit:
         await rate_limit.acquire(Priority.FINAL)
-    await posts.sending(0)
+    await posts.sending(index)
     try:
         message_id = await post()
     except (TryLater, Refused) as error:
-        await posts.unsent(0)
+        await posts.unsent(index)
         if rate_limit and isinstance(error, TryLater):
             rate_limit.pause(error.after)
         raise
-    await posts.sent(0, message_id)
+    await posts.sent(index, message_id)

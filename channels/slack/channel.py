@@ -29,9 +29,10 @@ from channels.base import (
     Reply,
     SentMessages,
     TryLater,
-    first_sent_message,
+    find_sent_message,
 )
 from channels.shared import file_limits
+from channels.shared.file_groups import group_files, joined_captions, send_groups
 from channels.shared.http_client import create_session
 from channels.shared.lifecycle import check_proxy, load_certificates
 from channels.shared.reply_writer import ReplyWriter, post_once
@@ -49,6 +50,8 @@ from channels.slack.socket_mode import SocketMode
 from channels.slack.workspace import Workspace
 
 MAX_FILE_BYTES = 1 << 30  # in both directions (slack.com/help/articles/201330736)
+MAX_SESSION_TITLE_CHARS = 200  # docs.slack.dev/reference/methods/agents.sessions.rename
+MAX_FILES_PER_MESSAGE = 10
 SHARE_CHECK_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between looks whether an upload of unknown outcome was shared
 
 
@@ -128,43 +131,47 @@ class SlackChannel:
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Do nothing: the manifest registers one native command, whose arguments are these."""
 
+    async def set_title(self, thread: Thread, title: str) -> None:
+        """Rename the thread's session. Slack refuses where the app is no agent, or the thread has no session."""
+        if thread.topic:
+            workspace = await self._find_workspace(thread.workspace)
+            address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
+            await workspace.api("agents.sessions.rename", **address, title=title[:MAX_SESSION_TITLE_CHARS])
+
     # ------------------------------------------------------------ files
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        known = first_sent_message(posts)
-        if known and known.id:
-            return
-        file_limits.check_outgoing_file(file, MAX_FILE_BYTES, "Slack")
-        workspace = await self._find_workspace(thread.workspace)
-        try:
-            target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
-            await workspace.api.upload(target["upload_url"], file.path)
-        except OutcomeUnknown as error:  # the file is invisible until the upload is completed
-            raise TryLater(str(error)) from None
-        caption = " ".join(piece for piece in (_(REPEAT_MARK) if known else "", file.caption) if piece)
-        await post_once(
-            posts, lambda: self._share_uploaded_file(workspace, thread, str(target["file_id"]), file.name, caption)
-        )
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        async def send(group: Sequence[OutgoingFile], index: int) -> None:
+            known = find_sent_message(posts, index)
+            if known and known.id:
+                return
+            for file in group:
+                file_limits.check_outgoing_file(file, MAX_FILE_BYTES, "Slack")
+            workspace = await self._find_workspace(thread.workspace)
+            entries = [{"id": await _upload_file(workspace, file), "title": file.name} for file in group]
+            mark = f"{_(REPEAT_MARK)} " if known else ""
+            caption = f"{mark}{joined_captions(group)}".strip()
+            await post_once(posts, lambda: self._share_files(workspace, thread, entries, caption), index=index)
 
-    async def _share_uploaded_file(
-        self, workspace: Workspace, thread: Thread, file_id: str, name: str, caption: str
-    ) -> str:
-        """Show an uploaded file in its thread and return its id.
+        await send_groups(group_files(files, MAX_FILES_PER_MESSAGE, MAX_FILE_BYTES), posts, send)
+
+    async def _share_files(self, workspace: Workspace, thread: Thread, entries: Sequence[Json], caption: str) -> str:
+        """Show uploaded files in their thread, in one message, and return the id of the first.
 
         If the outcome is unknown, wait for its shares, which Slack adds some time after the call.
         """
         address: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
         comment: Json = {"initial_comment": notification_text(caption)} if caption else {}
-        entry = {"id": file_id, "title": name}
+        first = str(entries[0]["id"])
         try:
-            await workspace.api("files.completeUploadExternal", files=[entry], **address, **comment)
+            await workspace.api("files.completeUploadExternal", files=entries, **address, **comment)
         except OutcomeUnknown as error:
             for seconds in SHARE_CHECK_SECONDS:
-                if (await workspace.api("files.info", file=file_id))["file"].get("shares"):
-                    return file_id
+                if (await workspace.api("files.info", file=first))["file"].get("shares"):
+                    return first
                 await asyncio.sleep(seconds)
             raise TryLater(str(error)) from None
-        return file_id
+        return first
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return file_limits.limit_chunks(MAX_FILE_BYTES, attachment, self._download_chunks(attachment))
@@ -197,3 +204,13 @@ class SlackChannel:
             except ChannelError as error:  # another workspace may be the right one
                 failure = error
         raise failure
+
+
+async def _upload_file(workspace: Workspace, file: OutgoingFile) -> str:
+    """Upload a file and return its id. It is invisible until the upload is completed."""
+    try:
+        target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
+        await workspace.api.upload(target["upload_url"], file.path)
+    except OutcomeUnknown as error:
+        raise TryLater(str(error)) from None
+    return str(target["file_id"])

@@ -13,6 +13,7 @@ import orjson
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
+from channels.shared.buttons import as_command
 from channels.shared.texts import remove_bot_mention
 from channels.slack.manifest import MESSAGE_SHORTCUT
 
@@ -22,6 +23,7 @@ NAME = "slack"
 QUESTION_PREFIX = "ask:"  # of the id of a block with buttons; the question's id follows
 SHORTCUT_QUESTION = "What about this?"
 
+_FEEDBACK = {"+1": "up", "thumbsup": "up", "-1": "down", "thumbsdown": "down"}  # reactions
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "bot_message", "me_message"})
 _MENTION = re.compile(r"<@([A-Z0-9]+)(?:\|[^<>]*)?>")
 _TOKEN = re.compile(r"<([^<>]+)>")
@@ -81,9 +83,13 @@ def parse_event(raw: Json, account: SlackAccount, event_id: str = "") -> Message
         case "message", "message_deleted":
             return _parse_delete(raw, account)
         case "reaction_added", _:
-            return _parse_reaction(raw, account)
+            return _parse_reaction(raw, account, Kind.FEEDBACK)
+        case "reaction_removed", _:
+            return _parse_reaction(raw, account, Kind.FEEDBACK_REMOVED)
         case "agent_session_stopped", _:
             return _parse_stop_button(raw, account, event_id)
+        case "agent_session_title_changed", _:
+            return _parse_title(raw, account, event_id)
     return None
 
 
@@ -156,13 +162,15 @@ def _parse_delete(raw: Json, account: SlackAccount) -> Message | None:
     return replace(message, kind=Kind.DELETE, target=message.key, key=f"{message.key}:delete", text="", quotes=())
 
 
-def _parse_reaction(raw: Json, account: SlackAccount) -> Message | None:
-    """Convert ❌ on a message of the bot to a stop."""
-    item = raw.get("item") or {}
-    if raw.get("reaction") != "x" or raw.get("item_user") != account.user_id or item.get("type") != "message":
+def _parse_reaction(raw: Json, account: SlackAccount, kind: Kind) -> Message | None:
+    """Convert ❌ on a message of the bot to a stop, and 👍 and 👎 to feedback."""
+    item, name = raw.get("item") or {}, str(raw.get("reaction")).partition("::")[0]  # a skin tone follows
+    stops, text = name == "x" and kind is Kind.FEEDBACK, _FEEDBACK.get(name, "")
+    if not (stops or text) or raw.get("item_user") != account.user_id or item.get("type") != "message":
         return None
-    unique = f"{message_key(account, item['channel'], item['ts'])}:x:{raw['user']}:{raw['event_ts']}"
-    return _make_stop(raw, account, unique, Thread(NAME, account.team_id, item["channel"], ANYWHERE), item["ts"])
+    unique = f"{message_key(account, item['channel'], item['ts'])}:{name}:{raw['user']}:{raw['event_ts']}"
+    stop = _make_stop(raw, account, unique, Thread(NAME, account.team_id, item["channel"], ANYWHERE), item["ts"])
+    return stop if stops else replace(stop, kind=kind, text=text)
 
 
 def _parse_stop_button(raw: Json, account: SlackAccount, event_id: str) -> Message | None:
@@ -170,6 +178,22 @@ def _parse_stop_button(raw: Json, account: SlackAccount, event_id: str) -> Messa
     streams = raw.get("streaming_message_ts") or [""]
     thread = Thread(NAME, account.team_id, raw["channel"], raw.get("thread_ts") or ANYWHERE)
     return _make_stop(raw, account, f"{NAME}:{account.team_id}:stop:{event_id}", thread, streams[0])
+
+
+def _parse_title(raw: Json, account: SlackAccount, event_id: str) -> Message | None:
+    """Convert the new title of a thread's session, which a person wrote."""
+    if not raw.get("thread_ts"):
+        return None
+    unique = f"{NAME}:{account.team_id}:title:{event_id}"
+    return Message(
+        thread=Thread(NAME, account.team_id, raw["channel"], raw["thread_ts"]),
+        key=unique,
+        id=unique,
+        author=Author(raw["user"], raw["user"]),
+        text=str(raw["title"]),
+        time=float(raw["event_ts"]),
+        kind=Kind.TITLE,
+    )
 
 
 def _make_stop(raw: Json, account: SlackAccount, unique: str, thread: Thread, on: str) -> Message:
@@ -207,25 +231,26 @@ def _parse_slash_command(payload: Json, account: SlackAccount) -> Message:
 
 
 def _parse_click(payload: Json, account: SlackAccount) -> Message | None:
-    """Convert a pressed button or a chosen list entry: its value is the option in full."""
+    """Convert a pressed button or a chosen list entry: its value is the option in full, or the feedback."""
     action, where = payload["actions"][0], payload["container"]  # an ephemeral message has no other address
-    if not action.get("block_id", "").startswith(QUESTION_PREFIX):
-        return None
+    block_id, is_feedback = str(action.get("block_id", "")), action["type"] == "feedback_buttons"
     channel, ts, root = payload["channel"]["id"], where["message_ts"], where.get("thread_ts") or ""
     private = _is_private({"channel": channel})
-    return Message(
+    click = Message(
         thread=Thread(NAME, account.team_id, channel, root or ("" if private else ANYWHERE)),
         key=f"{message_key(account, channel, ts)}:click:{action['action_ts']}",
         id=ts,
         author=Author(payload["user"]["id"], payload["user"].get("name") or payload["user"]["id"]),
-        text=(action.get("selected_option") or action)["value"],
+        text=str((action.get("selected_option") or action).get("value", "")),
         time=float(action["action_ts"]),
-        kind=Kind.CLICK,
-        target=action["block_id"].removeprefix(QUESTION_PREFIX),
+        kind=Kind.FEEDBACK if is_feedback else Kind.CLICK,
+        target="" if is_feedback else block_id.removeprefix(QUESTION_PREFIX),
         private=private,
         to_bot=True,
         reply_to=ts,
     )
+    known = is_feedback or block_id.startswith(QUESTION_PREFIX)
+    return as_command(click, block_id) or (click if known else None)
 
 
 def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:

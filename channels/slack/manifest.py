@@ -24,7 +24,7 @@ SCOPES = {  # with the reason for each
     "metadata.message:read": "find its own messages of unknown outcome",
     "mpim:history": "group direct messages",
     "mpim:read": "group direct messages",
-    "reactions:read": "stop an answer by ❌",
+    "reactions:read": "stop an answer by ❌, rate it by 👍 or 👎",
     "reactions:write": "acknowledge a message by 👀",
     "users:read": "names and guests",
 }
@@ -33,12 +33,14 @@ REQUIRED_SCOPES = frozenset(  # the app is useless without these
 )
 BOT_EVENTS = (
     "agent_session_stopped",
+    "agent_session_title_changed",
     "app_mention",
     "message.channels",
     "message.groups",
     "message.im",
     "message.mpim",
     "reaction_added",
+    "reaction_removed",
 )
 
 

@@ -46,6 +46,7 @@ CONNECT_TIMEOUT_SECONDS = 6.0  # for a handshake; later the ticket has expired
 CLOSE_TIMEOUT_SECONDS = 2.0
 STABLE_SECONDS = 5.0  # after which a connection resets the backoff
 MAX_BACKOFF_SECONDS = 10.0
+ANSWERED_KINDS = (Kind.CHAT, Kind.COMMAND)  # as interactions they may get an answer by their response_url
 MAX_REJECTED_BACKOFF_SECONDS = 30.0  # after a rejected token
 RESPONSE_URL_SECONDS = 29 * 60.0  # for which an interaction can be answered
 CONNECTION_CHECK_SECONDS = 0.25
@@ -240,7 +241,7 @@ class SocketMode:
         event = parse_payload(payload, workspace.account)
         if event is None:
             return True
-        if isinstance(event, Message) and payload.get("response_url") and event.kind is not Kind.CLICK:
+        if isinstance(event, Message) and payload.get("response_url") and event.kind in ANSWERED_KINDS:
             self._remember_response_url(event, payload["response_url"])
         try:
             await self._store_event(workspace, event, payload)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import PurePath
 from typing import BinaryIO
 from weakref import WeakSet
@@ -26,8 +26,10 @@ from channels.base import (
     Refused,
     Reply,
     SentMessages,
+    find_sent_message,
 )
 from channels.shared import file_limits
+from channels.shared.file_groups import group_files, send_groups
 from channels.shared.markdown_split import cut_units
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
@@ -43,8 +45,10 @@ log = logging.getLogger(__name__)
 MAX_UPLOAD_BYTES = 50_000_000  # core.telegram.org/bots/api#sending-files
 MAX_DOWNLOAD_BYTES = 20 << 20  # …#getfile
 MAX_PHOTO_BYTES = 10_000_000
+MAX_ALBUM_FILES = 10  # …#sendmediagroup: photos, or documents
 MAX_CAPTION_UNITS = 1024  # UTF-16 units
 MAX_COMMANDS = 100
+MAX_TOPIC_CHARS = 128  # core.telegram.org/bots/api#editforumtopic
 PHOTO_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 
 
@@ -106,33 +110,60 @@ class TelegramChannel:
             ]
         )
 
+    async def set_title(self, thread: Thread, title: str) -> None:
+        """Rename a topic of a private chat: people open these by writing, and Telegram names them by the text.
+
+        Topics of groups were named by people.
+        """
+        if thread.topic and not _is_group(thread):
+            await self._api.call_in_thread(thread, "editForumTopic", name=title[:MAX_TOPIC_CHARS])
+
     # ------------------------------------------------------------ files
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
-        caption = cut_units((f"{_(REPEAT_MARK)} " if posts.known else "") + file.caption, MAX_CAPTION_UNITS)
-        await post_once(posts, lambda: self._upload_file(thread, file, caption), self._rate_limit_scope(thread))
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        async def send(group: Sequence[OutgoingFile], index: int) -> None:
+            for file in group:
+                file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
+            mark = f"{_(REPEAT_MARK)} " if find_sent_message(posts, index) else ""
+            scope = self._rate_limit_scope(thread)
+            await post_once(posts, lambda: self._upload_files(thread, group, mark), scope, index=index)
 
-    async def _upload_file(self, thread: Thread, file: OutgoingFile, caption: str) -> str:
-        """Upload as a photo where Telegram accepts it, else as a document. Returns the message id."""
-        name = file_limits.multipart_file_name(file)
-        if PurePath(name).suffix.lower() in PHOTO_SUFFIXES and file.size <= MAX_PHOTO_BYTES:
+        groups = group_files(files, MAX_ALBUM_FILES, MAX_UPLOAD_BYTES, _media_kind)
+        await send_groups(groups, posts, send)
+
+    async def _upload_files(self, thread: Thread, files: Sequence[OutgoingFile], mark: str) -> str:
+        """Upload an album, or one file: as a photo where Telegram accepts it, else as a document.
+
+        Returns the id of the first message. `mark` begins the first caption.
+        """
+        kind = _media_kind(files[0])
+        if len(files) == 1 and kind == "photo":
             try:
-                return await self._send_media(thread, file, "photo", name, caption)
+                return await self._send_media(thread, files, kind, mark)
             except Refused as error:
                 log.info("telegram.photo thread=%s reason=%s", thread, error)
-        return await self._send_media(thread, file, "document", name, caption)
+                kind = "document"
+        return await self._send_media(thread, files, kind, mark)
 
-    async def _send_media(self, thread: Thread, file: OutgoingFile, kind: str, name: str, caption: str) -> str:
-        handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
-        try:
-            arguments = {kind: telegram.InputFile(handle, filename=name, read_file_handle=False)}
-            captions = {"caption": caption} if caption else {}
-            message = await self._api.call_in_thread(thread, f"send{kind.title()}", **arguments, **captions)
-        finally:
-            await asyncio.to_thread(handle.close)
+    async def _send_media(self, thread: Thread, files: Sequence[OutgoingFile], kind: str, mark: str) -> str:
+        captions = [cut_units(file.caption, MAX_CAPTION_UNITS) for file in files]
+        captions[0] = cut_units(mark + files[0].caption, MAX_CAPTION_UNITS)
+        with ExitStack() as opened:
+            parts = []
+            for file in files:
+                handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
+                name = file_limits.multipart_file_name(file)
+                content = opened.enter_context(handle)
+                parts.append(telegram.InputFile(content, filename=name, attach=len(files) > 1, read_file_handle=False))
+            if len(files) == 1:
+                arguments = {kind: parts[0], **({"caption": captions[0]} if captions[0] else {})}
+                sent = [await self._api.call_in_thread(thread, f"send{kind.title()}", **arguments)]
+            else:
+                make = telegram.InputMediaPhoto if kind == "photo" else telegram.InputMediaDocument
+                media = [make(part, caption=text or None) for part, text in zip(parts, captions, strict=True)]
+                sent = await self._api.call_in_thread(thread, "sendMediaGroup", media=media)
         self._typing.forget(thread)
-        return str(message["message_id"])
+        return str(sent[0]["message_id"])
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return file_limits.limit_chunks(MAX_DOWNLOAD_BYTES, attachment, self._download_chunks(attachment))
@@ -155,6 +186,11 @@ class TelegramChannel:
 def _command_description(command: CommandInfo) -> str:
     arguments = f" ({command.words})" if command.words else ""
     return f"{command.help}{arguments}"[:256] or "…"
+
+
+def _media_kind(file: OutgoingFile) -> str:
+    is_photo = PurePath(file.name).suffix.lower() in PHOTO_SUFFIXES and file.size <= MAX_PHOTO_BYTES
+    return "photo" if is_photo else "document"
 
 
 def _is_group(thread: Thread) -> bool:

@@ -14,12 +14,13 @@ from telegram import MessageEntity as Entity
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
+from channels.shared.buttons import as_command
 from channels.shared.markdown_split import utf16_length
-from channels.shared.texts import option_in_full, remove_bot_mention
+from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
 
 NAME = "telegram"
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query", "message_reaction")
-STOP_EMOJI = frozenset("❌👎")  # reactions that stop a turn; Telegram does not offer ❌ everywhere
+STOP_EMOJI = "❌"  # as a reaction it stops a turn; Telegram does not offer it everywhere
 LONG_TEXT_UNITS = 4000  # UTF-16 units: the person's app may have split such a text (it does at 4,096)
 
 _UNSUPPORTED = {  # field of a message → its name for a person
@@ -57,7 +58,7 @@ def parse_update(raw: Mapping[str, Any], account: TelegramAccount) -> Message | 
         if update.callback_query:
             return _parse_click(update.callback_query, account)
         if update.message_reaction:
-            return _parse_stop_reaction(update.message_reaction, account, update.update_id)
+            return _parse_reaction(update.message_reaction, account, update.update_id)
     except Exception as error:  # noqa: BLE001 — the boundary of one update: others must be processed
         key = f"{NAME}:{account.id}:update:{raw.get('update_id')}"
         return Unreadable(NAME, key, orjson.dumps(raw), f"{type(error).__name__}: {error}")
@@ -72,6 +73,8 @@ def _parse_message(message: telegram.Message, account: TelegramAccount) -> Messa
     if author is None:
         return None
     private = message.chat.type == "private"
+    if private and (name := _given_topic_name(message)):
+        return _make_event(message, account, author, text=name, kind=Kind.TITLE)
     files = _attachments_of(message)
     text, mentioned = _text_without_mention(message, account)
     quotes, to_bot, quoted_files = _reply_context(message, account)
@@ -129,22 +132,25 @@ def _parse_edit(message: telegram.Message, account: TelegramAccount, update_id: 
 
 
 def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Message | None:
-    """Convert a pressed button: its data is "<ask id>|<option index>", its label the option."""
+    """Convert a pressed button: its data is "<ask id>|<option index>", its label the option; or a command's."""
     if not query.message or not query.data:
         return None  # older than Telegram remembers, or a game
     ask, _, index = query.data.rpartition("|")
-    chat = query.message.chat
-    return Message(
+    chat, id = query.message.chat, str(query.message.message_id)
+    click = Message(
         thread=Thread(NAME, str(account.id), str(chat.id), _topic_of(query.message)),
         key=f"{NAME}:{account.id}:click:{query.id}",
-        id=str(query.message.message_id),
+        id=id,
         author=_make_author(query.from_user),
         text=_option_text(query.message, query.data, index) or query.data,
         time=query.message.date.timestamp(),
         kind=Kind.CLICK,
         target=ask,
         private=chat.type == "private",
+        to_bot=True,
+        reply_to=id,
     )
+    return as_command(click, query.data) or click
 
 
 def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: str) -> str:
@@ -155,22 +161,27 @@ def _option_text(message: telegram.MaybeInaccessibleMessage, data: str, index: s
     return option_in_full(label, index, message.text or "")
 
 
-def _parse_stop_reaction(
+def _parse_reaction(
     change: telegram.MessageReactionUpdated, account: TelegramAccount, update_id: int
 ) -> Message | None:
-    """Convert a new ❌ on a message. Only the inbox knows its topic, and whether it is the bot's."""
+    """Convert ❌, 👍 or 👎 on a message. Only the inbox knows its topic, and whether it is the bot's."""
     old, new = ({getattr(mark, "emoji", "") for mark in marks} for marks in (change.old_reaction, change.new_reaction))
     actor = change.user or change.actor_chat
-    if actor is None or (change.user and change.user.is_bot) or not STOP_EMOJI & (new - old):
+    kind, text = Kind.FEEDBACK, next(filter(None, map(feedback_of, new - old)), "")
+    if STOP_EMOJI in new - old:
+        kind, text = Kind.COMMAND, "stop"
+    elif not text:
+        kind, text = Kind.FEEDBACK_REMOVED, next(filter(None, map(feedback_of, old - new)), "")
+    if actor is None or (change.user and change.user.is_bot) or not text:
         return None
     return Message(
         thread=Thread(NAME, str(account.id), str(change.chat.id), ANYWHERE),
         key=f"{NAME}:{account.id}:reaction:{update_id}",
         id=str(change.message_id),
         author=_make_author(actor),
-        text="stop",
+        text=text,
         time=change.date.timestamp(),
-        kind=Kind.COMMAND,
+        kind=kind,
         reply_to=str(change.message_id),
         to_bot=True,
         private=change.chat.type == "private",
@@ -204,6 +215,13 @@ def _topic_of(message: telegram.MaybeInaccessibleMessage) -> str:
     if isinstance(message, telegram.Message) and message.is_topic_message and message.message_thread_id:
         return str(message.message_thread_id)
     return ""
+
+
+def _given_topic_name(message: telegram.Message) -> str:
+    """Return the name that a person gave a topic; "" for other messages, and for a name that Telegram made up."""
+    if created := message.forum_topic_created:
+        return "" if created.is_name_implicit else created.name
+    return (message.forum_topic_edited.name or "") if message.forum_topic_edited else ""
 
 
 def _author_of(message: telegram.Message) -> Author | None:

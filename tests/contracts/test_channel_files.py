@@ -25,10 +25,10 @@ def table(folder: Path, name: str = "报告 1.csv", caption: str = "") -> Outgoi
 @demanded("uploads")
 async def test_a_file_is_sent_once(rig: Rig, tmp_path: Path) -> None:
     file, posts = table(tmp_path, caption="Your table"), Memory()
-    await rig.channel.send_file(rig.thread(), file, posts)
+    await rig.channel.send_files(rig.thread(), [file], posts)
     seen = await settled(rig, "报告 1.csv")
     await settled(rig, "Your table")
-    await rig.channel.send_file(rig.thread(), file, Memory(rows=posts.rows))
+    await rig.channel.send_files(rig.thread(), [file], Memory(rows=posts.rows))
     assert "\n".join(rig.visible()) == seen
     assert str(tmp_path / "copy") not in seen
 
@@ -39,7 +39,7 @@ async def test_a_file_over_the_limit_is_refused_with_a_reason(rig: Rig, tmp_path
     with path.open("wb") as file:
         file.truncate(rig.channel.limits.upload + 1)
     with pytest.raises(Refused, match=r"big\.bin.*\d+ [MG]i?B") as refusal:
-        await rig.channel.send_file(rig.thread(), OutgoingFile(path, "big.bin", path.stat().st_size), Memory())
+        await rig.channel.send_files(rig.thread(), [OutgoingFile(path, "big.bin", path.stat().st_size)], Memory())
     assert str(tmp_path) not in str(refusal.value)
     assert rig.wire.count("upload") == 0
 
@@ -51,7 +51,7 @@ async def test_a_file_that_the_platform_did_not_accept_is_sent_later(rig: Rig, t
         rig.wire.fault(kind, "upload")
     for _ in range(6):
         try:
-            await rig.channel.send_file(rig.thread(), table(tmp_path), posts)
+            await rig.channel.send_files(rig.thread(), [table(tmp_path)], posts)
             break
         except TryLater as error:
             await asyncio.sleep(min(error.after, 1.0))
@@ -66,7 +66,7 @@ async def test_a_file_accepted_without_an_answer_is_shown_once(rig: Rig, tmp_pat
     rig.wire.fault("drop", "upload", after=True)
     for _ in range(4):
         try:
-            await rig.channel.send_file(rig.thread(), table(tmp_path), Memory(rows=posts.rows))
+            await rig.channel.send_files(rig.thread(), [table(tmp_path)], Memory(rows=posts.rows))
             break
         except (OutcomeUnknown, TryLater):
             await asyncio.sleep(0.1)
@@ -80,7 +80,7 @@ async def test_a_file_that_is_never_confirmed_is_sent_a_limited_number_of_times(
     rig.wire.fault("error", visible, code=504, after=True, times=-1)
     for _ in range(20):
         try:
-            await rig.channel.send_file(rig.thread(), table(tmp_path), Memory(rows=posts.rows))
+            await rig.channel.send_files(rig.thread(), [table(tmp_path)], Memory(rows=posts.rows))
         except (OutcomeUnknown, TryLater):
             await asyncio.sleep(0)
         except Unconfirmed:
@@ -88,6 +88,116 @@ async def test_a_file_that_is_never_confirmed_is_sent_a_limited_number_of_times(
         else:
             break
     assert 1 <= len([text for text in rig.visible() if "报告 1.csv" in text]) <= (1 if "once" in rig.can else 2)
+
+
+# ---------------------------------------------------------------- several files
+
+
+def some_files(folder: Path, *names: str) -> list[OutgoingFile]:
+    """Files that say their names; that of a picture is a picture."""
+    made = []
+    for name in names:
+        data = (b"\x89PNG" if name.endswith(".png") else b"") + name.encode()
+        (folder / name).write_bytes(data)
+        made.append(OutgoingFile(folder / name, name, len(data), f"about {name}"))
+    return made
+
+
+async def send_until_done(rig: Rig, files: list[OutgoingFile], posts: Memory) -> None:
+    """Send as the outbox does, each time in a new process."""
+    for _ in range(10):
+        try:
+            return await rig.channel.send_files(rig.thread(), files, Memory(posts.key, posts.rows))
+        except (OutcomeUnknown, TryLater) as error:
+            await asyncio.sleep(min(error.after, 1.0))
+    raise AssertionError("never sent")
+
+
+def times_shown(rig: Rig, *names: str) -> list[int]:
+    """How often each file is visible."""
+    words = " ".join(rig.visible()).replace("about ", "about-").split()
+    return [words.count(name) for name in names]
+
+
+NAMES = ("a.csv", "b.csv", "c.csv")
+
+
+@demanded("uploads")
+async def test_several_files_are_sent_once_each(rig: Rig, tmp_path: Path) -> None:
+    files, posts = some_files(tmp_path, *NAMES), Memory()
+    await rig.channel.send_files(rig.thread(), files, posts)
+    seen = await settled(rig, "c.csv")
+    await settled(rig, "about c.csv")
+    await rig.channel.send_files(rig.thread(), files, Memory(rows=posts.rows))
+    assert "\n".join(rig.visible()).count("c.csv") >= seen.count("c.csv") >= 1
+    if rig.name != "console":  # it shows the path of a file
+        assert times_shown(rig, *NAMES) == [1, 1, 1]
+
+
+@demanded("albums", "wire")
+async def test_several_files_are_one_message(rig: Rig, tmp_path: Path) -> None:
+    await rig.channel.send_files(rig.thread(), some_files(tmp_path, *NAMES), Memory())
+    assert rig.wire.count("upload") == 1
+    assert times_shown(rig, *NAMES) == [1, 1, 1]
+    for name in NAMES:
+        assert f"about {name}" in "\n".join(rig.visible())
+    many = [f"f{number}.csv" for number in range(12)]  # no platform shows more than ten in a message
+    await rig.channel.send_files(rig.thread(), some_files(tmp_path, *many), Memory("r2"))
+    assert rig.wire.count("upload") == 3
+    assert times_shown(rig, *many) == [1] * 12
+
+
+@demanded("uploads", "wire")
+async def test_files_whose_message_is_refused_are_sent_one_by_one(rig: Rig, tmp_path: Path) -> None:
+    posts = Memory()
+    rig.wire.fault("error", "album", code=400)
+    if "albums" in rig.can:
+        await send_until_done(rig, some_files(tmp_path, *NAMES), posts)
+        assert times_shown(rig, *NAMES) == [1, 1, 1]
+        assert rig.wire.count("upload") == 4
+    else:
+        with pytest.raises(Refused, match=r"a\.csv: "):
+            await send_until_done(rig, some_files(tmp_path, *NAMES), posts)
+        assert times_shown(rig, *NAMES) == [0, 1, 1]
+    await send_until_done(rig, some_files(tmp_path, *NAMES[1:]), posts)  # asks for nothing that was sent
+
+
+@demanded("uploads", "wire")
+async def test_one_file_that_cannot_be_sent_does_not_keep_back_the_others(rig: Rig, tmp_path: Path) -> None:
+    files, posts = some_files(tmp_path, *NAMES), Memory()
+    with (tmp_path / "b.csv").open("wb") as big:
+        big.truncate(rig.channel.limits.upload + 1)
+    files[1] = OutgoingFile(tmp_path / "b.csv", "b.csv", rig.channel.limits.upload + 1)
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"^b\.csv: it has \d+ MB"):
+            await rig.channel.send_files(rig.thread(), files, Memory(rows=posts.rows))
+    assert times_shown(rig, *NAMES) == [1, 0, 1]
+
+
+@demanded("uploads", "wire", "once")
+async def test_several_files_accepted_without_an_answer_are_shown_once(rig: Rig, tmp_path: Path) -> None:
+    posts = Memory()
+    rig.wire.fault("drop", "upload", after=True)
+    await send_until_done(rig, some_files(tmp_path, *NAMES), posts)
+    assert times_shown(rig, *NAMES) == [1, 1, 1]
+
+
+@demanded("uploads", "wire")
+async def test_a_crash_between_messages_repeats_no_file(rig: Rig, tmp_path: Path) -> None:
+    """Pictures and tables are two messages on Telegram; the others need more than ten files for two."""
+    names = [f"p{n}.png" for n in range(6)] + [f"t{n}.csv" for n in range(6)]
+    files, posts = some_files(tmp_path, *names), Memory()
+    rig.wire.fault("slow", "upload", seconds=0.3, times=-1)
+    for _ in range(3):  # the process is killed at any time
+        sending = asyncio.create_task(rig.channel.send_files(rig.thread(), files, Memory(rows=posts.rows)))
+        await asyncio.sleep(0.45)
+        sending.cancel()
+        await asyncio.wait({sending})
+        if "once" not in rig.can:
+            break
+    await send_until_done(rig, files, posts)
+    shown = times_shown(rig, *names)
+    assert set(shown) == {1} if "once" in rig.can else set(shown) <= {1, 2}
 
 
 @demanded("downloads")
@@ -167,7 +277,7 @@ async def test_every_call_carries_its_own_thread(rig: Rig, tmp_path: Path) -> No
         reply.show(Step("1", f"step in {topic}"))
         await settled(rig, f"step in {topic}", topic)
         await reply.finish(Final(f"done in {topic}"))
-        await rig.channel.send_file(message.thread, table(tmp_path, f"{topic}.csv"), Memory(f"f{topic}"))
+        await rig.channel.send_files(message.thread, [table(tmp_path, f"{topic}.csv")], Memory(f"f{topic}"))
         await until(lambda: len(rig.visible(topic)) == 2)
 
     await work(7)

@@ -6,7 +6,7 @@ import re
 
 from agent.blocks import Approve, Ask, Done, Final, Text, View
 from agent.messages import ANYWHERE, Kind, Message
-from channels.base import Receipt
+from channels.base import Receipt, TitleSetter
 from tests.support.rigs.registry import Memory, Rig, deliver, demanded, settled, until
 
 COLOURS = Ask("ask-0123456789abcdef0123456789abcdef", "Which colour?", ("red", "a very dark shade of blue", "绿"))
@@ -98,7 +98,7 @@ async def test_buttons_work_after_a_restart(rig: Rig) -> None:
 async def test_an_approval_has_two_buttons_and_shows_the_exact_call(rig: Rig) -> None:
     await ask(rig, Approve("ap-1", "May I run `sql`?", "It deletes data.", "sql\nDROP TABLE *users*", hours=24.0))
     shown = "\n".join(rig.visible())
-    assert all(words in shown for words in ("DROP TABLE *users*", "deletes data", "within 24 h"))
+    assert all(words in shown for words in ("DROP TABLE *users*", "deletes data", "counts as denied"))
     assert rig.buttons() == ["Approve", "Deny"]
     rig.press("Deny")
     click = await rig.box.next(kind=Kind.CLICK)
@@ -199,15 +199,72 @@ async def test_a_cross_reaction_on_the_reply_stops_the_turn(rig: Rig) -> None:
         reply.show(Text("I am on it"))
         await settled(rig, "I am on it", topic)
         rig.react(topic)
-        stop: Message = await rig.box.next(2 if topic else 1, Kind.COMMAND)
+        stop: Message = await rig.box.next(4 if topic else 2)
         shown = (posts.rows[0] or "").partition("/")[0]  # a channel may store "id/handle"
-        assert (stop.text, stop.addressed, stop.to_bot, stop.reply_to) == ("stop", False, True, shown)
+        # 👎 on an answer that is being written stops it; the inbox knows that
+        assert (stop.kind, stop.text) in ((Kind.COMMAND, "stop"), (Kind.FEEDBACK, "down"))
+        assert (stop.addressed, stop.to_bot, stop.reply_to) == (False, True, shown)
         assert stop.thread.topic in (rig.thread(topic).topic, ANYWHERE)
         assert stop.thread.chat in (rig.thread(topic).chat, ANYWHERE)
         assert (stop.thread.channel, stop.thread.workspace) == (rig.name, rig.thread(topic).workspace)
         assert stop.author.id == rig.box.messages[0].author.id
         await reply.close()
     assert len({message.key for message in rig.box.messages}) == len(rig.box.messages)
+
+
+@demanded("reactions")
+async def test_feedback_names_the_answer_and_can_be_taken_back(rig: Rig) -> None:
+    for topic in (0, 7) if "topics" in rig.can else (0,):
+        asked, posts, known = await rig.say("work", topic), Memory(f"r{topic}"), len(rig.box.messages)
+        await rig.channel.reply(rig.thread(topic), posts, to=asked.id).finish(Final("the answer"))
+        rig.rate("👍", topic)
+        good = await rig.box.next(known + 1)
+        rig.unrate("👍", topic)
+        gone = await rig.box.next(known + 2)
+        rig.rate("👎", topic)
+        bad = await rig.box.next(known + 3)
+        found = [(message.kind, message.text) for message in (good, gone, bad)]
+        assert found == [(Kind.FEEDBACK, "up"), (Kind.FEEDBACK_REMOVED, "up"), (Kind.FEEDBACK, "down")]
+        shown = (posts.rows[0] or "").partition("/")[0]
+        assert {message.reply_to for message in (good, gone, bad)} == {shown}
+        assert {message.author.id for message in (good, gone, bad)} == {asked.author.id}
+        assert not any(message.author.bot for message in (good, gone, bad))
+    assert len({message.key for message in rig.box.messages}) == len(rig.box.messages)
+
+
+@demanded("titles")
+async def test_a_title_is_shown_at_its_thread(rig: Rig) -> None:
+    asked = await rig.begin_thread("please sum up the report of the quarter")
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id).finish(Final("done"))
+    assert isinstance(rig.channel, TitleSetter)
+    await rig.channel.set_title(asked.thread, "Quarter " * 100)
+    assert rig.title(asked.thread).startswith("Quarter Quarter")
+    await rig.channel.set_title(rig.thread(), "A chat has no title")
+
+
+@demanded("title_events")
+async def test_a_title_of_a_person_is_an_event(rig: Rig) -> None:
+    """The service then leaves it."""
+    asked = await rig.begin_thread("please sum up the report of the quarter")
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id).finish(Final("done"))
+    rig.retitle(asked.thread, "My own title")
+    named = await rig.box.next(1, Kind.TITLE)
+    assert (named.text, named.thread, named.author.id) == ("My own title", asked.thread, asked.author.id)
+
+
+@demanded("titles")
+async def test_a_title_of_a_person_stays_where_no_event_tells_of_it(rig: Rig) -> None:
+    asked = await rig.begin_thread("please sum up the report of the quarter")
+    await rig.channel.reply(asked.thread, Memory(), to=asked.id, asker=asked.author.id).finish(Final("done"))
+    rig.retitle(asked.thread, "My own title")
+    assert isinstance(rig.channel, TitleSetter)
+    if "title_events" not in rig.can:
+        await rig.channel.set_title(asked.thread, "Quarter")
+    assert rig.title(asked.thread) == "My own title"
+
+
+async def test_a_platform_without_titles_says_so(rig: Rig) -> None:
+    assert isinstance(rig.channel, TitleSetter) == ("titles" in rig.can)
 
 
 # Case 20 of docs/cases.md

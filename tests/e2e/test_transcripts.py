@@ -39,6 +39,7 @@ async def test_a_conversation_is_found_and_exported(telegram: FakeTelegram, star
     telegram.click(next(data for label, data in asked.buttons if label == "second"), asked.id)
     await telegram.wait(JANE, "The budget is done")
     await service.quiet()
+    telegram.react("👍", telegram.visible(JANE)[-1].id)
     telegram.send("/search BUDGET done")
     found = await telegram.wait(JANE, "Found in this chat")
     assert "I: The budget is done" in found.text
@@ -60,6 +61,7 @@ async def test_a_conversation_is_found_and_exported(telegram: FakeTelegram, star
         ("file", "report.txt", ""),
         ("answer", "second", ""),
         ("text", "The budget is done", ""),
+        ("feedback", "👍", ""),
     ]
     assert {entry["name"] for entry in entries if entry["kind"] in ("message", "answer")} == {"Jane"}
     assert all(entry["seconds"] >= 0 for entry in entries if entry["kind"] == "step")
@@ -68,6 +70,8 @@ async def test_a_conversation_is_found_and_exported(telegram: FakeTelegram, star
     assert code == 0
     assert markdown.startswith(f"# {thread}\n")
     assert "- write_file: outputs/report.txt (done, " in markdown
+    assert markdown.endswith("- 👍 Jane\n\n")
+    assert "Feedback in 30 days: 1 👍, 0 👎." in (await service.fawn("status"))[1]
 
     code, refused = await service.fawn("export", "telegram/nowhere")
     assert code == 1

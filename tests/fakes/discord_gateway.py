@@ -22,6 +22,7 @@ WANTED = {  # event → intents of which one must be asked for
     "MESSAGE_UPDATE": 1 << 9 | 1 << 12,
     "MESSAGE_DELETE": 1 << 9 | 1 << 12,
     "MESSAGE_REACTION_ADD": 1 << 10 | 1 << 13,
+    "MESSAGE_REACTION_REMOVE": 1 << 10 | 1 << 13,
     "TYPING_START": 1 << 11 | 1 << 14,
 }
 

@@ -84,12 +84,28 @@ class People(Rest):
         self.push("MESSAGE_DELETE", {"id": message, "channel_id": room.id} | guild_of(room))
 
     def react(self, message: str, channel: str = "", emoji: str = "❌", user: str = JANE) -> None:
-        room = self.room(channel)
-        told = {"user_id": user, "channel_id": room.id, "message_id": message, "type": 0, "burst": False}
-        told |= {"emoji": {"id": None, "name": emoji}, "message_author_id": room.messages[message]["author"]["id"]}
+        told, room = self._reaction(message, channel, emoji, user), self.room(channel)
+        told |= {"message_author_id": room.messages[message]["author"]["id"]}
         if room.guild:
-            told |= {"guild_id": room.guild, "member": MEMBER | {"user": self.people[user]}}
+            told |= {"member": MEMBER | {"user": self.people[user]}}
         self.tell("MESSAGE_REACTION_ADD", told)
+
+    def unreact(self, message: str, channel: str = "", emoji: str = "👍", user: str = JANE) -> None:
+        """Take a reaction back. Its event names neither the message's author nor the member
+        (discord.com/developers/docs/events/gateway-events#message-reaction-remove)."""
+        self.tell("MESSAGE_REACTION_REMOVE", self._reaction(message, channel, emoji, user))
+
+    def _reaction(self, message: str, channel: str, emoji: str, user: str) -> Json:
+        room = self.room(channel)
+        told: Json = {"user_id": user, "channel_id": room.id, "message_id": message, "type": 0, "burst": False}
+        return told | {"emoji": {"id": None, "name": emoji}} | guild_of(room)
+
+    def rename(self, thread: str, name: str, user: str = JANE) -> None:
+        """A person renames a thread, which says so in it."""
+        room = self.rooms[thread]
+        room.name = name
+        self.push("THREAD_UPDATE", self.room_json(room))
+        self.push("MESSAGE_CREATE", self.event(self.message(room, user, name, type=4)))
 
     def archive(self, thread: str) -> None:
         """Archive a thread, as after a day without messages."""

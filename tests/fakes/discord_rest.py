@@ -19,6 +19,7 @@ NO_PERMISSION = ApiError(403, 50013, "Missing Permissions")
 ARCHIVED = ApiError(400, 50083, "Thread is archived")
 LATE = 3.0  # seconds to answer an interaction
 LIVES = 900.0  # seconds it can be answered further
+NAMES = 2  # that a channel may get in ten minutes
 NONCES = 180.0  # seconds ("a few minutes") that a nonce is remembered
 
 Files = dict[str, tuple[str, bytes]]
@@ -116,7 +117,20 @@ class Rest(Gateway):
         return self.room_json(self.room_of(params))
 
     def m_modifyChannel(self, params: dict[str, str], body: Json, *_: object) -> Json:
+        """A new name says so in the thread. Two are allowed in ten minutes (discord/discord-api-docs#1900)."""
         room = self.room_of(params)
+        if "name" in body:
+            if not 1 <= len(body["name"]) <= 100:
+                raise invalid("name")
+            if room.owner != BOT:  # else the permission Manage Threads is needed
+                raise NO_PERMISSION
+            if room.archived and body.get("archived", True):
+                raise ARCHIVED
+            room.renamed += 1
+            if room.renamed > NAMES:
+                raise ApiError(429, 20028, "The write action you are performing on the channel has hit the limit")
+            room.name = body["name"]
+            self.push("MESSAGE_CREATE", self.event(self.message(room, BOT, room.name, type=4)))
         room.archived = bool(body.get("archived", room.archived))
         self.push("THREAD_UPDATE", self.room_json(room))
         return self.room_json(room)
@@ -174,13 +188,21 @@ class Rest(Gateway):
         self.push("MESSAGE_CREATE", self.event(message) | ({"nonce": nonce} if nonce else {}))
         return self.refreshed(message) | ({"nonce": nonce} if nonce else {})
 
-    def m_editMessage(self, params: dict[str, str], body: Json, *_: object) -> Json:
-        room = self.room_of(params)
+    def m_editMessage(self, params: dict[str, str], body: Json, files: Files, _: object) -> Json:
+        """Edit a message; `attachments` replaces its files, new ones of which are uploaded with the call."""
+        room = self.room_of(params, *(["files"] if files else []))
         message = self.message_of(room, params)
         if message["author"]["id"] != BOT:
             raise ApiError(403, 50005, "Cannot edit a message authored by another user")
         if room.archived:
             raise ARCHIVED
+        if "attachments" in body:
+            kept = [
+                file for file in message["attachments"] if file["id"] in [each["id"] for each in body["attachments"]]
+            ]
+            if len(kept) + len(files) < len(body["attachments"]):
+                raise invalid("attachments")
+            message["attachments"] = kept + [self.attachment(room, name, data) for name, data in files.values()]
         return self._amend(message, body)
 
     def m_deleteMessage(self, params: dict[str, str], *_: object) -> None:
@@ -333,7 +355,10 @@ def pinged(body: Json) -> list[str]:
 
 
 def check(body: Json, files: Files, has_files: bool = False) -> None:
-    """The limits of a message (discord.com/developers/docs/resources/message#create-message)."""
+    """The limits of a message (discord.com/developers/docs/resources/message#create-message).
+
+    A button with a custom_id has one of four styles (…/docs/components/reference#button-button-styles).
+    """
     content, embeds, rows = (body.get("content") or "").strip(), body.get("embeds") or [], body.get("components") or []
     if not (content or embeds or rows or files or has_files):
         raise ApiError(400, 50006, "Cannot send an empty message")
@@ -350,6 +375,7 @@ def check(body: Json, files: Files, has_files: bool = False) -> None:
         good = good and row["type"] == 1 and 1 <= len(row["components"]) <= (1 if menus else 5)
         good = good and all(1 <= len(menu["options"]) <= 25 for menu in menus)
         labels = [part["label"] for part in row["components"] if part["type"] == 2]
+        good = good and all(part["style"] in range(1, 5) for part in row["components"] if part["type"] == 2)
         labels += [option["label"][20:] for menu in menus for option in menu["options"]]  # 100 there, 80 here
         labels += [option["value"][20:] for menu in menus for option in menu["options"]]
         good = good and all(len(label) <= 80 for label in labels)

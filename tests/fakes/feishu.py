@@ -30,7 +30,20 @@ from aiohttp import WSMsgType, web
 from tests.fakes.feishu_frames import Frame
 from tests.fakes.feishu_people import People
 from tests.fakes.feishu_rest import Files
-from tests.fakes.feishu_world import APP, BOT, DIRECT, GROUP, JANE, KIM, SECRET, TENANT, Refusal, Said
+from tests.fakes.feishu_world import (
+    APP,
+    BOT,
+    DIRECT,
+    GROUP,
+    JANE,
+    KIM,
+    REACTION_SCOPES,
+    REACTIONS,
+    SECRET,
+    TENANT,
+    Refusal,
+    Said,
+)
 from tests.fakes.server import Fault, Json, LocalServer, main, until
 
 __all__ = ["APP", "BOT", "DIRECT", "GROUP", "JANE", "KIM", "SECRET", "TENANT", "Call", "FakeFeishu", "Said"]
@@ -165,7 +178,9 @@ class FakeFeishu(LocalServer, People):
 
     def deliver(self, event: Json) -> str:
         """Push an event repeatedly until it is acknowledged; return the frame's id."""
-        event_id = uuid.uuid4().hex
+        event_id, kind = uuid.uuid4().hex, event["header"]["event_type"]
+        if kind not in self.events or (kind in REACTIONS and not REACTION_SCOPES & self.scopes):
+            return ""  # the app has not subscribed to it, or may not see it
         self.pushed[event_id] = Pushed(orjson.dumps(event))
 
         async def push() -> None:

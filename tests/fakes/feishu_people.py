@@ -120,6 +120,13 @@ class People(Methods):
 
     def react(self, message_id: str, emoji: str = "CrossMark", person: str = JANE) -> str:
         self.messages[message_id].reactions.append((person, emoji))
+        return self._reaction("created", message_id, emoji, person)
+
+    def unreact(self, message_id: str, emoji: str = "THUMBSUP", person: str = JANE) -> str:
+        self.messages[message_id].reactions.remove((person, emoji))
+        return self._reaction("deleted", message_id, emoji, person)
+
+    def _reaction(self, kind: str, message_id: str, emoji: str, person: str) -> str:
         event = {
             "message_id": message_id,
             "reaction_type": {"emoji_type": emoji},
@@ -127,7 +134,7 @@ class People(Methods):
             "user_id": {"open_id": person, "union_id": f"on_{person}", "user_id": ""},
             "action_time": str(self.now()),
         }
-        return self.deliver(self.event("im.message.reaction.created_v1", event))
+        return self.deliver(self.event(f"im.message.reaction.{kind}_v1", event))
 
     def press(self, label: str, *, chat: str = DIRECT, root: str = "", person: str = JANE) -> str:
         """A person clicks a button of the bot's last card that has it; returns the frame's id (see `answers`)."""

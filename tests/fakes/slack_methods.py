@@ -16,6 +16,9 @@ SHARE_SECONDS = 0.3  # after which an uploaded file is in its conversation
 SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 
+BLOCK_TYPES = frozenset({"actions", "context", "markdown", "plan", "rich_text", "section", "divider", "task_card"})
+
+
 class ApiError(Exception):
     """`ok: false` with this error; `more` are further fields."""
 
@@ -25,7 +28,11 @@ class ApiError(Exception):
 
 
 def checked(blocks: Iterable[Json]) -> list[Json]:
-    """The limits of Block Kit (docs.slack.dev/reference/block-kit)."""
+    """The limits of Block Kit (docs.slack.dev/reference/block-kit).
+
+    A button's style is "primary" or "danger" (…/block-elements/button-element), the details of a task_card are a
+    rich_text block (…/blocks/task-card-block), a context has at most ten elements (…/blocks/context-block).
+    """
     blocks = list(blocks)
     if len(blocks) > BLOCKS:
         raise ApiError("invalid_blocks", detail="too many blocks")
@@ -33,17 +40,36 @@ def checked(blocks: Iterable[Json]) -> list[Json]:
         raise ApiError("msg_blocks_too_long")
     if any(len(text) > 3000 for block in blocks if block["type"] != "markdown" for text, _ in texts([block])):
         raise ApiError("invalid_blocks", detail="text too long")
+    named = [block["block_id"] for block in blocks if "block_id" in block]
+    if len(set(named)) < len(named) or any(len(name) > 255 for name in named):
+        raise ApiError("invalid_blocks", detail="block_id")
     for block in blocks:
+        if block["type"] not in BLOCK_TYPES:
+            raise ApiError("invalid_blocks", detail=f"unsupported type: {block['type']}")
+        if block["type"] == "context" and not 1 <= len(block["elements"]) <= 10:
+            raise ApiError("invalid_blocks", detail="a context")
         if block["type"] == "plan":
             tasks = block["tasks"]
+            if any(task.get("details", {"type": "rich_text"}).get("type") != "rich_text" for task in tasks):
+                raise ApiError("invalid_blocks", detail="the details of a task")
             whole = all(task["task_id"] and task["title"] and task["status"] in TASKS for task in tasks)
             if not block["title"] or not whole or len({task["task_id"] for task in tasks}) < len(tasks):
                 raise ApiError("invalid_blocks", detail="a plan")
+        if block["type"] == "context_actions":
+            sides = [e[side] for e in block["elements"] for side in ("positive_button", "negative_button")]
+            if not 1 <= len(block["elements"]) <= 5 or not all(1 <= len(s["text"]["text"]) <= 75 for s in sides):
+                raise ApiError("invalid_blocks", detail="context actions")
+            if any(not s["value"] or len(s.get("accessibility_label", "")) > 75 for s in sides):
+                raise ApiError("invalid_blocks", detail="feedback buttons")
         if block["type"] == "actions":
             elements = block["elements"]
             if not 1 <= len(elements) <= 25 or any(len(e.get("options", [])) > 100 for e in elements):
                 raise ApiError("invalid_blocks", detail="elements")
+            if len({element["action_id"] for element in elements}) < len(elements):
+                raise ApiError("invalid_blocks", detail="action_id")
             for element in elements:
+                if element.get("style", "primary") not in ("primary", "danger"):
+                    raise ApiError("invalid_blocks", detail="style")
                 most = 150 if "options" in element else 2000
                 for label, block_id, _, value in controls([{**block, "elements": [element]}]):
                     if not label or len(label) > 75 or not value or len(value) > most or len(block_id) > 255:
@@ -312,6 +338,17 @@ class Methods(World):
         place.sessions[thread] = str(args["status"])
         return {"agent_status": args["status"]}
 
+    def m_agents_sessions_rename(self, workspace: Workspace, args: Json) -> Json:
+        if not self.agent:
+            raise ApiError("not_authorized")
+        place, thread = self.place(workspace, args, "channel_id"), str(args.get("thread_ts") or "")
+        if thread not in place.sessions:
+            raise ApiError("session_not_found")
+        if not 1 <= len(args["title"]) <= 200:
+            raise ApiError("invalid_arguments")
+        place.titles[thread] = str(args["title"])
+        return {"title": args["title"]}
+
     # ------------------------------------------------------------ files
 
     def file(self, stored: Any) -> Json:
@@ -343,12 +380,15 @@ class Methods(World):
 
     def m_files_completeUploadExternal(self, workspace: Workspace, args: Json) -> Json:
         place = self.place(workspace, args, "channel_id")
-        for entry in args["files"]:
-            stored = self.files.get(entry["id"])
-            if stored is None or len(stored.data) != stored.size or stored.shared:
-                raise ApiError("file_not_found")
+        """All files of a call are in one message."""
+        found = [self.files.get(entry["id"]) for entry in args["files"]]
+        files = [stored for stored in found if stored and len(stored.data) == stored.size and not stored.shared]
+        if not files or len(files) < len(found):
+            raise ApiError("file_not_found")
+        post = Post(self.ts(), place.id, workspace.bot, str(args.get("initial_comment") or ""))
+        post.bot_id, post.thread_ts = workspace.bot_id, str(args.get("thread_ts") or "")
+        post.files = [stored.id for stored in files]
+        for stored in files:
             stored.shared, stored.shared_at = True, time.monotonic() + SHARE_SECONDS
-            post = Post(self.ts(), place.id, workspace.bot, str(args.get("initial_comment") or ""))
-            post.bot_id, post.files, post.thread_ts = workspace.bot_id, [stored.id], str(args.get("thread_ts") or "")
-            place.posts[post.ts] = post
+        place.posts[post.ts] = post
         return {"files": [{"id": entry["id"], "title": entry.get("title")} for entry in args["files"]]}

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.fakes.server import Json
 from tests.fakes.slack_methods import Methods
+from tests.fakes.slack_scopes import EVENT_SCOPES
 from tests.fakes.slack_world import JANE, OPS, TEAM, Post, controls
 
 MESSAGE_EVENTS = {  # by the kind of conversation
@@ -89,7 +90,7 @@ class People(Methods):
 
     def _notify(self, name: str, event: Json, team: str) -> None:
         """Send an event, if the app subscribes to it."""
-        if name in self.events:
+        if name in self.events and EVENT_SCOPES.get(name, "") in {*self.scopes, ""}:
             self.event(event, team)
 
     def edit(self, ts: str, text: str, channel: str = OPS, team: str = TEAM) -> None:
@@ -113,9 +114,24 @@ class People(Methods):
     def react(self, ts: str, name: str = "x", channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
         post = self.conversation(channel, team).posts[ts]
         post.reactions.setdefault(name, []).append(user)
-        item = {"type": "message", "channel": channel, "ts": ts}
-        event = {"type": "reaction_added", "user": user, "reaction": name, "item": item, "item_user": post.user}
-        self._notify("reaction_added", event, team)
+        self._reaction("reaction_added", post, name, user, team)
+
+    def unreact(self, ts: str, name: str = "+1", channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
+        post = self.conversation(channel, team).posts[ts]
+        post.reactions[name].remove(user)
+        self._reaction("reaction_removed", post, name, user, team)
+
+    def _reaction(self, kind: str, post: Post, name: str, user: str, team: str) -> None:
+        item = {"type": "message", "channel": post.channel, "ts": post.ts}
+        self._notify(kind, {"type": kind, "user": user, "reaction": name, "item": item, "item_user": post.user}, team)
+
+    def rename_session(self, title: str, thread: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
+        """A person renames the session of a thread (docs.slack.dev/reference/events/agent_session_title_changed)."""
+        place = self.conversation(channel, team)
+        event = {"type": "agent_session_title_changed", "channel": channel, "thread_ts": thread, "user": user}
+        event |= {"title": title, "previous_title": place.titles.get(thread, "")}
+        place.titles[thread] = title
+        self._notify("agent_session_title_changed", event, team)
 
     def press_stop(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> None:
         """Click the native stop button under a stream: Slack ends the stream and notifies the app."""
@@ -191,6 +207,21 @@ class People(Methods):
             action |= {"type": "static_select", "selected_option": {"text": text, "value": value}}
         else:
             action |= {"type": "button", "text": text, "value": value}
+        return self.deliver("interactive", payload | {"actions": [action]}, accepts=True)
+
+    def rate(self, ts: str, value: str, channel: str = OPS, user: str = JANE, team: str = TEAM) -> str:
+        """Press 👍 ("up") or 👎 of the feedback buttons; returns the interaction's key.
+
+        docs.slack.dev/reference/block-kit/block-elements/feedback-buttons-element
+        """
+        post = self.conversation(channel, team).posts[ts]
+        elements = [e for block in post.blocks if block["type"] == "context_actions" for e in block["elements"]]
+        [element] = [e for e in elements if e["type"] == "feedback_buttons"]
+        sides = (element["positive_button"], element["negative_button"])
+        [pressed] = [side for side in sides if side["value"] == value]
+        action = {"type": "feedback_buttons", "block_id": "x1", "action_id": element["action_id"]}
+        action |= {"text": pressed["text"], "value": value, "action_ts": self.ts()}
+        payload = self._interactive("block_actions", post, user, team)
         return self.deliver("interactive", payload | {"actions": [action]}, accepts=True)
 
     def shortcut(self, ts: str, channel: str = OPS, user: str = JANE, team: str = TEAM, name: str = "ask_fawn") -> str:

@@ -11,6 +11,7 @@ TIERS = {  # calls a minute and workspace (docs.slack.dev/apis/web-api/rate-limi
     "reactions.remove": 20,
     "chat.update": 50,
     "reactions.add": 50,
+    "agents.sessions.rename": 50,
     "agents.sessions.setStatus": 50,
     "conversations.history": 50,
     "conversations.info": 50,

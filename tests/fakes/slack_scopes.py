@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+EVENT_SCOPES = {"reaction_added": "reactions:read", "reaction_removed": "reactions:read"}
 METHOD_SCOPES = {
+    "agents.sessions.rename": "chat:write",
     "agents.sessions.setStatus": "chat:write",
     "apps.connections.open": "connections:write",
     "chat.appendStream": "chat:write",

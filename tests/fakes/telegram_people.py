@@ -105,20 +105,22 @@ class People(World):
         return str(query["id"])
 
     def react(self, emoji: str, message_id: int, *, chat: int = JANE, user: int = 0, sent_as: int = 0) -> None:
-        """Add a reaction to a message. In groups, only administrators get the update
-        (core.telegram.org/bots/api#update)."""
+        """Put a reaction on a message in place of the one before; "" takes it back. In groups, only administrators get
+        the update (core.telegram.org/bots/api#update)."""
         room = self.chat(chat)
         if message_id not in room.messages:
             raise ValueError(f"no message {message_id}")
         person = self.person(user or (chat if chat > 0 else JANE))
+        before = self.given.get((chat, message_id, person["id"]), "")
         reaction = {
             "chat": self.chat_object(room),
             "message_id": message_id,
             **({"actor_chat": self.chat_object(room)} if sent_as else {"user": person}),
             "date": int(time.time()),
-            "old_reaction": [],
+            "old_reaction": [{"type": "emoji", "emoji": before}] if before else [],
             "new_reaction": [{"type": "emoji", "emoji": emoji}] if emoji else [],
         }
+        self.given[chat, message_id, person["id"]] = emoji
         if room.kind == "private" or room.admin:
             self.push("message_reaction", reaction)
 
@@ -191,6 +193,26 @@ class People(World):
 
     def send_location(self, **where: Any) -> Json:
         return self.say({"location": {"latitude": 52.5, "longitude": 13.4}}, **where)
+
+    # ------------------------------------------------------------ topics
+
+    def open_topic(self, text: str, *, name: str = "", chat: int = JANE) -> int:
+        """Open a topic of a private chat by writing a text, whose beginning names it unless the person does.
+
+        core.telegram.org/bots/api#forumtopiccreated
+        """
+        room = self.chat(chat)
+        topic = next(number for number in room.ids if number > 1)  # 1 is a forum's General
+        self.forum(chat, topic).topics[topic] = name or text[:32]  # type: ignore[index]  # a forum has topics
+        created = {"name": name or text[:32], "icon_color": 7322096, **({} if name else {"is_name_implicit": True})}
+        self.say({"forum_topic_created": created}, chat=chat, topic=topic)
+        self.send(text, chat=chat, topic=topic)
+        return topic
+
+    def rename_topic(self, topic: int, name: str, *, chat: int = JANE) -> None:
+        """A person renames a topic."""
+        self.forum(chat).topics[topic] = name  # type: ignore[index]  # as above
+        self.say({"forum_topic_edited": {"name": name}}, chat=chat, topic=topic)
 
     # ------------------------------------------------------------ changes of chats
 

@@ -49,6 +49,7 @@ class Shown:
     file_name: str = ""
     file: bytes = b""
     entities: tuple[Json, ...] = ()
+    styles: tuple[tuple[str, str], ...] = ()  # of the buttons, by label
     buttons: tuple[tuple[str, str], ...] = ()  # (label, callback data)
     reply_to: int = 0
     edits: int = 0
@@ -90,6 +91,7 @@ class World:
         self.queries: dict[str, Json] = {}  # callback queries not yet answered
         self.answers: dict[str, str] = {}  # …and what was answered
         self.reactions: dict[tuple[int, int], list[str]] = {}
+        self.given: dict[tuple[int, int, int], str] = {}  # (chat, message, person) → their reaction
         self.drafts: dict[tuple[int, int], str] = {}  # (chat, topic) → what the bot's draft shows
         self.commands: dict[str, list[Json]] = {}  # scope type → setMyCommands
         self.pushed: dict[int, float] = {}  # update id → time.monotonic() when it came up
@@ -212,6 +214,7 @@ class World:
             file_name=file.name if file else "",
             file=file.data if file else b"",
             entities=tuple(entities),
+            styles=tuple((b["text"], b.get("style", "")) for row in keyboard for b in row),
             buttons=tuple((b["text"], b.get("callback_data", "")) for row in keyboard for b in row),
             reply_to=message.get("reply_to_message", {}).get("message_id", 0),
             edits=chat.edits[message["message_id"]],

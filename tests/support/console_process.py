@@ -81,8 +81,8 @@ class Script:
             path = self.log.parent / "spool"
             path.write_bytes(b"x" * 12_000)
             for _ in range(2):
-                await self.channel.send_file(
-                    message.thread, OutgoingFile(path, "../chart\x1b.png", 12_000, "a chart"), Memory()
+                await self.channel.send_files(
+                    message.thread, [OutgoingFile(path, "../chart\x1b.png", 12_000, "a chart")], Memory()
                 )
         if message.text == "again":
             crashed = Memory(rows={0: None})

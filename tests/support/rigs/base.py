@@ -11,9 +11,9 @@ from agent.messages import Message, Thread
 from channels.base import Channel
 from tests.support.recording_inbox import Box
 
-Call = Literal["post", "edit", "delete", "upload", "any"]
+Call = Literal["post", "edit", "delete", "upload", "album", "any"]
 """The platform calls that the contract speaks of, whatever they are called there: a new message, a change of one (an
-append to a stream, too), taking one away, sending a file."""
+append to a stream, too), taking one away, sending files (`album`: a message with several)."""
 
 Trouble = Literal["flood", "error", "drop", "slow", "hang"]
 """The kinds of `tests.fakes.server.Fault`."""
@@ -38,12 +38,20 @@ ABILITIES = {
     "topics": "threads inside a chat; `topic` n > 0 is one in a group, 0 the direct chat",
     "follow_up": "a message in a thread counts without a mention when the bot takes part there",
     "buttons": "options of a question are buttons",
+    "styles": "the buttons of an approval have colours",
+    "local_times": "the platform shows a time in the zone of each reader",
+    "commands": "a reply has buttons that stop or retry its turn",
+    "folds": "the steps of an ended turn stay, folded away or small",
     "uploads": "files out",
     "downloads": "files in",
+    "documents": "the rest of a long answer is a file",
+    "albums": "several files may be one message",
     "captions": "a file may have a caption",
     "amend": "edits of a person's message are sent as events",
     "withdraw": "deletions of a person's message are sent as events",
-    "reactions": "a reaction on the bot's message asks to stop",
+    "reactions": "a reaction on the bot's message asks to stop, or says whether the answer is good",
+    "titles": "a thread shows a title",
+    "title_events": "a person's new title of a thread is sent as an event; elsewhere the channel looks at the title",
     "erase": "a person can delete a message of the bot",
     "native": "the platform has native commands (slash commands, application commands, a menu)",
     "menu": "the platform lists the bot's commands by name, as they were announced",
@@ -138,6 +146,21 @@ class Rig(Protocol):
     def react(self, topic: int = 0) -> None:
         """A person puts ❌ on the bot's last message."""
 
+    def rate(self, mark: str, topic: int = 0) -> None:
+        """A person puts 👍 or 👎 on the bot's last message."""
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        """They take it back."""
+
+    async def begin_thread(self, text: str) -> Message:
+        """A person writes what begins a thread that the platform, or the bot, names by the text."""
+
+    def title(self, thread: Thread) -> str:
+        """The title that people see at a thread."""
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        """A person names a thread."""
+
     def erase(self, topic: int = 0) -> None:
         """A person deletes the bot's last message."""
 
@@ -146,6 +169,15 @@ class Rig(Protocol):
 
     def buttons(self, topic: int = 0) -> list[str]:
         """The labels under the bot's last message."""
+
+    def labels(self, topic: int = 0) -> list[str]:
+        """The labels of disabled buttons under the bot's last message, which only inform."""
+
+    def danger(self, topic: int = 0) -> list[str]:
+        """The labels of the buttons under the bot's last message whose colour warns."""
+
+    def folded(self, topic: int = 0) -> list[str]:
+        """The lines of the ended turn's summary and steps, as a person reads them who unfolds them."""
 
     def press(self, label: str, topic: int = 0) -> None:
         """A person clicks a button of the last message that has it."""

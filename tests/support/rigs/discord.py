@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.messages import Thread
+from agent.messages import Message, Thread
 from agent.setting import Secret
 from channels import discord
 from channels.base import Health
 from channels.discord import DiscordSettings
+from channels.discord.reply import DOCUMENT_NAME
 from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
+from tests.fakes.discord_world import Shown
 from tests.fakes.server import until
 from tests.support.rigs.base import ABILITIES, Call
 from tests.support.rigs.platform import FakeRig, FakeWire
@@ -23,6 +26,7 @@ CALLS: dict[Call, tuple[str, ...]] = {
     "edit": ("editMessage",),
     "delete": ("deleteMessage",),
     "upload": ("createMessage",),
+    "album": ("createMessage",),
     "any": ("*",),
 }
 
@@ -53,7 +57,7 @@ class DiscordRig(FakeRig):
     """One server, one channel, Jane."""
 
     name = "discord"
-    can = frozenset(ABILITIES) - {"kept"}  # the history counts
+    can = frozenset(ABILITIES) - {"kept", "title_events"}  # the history counts; events of names name no person
 
     def __init__(self, server: FakeDiscord, settings: DiscordSettings) -> None:
         super().__init__(lambda: discord.connect(settings))
@@ -110,6 +114,22 @@ class DiscordRig(FakeRig):
     def react(self, topic: int = 0) -> None:
         self.server.react(self.server.visible(self.room(topic))[-1].id, self.room(topic))
 
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(self.server.visible(self.room(topic))[-1].id, self.room(topic), mark)
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.unreact(self.server.visible(self.room(topic))[-1].id, self.room(topic), mark)
+
+    async def begin_thread(self, text: str) -> Message:
+        self.server.say(text, CHANNEL, mention=True)
+        return await self.box.next(len(self.box.messages) + 1)
+
+    def title(self, thread: Thread) -> str:
+        return self.server.rooms[thread.topic].name
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        self.server.rename(thread.topic, title)
+
     def erase(self, topic: int = 0) -> None:
         self.server.withdraw(self.server.visible(self.room(topic))[-1].id, self.room(topic))
 
@@ -120,6 +140,19 @@ class DiscordRig(FakeRig):
     def buttons(self, topic: int = 0) -> list[str]:
         shown = self.server.visible(self.room(topic))
         return [label for label, _ in shown[-1].buttons] if shown else []
+
+    def labels(self, topic: int = 0) -> list[str]:
+        return [label for label, _ in self.server.visible(self.room(topic))[-1].styles]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [label for label, style in self.server.visible(self.room(topic))[-1].styles if style == 4]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        lines = [line for text in self.visible(topic) for line in text.split("\n")]
+        small = [re.sub(r"\\(.)", r"\1", line.removeprefix("-# ")) for line in lines if line.startswith("-# ")]
+        return [part for line in small[:1] for part in [line]] + [
+            part for line in small[1:] for part in line.split(" · ")
+        ]
 
     def press(self, label: str, topic: int = 0) -> None:
         self._token = self.server.press(label, self.room(topic))
@@ -133,8 +166,15 @@ class DiscordRig(FakeRig):
         return Thread("discord", GUILD, CHANNEL, self.room(topic))
 
     def visible(self, topic: int = 0) -> list[str]:
-        shown = self.server.visible(self.room(topic))
-        return ["\n".join(filter(None, [each.text, each.embed, *each.files])) for each in shown]
+        """The rest of a long answer is shown as its text."""
+        room = self.room(topic)
+        return ["\n".join(filter(None, [self._text(room, each), each.embed])) for each in self.server.visible(room)]
+
+    def _text(self, room: str, shown: Shown) -> str:
+        if shown.files == (DOCUMENT_NAME,):
+            [file] = self.server.rooms[room].messages[shown.id]["attachments"]
+            return self.server.files[file["id"]].decode()
+        return "\n".join(filter(None, [shown.text, *shown.files]))
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return [person for each in self.server.visible(self.room(topic)) for person in each.pinged]

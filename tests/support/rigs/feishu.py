@@ -20,6 +20,7 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "edit": ("card.write", "card.replace", "message.update"),
     "delete": ("message.recall",),
     "upload": ("file.upload",),
+    "album": ("file.upload",),
     "any": ("*",),
 }
 
@@ -39,9 +40,14 @@ class FeishuRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Feishu."""
 
     name = "feishu"
-    # The platform keeps events for hours only, so the history counts. Files have no caption. Edits are not sent as
-    # events: the text is read when the answer begins. The menu is configured by hand.
-    can = frozenset(ABILITIES) - {"kept", "captions", "amend", "menu"}
+    # The platform keeps events for hours only, so the history counts. Each file is a message, without a caption. Edits
+    # are not sent as events: the text is read when the answer begins. The menu is configured by hand. Threads have no
+    # titles.
+    can = (
+        frozenset(ABILITIES)
+        - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
+        - {"local_times"}
+    )
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
         super().__init__(lambda: feishu.connect(settings))
@@ -97,6 +103,12 @@ class FeishuRig(FakeRig):
     def react(self, topic: int = 0) -> None:
         self.server.react(self._shown(topic).id)
 
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(self._shown(topic).id, {"👍": "THUMBSUP", "👎": "ThumbsDown"}[mark])
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.unreact(self._shown(topic).id, {"👍": "THUMBSUP", "👎": "ThumbsDown"}[mark])
+
     def erase(self, topic: int = 0) -> None:
         self.server.recall(self._shown(topic).id)
 
@@ -105,6 +117,16 @@ class FeishuRig(FakeRig):
 
     def buttons(self, topic: int = 0) -> list[str]:
         return [button["text"]["content"] for button in self.server.buttons(*self._place(topic))]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [
+            button["text"]["content"]
+            for button in self.server.buttons(*self._place(topic))
+            if button["type"] == "danger"
+        ]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        return self.server.folded(*self._place(topic))
 
     def press(self, label: str, topic: int = 0) -> None:
         chat, root = self._place(topic)

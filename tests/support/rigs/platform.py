@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, Self, Unpack
 
-from agent.messages import Message
+from agent.messages import Message, Thread
 from channels.base import Channel
 from tests.support.recording_inbox import Box, Service
 from tests.support.rigs.base import Call, Rule, Trouble
@@ -121,6 +121,21 @@ class FakeRig:
     def react(self, topic: int = 0) -> None:
         raise NotImplementedError
 
+    def rate(self, mark: str, topic: int = 0) -> None:
+        raise NotImplementedError
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        raise NotImplementedError
+
+    async def begin_thread(self, text: str) -> Message:
+        raise NotImplementedError
+
+    def title(self, thread: Thread) -> str:
+        raise NotImplementedError
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        raise NotImplementedError
+
     def erase(self, topic: int = 0) -> None:
         raise NotImplementedError
 
@@ -128,6 +143,15 @@ class FakeRig:
         raise NotImplementedError
 
     def buttons(self, topic: int = 0) -> list[str]:
+        raise NotImplementedError
+
+    def labels(self, topic: int = 0) -> list[str]:
+        return []
+
+    def danger(self, topic: int = 0) -> list[str]:
+        raise NotImplementedError
+
+    def folded(self, topic: int = 0) -> list[str]:
         raise NotImplementedError
 
     def press(self, label: str, topic: int = 0) -> None:

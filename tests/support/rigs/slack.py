@@ -27,6 +27,7 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "edit": ("chat.update", "chat.appendStream", "chat.stopStream"),
     "delete": ("chat.delete",),
     "upload": ("files.completeUploadExternal",),
+    "album": ("files.completeUploadExternal",),
     "any": ("*",),
 }
 
@@ -63,7 +64,7 @@ class SlackRig(FakeRig):
 
     name = "slack"
     # Events are not kept, so the history counts. The manifest has one command; the others are its arguments.
-    can = frozenset(ABILITIES) - {"kept", "menu"}
+    can = frozenset(ABILITIES) - {"documents", "kept", "menu"}
 
     def __init__(self, server: FakeSlack, settings: slack.SlackSettings) -> None:
         super().__init__(lambda: slack.connect(settings))
@@ -117,6 +118,25 @@ class SlackRig(FakeRig):
     def react(self, topic: int = 0) -> None:
         self.server.react(self._shown(topic).ts, channel=OPS if topic else DIRECT)
 
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(self._shown(topic).ts, {"👍": "+1", "👎": "-1::skin-tone-3"}[mark], OPS if topic else DIRECT)
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.unreact(
+            self._shown(topic).ts, {"👍": "+1", "👎": "-1::skin-tone-3"}[mark], OPS if topic else DIRECT
+        )
+
+    async def begin_thread(self, text: str) -> Message:
+        message = await self.say(text, 7)
+        await until(lambda: self.server.conversation(OPS).titles)
+        return message
+
+    def title(self, thread: Thread) -> str:
+        return self.server.conversation(thread.chat).titles[thread.topic]
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        self.server.rename_session(title, thread.topic, thread.chat)
+
     def erase(self, topic: int = 0) -> None:
         self.server.remove(self._shown(topic).ts, OPS if topic else DIRECT)
 
@@ -125,6 +145,20 @@ class SlackRig(FakeRig):
 
     def buttons(self, topic: int = 0) -> list[str]:
         return [label for label, *_ in self._shown(topic).buttons]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [label for label, style in self._shown(topic).styles if style == "danger"]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        marks = {"complete": "✓", "error": "✗", "in_progress": "…", "pending": "▸"}
+        shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
+        found = []
+        for one in shown:
+            rows = [row.rpartition(": ") for row in one.tasks]
+            found += [one.plan] if one.plan else []
+            found += [f"{marks[status]} {title}: {one.details.get(title, '')}" for title, _, status in rows]
+            found += [line for line in one.text.split("\n") if line[:1] in "❌⏹" and line]
+        return found
 
     def press(self, label: str, topic: int = 0) -> None:
         shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
@@ -139,7 +173,7 @@ class SlackRig(FakeRig):
 
     def visible(self, topic: int = 0) -> list[str]:
         shown = self.server.visible(OPS, self.root(topic)) if topic else self.server.visible(DIRECT)
-        return [f"{one.text}{one.file_name}" for one in shown if not one.only_for]
+        return [" ".join(filter(None, (one.text, one.file_name))) for one in shown if not one.only_for]
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return self.server.pinged(OPS, self.root(topic)) if topic else self.server.pinged(DIRECT)

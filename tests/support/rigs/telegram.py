@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.messages import Thread
+from agent.messages import Message, Thread
 from agent.setting import Secret
 from channels import telegram
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram, Shown
@@ -21,7 +21,8 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "post": ("sendMessage",),
     "edit": ("editMessageText",),
     "delete": ("deleteMessage",),
-    "upload": ("sendDocument", "sendPhoto"),
+    "upload": ("sendDocument", "sendPhoto", "sendMediaGroup"),
+    "album": ("sendMediaGroup",),
     "any": ("*",),
 }
 
@@ -49,7 +50,9 @@ class TelegramRig(FakeRig):
 
     name = "telegram"
     # Bots get no deletions and cannot read the history; updates are kept for them, and posts have no idempotency key.
-    can = frozenset(ABILITIES) - {"withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
+    can = frozenset(ABILITIES).difference(
+        ("documents", "withdraw", "earlier", "catch_up", "follow_up", "socket", "once", "local_times")
+    )
 
     def __init__(self, server: FakeTelegram, settings: telegram.TelegramSettings) -> None:
         super().__init__(lambda: telegram.connect(settings))
@@ -99,6 +102,23 @@ class TelegramRig(FakeRig):
     def react(self, topic: int = 0) -> None:
         self.server.react("👎", self._shown(topic).id, chat=self.chat(topic))
 
+    def rate(self, mark: str, topic: int = 0) -> None:
+        self.server.react(mark, self._shown(topic).id, chat=self.chat(topic))
+
+    def unrate(self, mark: str, topic: int = 0) -> None:
+        self.server.react("", self._shown(topic).id, chat=self.chat(topic))
+
+    async def begin_thread(self, text: str) -> Message:
+        self.server.open_topic(text)
+        return await self.box.next(len(self.box.messages) + 1)
+
+    def title(self, thread: Thread) -> str:
+        topics = self.server.chat(int(thread.chat)).topics
+        return topics[int(thread.topic)] if topics else ""
+
+    def retitle(self, thread: Thread, title: str) -> None:
+        self.server.rename_topic(int(thread.topic), title)
+
     def erase(self, topic: int = 0) -> None:
         self.server.remove(self.chat(topic), self._shown(topic).id)
 
@@ -107,6 +127,19 @@ class TelegramRig(FakeRig):
 
     def buttons(self, topic: int = 0) -> list[str]:
         return [label for label, _ in self._shown(topic).buttons]
+
+    def danger(self, topic: int = 0) -> list[str]:
+        return [label for label, style in self._shown(topic).styles if style == "danger"]
+
+    def folded(self, topic: int = 0) -> list[str]:
+        found = []
+        for shown in self.server.visible(self.chat(topic), topic):
+            units = shown.text.encode("utf-16-le")
+            for entity in shown.entities:
+                if entity["type"] == "expandable_blockquote":
+                    begin, end = 2 * entity["offset"], 2 * (entity["offset"] + entity["length"])
+                    found += units[begin:end].decode("utf-16-le").split("\n")
+        return found
 
     def press(self, label: str, topic: int = 0) -> None:
         messages = reversed(self.server.visible(self.chat(topic), topic))
@@ -120,7 +153,10 @@ class TelegramRig(FakeRig):
         return telegram_thread(self.chat(topic), topic)
 
     def visible(self, topic: int = 0) -> list[str]:
-        return [f"{shown.text}{shown.file_name}" for shown in self.server.visible(self.chat(topic), topic)]
+        return [
+            " ".join(filter(None, (shown.text, shown.file_name)))
+            for shown in self.server.visible(self.chat(topic), topic)
+        ]
 
     def pinged(self, topic: int = 0) -> Sequence[str]:
         return [person for shown in self.server.visible(self.chat(topic), topic) for person in shown.pings]

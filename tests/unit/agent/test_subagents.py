@@ -59,7 +59,7 @@ def results(model: FakeModel) -> list[str]:
 
 
 def task_steps(blocks: list[Block]) -> list[tuple[str, str, str]]:
-    return [(block.title, block.state, block.detail) for block in blocks if isinstance(block, Step)]
+    return [(block.title, block.state, block.progress) for block in blocks if isinstance(block, Step)]
 
 
 async def test_a_task_works_with_its_own_context_and_returns_its_result_with_its_usage(
@@ -84,10 +84,10 @@ async def test_a_task_works_with_its_own_context_and_returns_its_result_with_its
         "lead",
     ]
     assert task_steps(blocks) == [
-        ("task: dig", "running", ""),
-        ("task: dig", "running", ""),
-        ("task: dig", "running", "look: a"),
-        ("task: dig", "done", ""),
+        ("Task: dig", "running", ""),
+        ("Task: dig", "running", ""),
+        ("Task: dig", "running", "Using look"),
+        ("Task: dig", "done", ""),
     ]
 
 
@@ -111,7 +111,7 @@ async def test_tasks_of_one_message_run_at_the_same_time_and_a_fourth_waits_for_
     assert took < 1.1, "four tasks of 0.3 s, three at once"
     assert took > 0.6
     assert [text.partition("\n")[0] for text in results(model)] == [f"do {name} ended" for name in names]
-    assert ("task: d", "running", "waits for a free place") in task_steps(blocks)
+    assert ("Task: d", "running", "waits for a free place") in task_steps(blocks)
     assert begun[-1] == "do d"
 
 
@@ -174,7 +174,7 @@ async def test_a_task_that_takes_too_long_is_stopped_with_its_last_words(make: W
     blocks = await bench.run(say("go"))
     [result] = results(model)
     assert "it took longer than 1 s and was stopped. Its last words: I begin." in result
-    assert ("task: a", "failed", "") in task_steps(blocks)
+    assert ("Task: a", "failed", "") in task_steps(blocks)
 
 
 @pytest.mark.parametrize(("limit", "calls"), [({"max_model_calls": 2}, 2), ({"max_tokens": 500}, 1)])
@@ -282,7 +282,7 @@ async def test_a_stop_ends_all_tasks_with_what_they_run(make: Workshop, model: F
     working = set()
     turn = bench.agent.run(Turn("c", (say("go"),), merge_window_seconds=0.0), context)
     async for block in turn:
-        if isinstance(block, Step) and block.detail.startswith("slow"):
+        if isinstance(block, Step) and block.progress == "Using slow":
             working.add(block.id)
         if len(working) == 2:
             break

@@ -17,8 +17,10 @@ from bot.config.schema import AccessConfig, ServiceLimits
 from bot.inbox import Arrived, Inbox
 from bot.storage import conversations
 from bot.storage import people as stored_people
-from bot.storage.database import Database
+from bot.storage.database import Database, Execute
+from bot.storage.feedback import FeedbackCounts, count_feedback
 from bot.storage.migrate import migrate_database
+from bot.storage.rows import insert_row
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, Receipt
@@ -303,3 +305,78 @@ async def test_an_unsupported_message_is_answered_without_a_turn(store: Database
     assert "stickers" in (await said(store))[0]
     rows = await store.run(lambda execute: execute("SELECT pending FROM conversations", {}))
     assert [row["pending"] for row in rows] == [0]
+
+
+REPLY = Thread("telegram", "1", "42", "7")
+
+
+async def answered(store: Database, state: str) -> Message:
+    """A run in this state whose answer is message 9; return the feedback 👎 of its requester."""
+    await inbox(store).receive([replace(HELLO, thread=REPLY)])
+
+    def work(execute: Execute) -> None:
+        run = {"id": 1, "conversation": f"{REPLY}#1", "requester": "42", "state": state, "started": 0.0}
+        insert_row(execute, "runs", "id", run)
+
+    await store.run(work)
+    await StoredSentMessages(store, "r1", REPLY).sent(0, "9")
+    anywhere = replace(REPLY, topic=ANYWHERE)
+    return replace(
+        HELLO, thread=anywhere, key="f1", kind=Kind.FEEDBACK, text="down", reply_to="9", addressed=False, time=10.0
+    )
+
+
+async def stored_feedback(store: Database) -> list[tuple[int, str, int]]:
+    rows = await store.run(lambda execute: execute("SELECT run, person, value FROM feedback ORDER BY person", {}))
+    return [tuple(row) for row in rows]
+
+
+async def test_the_latest_feedback_of_each_person_counts_until_they_take_it_back(store: Database) -> None:
+    down, box = await answered(store, "done"), inbox(store)
+    up, gone = replace(down, text="up", time=11.0), replace(down, kind=Kind.FEEDBACK_REMOVED, time=12.0)
+    assert await box.receive([down]) == [Receipt.ACCEPTED]
+    assert await stored_feedback(store) == [(1, "42", -1)]
+    await box.receive([up, gone, down])  # 👎 is taken back after 👍 replaced it, and its first event comes again
+    assert await stored_feedback(store) == [(1, "42", 1)]
+    await box.receive([replace(gone, text="up", time=13.0), up, replace(down, author=Author("5", "Bob"))])
+    assert await stored_feedback(store) == [(1, "42", 0), (1, "5", -1)]
+    assert await store.run(lambda execute: count_feedback(execute, 0.0)) == FeedbackCounts(up=0, down=1)
+    rows = await store.run(lambda execute: execute("SELECT count(*) AS n FROM inbox", {}))
+    assert rows[0]["n"] == 1
+    assert await said(store) == []
+
+
+async def test_feedback_of_strangers_or_on_other_messages_does_not_count(store: Database) -> None:
+    down = await answered(store, "done")
+    closed = inbox(store, AccessConfig(operators=("1",)))
+    assert await closed.receive([replace(down, private=True)]) == [Receipt.IGNORED]
+    await StoredSentMessages(store, "o4", REPLY).sent(0, "10")
+    assert (
+        await inbox(store).receive([replace(down, reply_to="10"), replace(down, reply_to="11")])
+        == [Receipt.IGNORED] * 2
+    )
+    assert await stored_feedback(store) == []
+    assert await said(store) == []
+
+
+async def test_a_thumb_down_on_an_answer_that_is_being_written_stops_it(store: Database) -> None:
+    down = await answered(store, "running")
+    assert await inbox(store).receive([down]) == [Receipt.ACCEPTED]
+    rows = await store.run(lambda execute: execute("SELECT kind, payload FROM inbox WHERE key='f1'", {}))
+    assert [row["kind"] for row in rows] == ["command"]
+    assert Message.load(rows[0]["payload"]).text == "stop"
+    assert await stored_feedback(store) == []
+
+
+async def test_a_name_that_a_person_gave_a_thread_is_its_title(store: Database) -> None:
+    title = replace(HELLO, thread=REPLY, key="t1", kind=Kind.TITLE, text="Mine")
+    assert await inbox(store, AccessConfig()).receive([title]) == [Receipt.IGNORED]
+    group = replace(title, private=False)
+    await inbox(store).receive([group])  # a thread of others
+    assert not await store.run(lambda execute: conversations.has_conversation(execute, REPLY))
+    await inbox(store).receive([title])  # a topic of a private chat is named before its first message
+    assert not await store.run(lambda execute: conversations.set_title(execute, f"{REPLY}#1", "Made"))
+    await inbox(store).receive([replace(group, text="Ours")])
+    row = await store.run(lambda execute: conversations.find_conversation(execute, f"{REPLY}#1"))
+    assert row
+    assert row.title == "Ours"

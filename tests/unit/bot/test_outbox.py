@@ -14,7 +14,7 @@ from agent.blocks import Block, Final
 from agent.messages import Attachment, Message, Thread
 from bot.claims import release_stale_claims
 from bot.config.schema import ServiceLimits
-from bot.outbox import RETRY_LIMIT, Outbox, file_payload
+from bot.outbox import RETRY_LIMIT, Outbox, files_payload
 from bot.storage.database import Database
 from bot.storage.dead_letters import requeue_dead
 from bot.storage.migrate import migrate_database
@@ -69,8 +69,8 @@ class RecordingChannel:
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         return Chalk(self, thread, posts)
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        await self.write(thread, file.name, posts)
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        await self.write(thread, " ".join(file.name for file in files), posts)
 
     async def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         for chunk in (b"nothing", b"much"):
@@ -255,7 +255,7 @@ async def test_a_row_without_an_address_does_not_block_others(store: Database) -
 
 async def test_a_spool_copy_that_cannot_be_removed_does_not_stop_the_outbox(store: Database, tmp_path: Path) -> None:
     wall = RecordingChannel()
-    await write(store, "file", str(HERE), file_payload(OutgoingFile(tmp_path, "report.txt", 1, "")))  # a folder
+    await write(store, "file", str(HERE), files_payload([OutgoingFile(tmp_path, "report.txt", 1, "")]))  # a folder
     await say(store, HERE, "next")
     async with serving(store, wall) as outbox:
         await outbox.wait_until_idle()
@@ -363,7 +363,7 @@ async def test_an_unconfirmed_file_is_posted_twice_also_across_a_restart(
 ) -> None:
     (tmp_path / "copy").write_bytes(b"a,b\n")
     file = OutgoingFile(tmp_path / "copy", "a.csv", 4, "Here")
-    await enqueued(store, rig.thread(), "file", file_payload(file))
+    await enqueued(store, rig.thread(), "file", files_payload([file]))
     rig.wire.fault("error", "upload", code=504, after=True, times=-1)
     async with serving(store, rig.channel):
         await until(lambda: len(rig.visible()) == 1, what="the first")

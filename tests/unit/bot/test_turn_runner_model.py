@@ -18,7 +18,7 @@ from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
 from agent.factory import build_agent
-from agent.messages import Kind, Message
+from agent.messages import Kind, Message, Thread
 from agent.models.settings import ModelSettings
 from bot import claims
 from bot.config.schema import AccessConfig, ServiceLimits
@@ -28,9 +28,9 @@ from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from bot.titles import TITLE_JOB, make_title
+from bot.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.turn_runner import TurnRunner
-from channels.base import Receipt
+from channels.base import Receipt, Refused
 from sandbox.disk.loop_images import LoopImageFolders
 from sandbox.docker.spec import DockerSettings
 from sandbox.select import select_provider
@@ -91,6 +91,21 @@ class Reader(RecordingChannel):
         return message
 
 
+class Titled(Reader):
+    """A channel with titles; `refuses` counts the calls that it refuses for now."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        super().__init__()
+        self.titles: list[tuple[Thread, str]] = []
+        self.refuses = refuses
+
+    async def set_title(self, thread: Thread, title: str) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise Refused("not here")
+        self.titles.append((thread, title))
+
+
 Open = Callable[..., Any]
 
 
@@ -123,6 +138,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
             outbox = Outbox(store, channels.get, harness.current)
             jobs = JobWorker(store)
             jobs.register(TITLE_JOB, partial(make_title, harness.current))
+            jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channels.get))
             turns = TurnRunner(store, harness.current, provider, images, outbox, channels.get, tmp_path, jobs.wake)
             works = (outbox.serve(), harness.threads.serve(turns), jobs.serve())
             serving = [asyncio.create_task(work) for work in works]
@@ -308,6 +324,35 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
         assert harness.rows("SELECT 1 FROM usage WHERE input=0 OR output=0 OR seconds<=0 OR at<=0") == []
     assert sum(len(request.messages) == 1 for request in model.requests()) == 1
     assert [bool(count) for count in wall.earlier] == [True, False, False], "earlier messages are asked for once"
+
+
+async def test_a_made_title_is_shown_once_unless_a_person_named_the_thread(enter: Open, model: FakeModel) -> None:
+    model.script = lambda body: Answer("A fine title", delay=0.5) if titled(body) else Answer("hello")
+    wall = Titled()
+    async with enter(wall=wall, title="small") as harness:
+        await harness.say("hi", "k1")
+        await until(lambda: wall.titles, 10, "the title")
+        await harness.say("hi again", "k2")
+        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], 10, "the end of all jobs")
+        assert wall.titles == [(HELLO.thread, "A fine title")]
+        other = replace(HELLO, thread=replace(HELLO.thread, topic="2"), key="k3")
+        await harness.inbox.receive([other])
+        await harness.threads.wait_until_idle()
+        await harness.inbox.receive([replace(other, key="k4", kind=Kind.TITLE, text="Mine")])
+        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], 10, "the end of all jobs")
+        assert harness.rows("SELECT title FROM conversations ORDER BY key") == [("A fine title",), ("Mine",)]
+        assert len(wall.titles) == 1
+
+
+async def test_a_refused_title_disturbs_nothing(enter: Open, model: FakeModel) -> None:
+    model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
+    wall = Titled(refuses=1)
+    async with enter(wall=wall, title="small") as harness:
+        await harness.say("hi", "k1")
+        await until(lambda: not wall.refuses, 10, "the refusal")
+        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], 10, "the end of the job")
+        assert await harness.states() == ["done"]
+        assert wall.titles == []
 
 
 async def test_a_title_cancelled_by_a_shutdown_is_made_after_the_next_start(enter: Open, model: FakeModel) -> None:

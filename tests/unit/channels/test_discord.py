@@ -11,7 +11,7 @@ import pytest
 
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
-from channels.base import CommandInfo, OutgoingFile, Receipt, Refused
+from channels.base import CommandInfo, OutgoingFile, Receipt, Refused, TryLater
 from tests.fakes.discord import BOT, CHANNEL, GUILD, JANE, MAX, Rates
 from tests.fakes.discord_world import ROLE
 from tests.fakes.server import until
@@ -224,7 +224,7 @@ async def test_ten_thousand_characters_are_complete_despite_random_faults(tmp_pa
                 await reply.close()
         rig.server.clear_faults()
         shown = rig.server.visible()
-        seen = "\n".join(each.text for each in shown)
+        seen = "\n".join(rig.visible())
         assert [int(line.split("|")[1]) for line in seen.splitlines() if line.startswith("行")] == list(range(60))
         assert [f"inner {number}" in seen for number in range(60)] == [True] * 60
         assert seen.count("value_") == 150
@@ -291,7 +291,7 @@ async def test_only_the_click_that_counts_is_shown(rig: DiscordRig) -> None:
     await until(lambda: rig.server.interactions[late]["whispers"])
     assert "already answered" in rig.server.interactions[late]["whispers"][0]
     [row] = rig.server.rooms[rig.room(3)].messages[rig.server.visible(rig.room(3))[-1].id]["components"]
-    assert [part["label"] for part in row["components"]] == ["✓ a"]
+    assert [part["label"] for part in row["components"]] == ["✓ a (Jane)"]
 
 
 @pytest.mark.slow
@@ -383,10 +383,10 @@ async def test_a_server_of_a_higher_tier_takes_larger_files(rig: DiscordRig, tmp
     rig.server.push("GUILD_UPDATE", rig.server.guild_json(GUILD))
     message = await asked(rig, "make it")
     big = OutgoingFile(path, "big.bin", 11 << 20)
-    await rig.channel.send_file(message.thread, big, Memory("f1"))
+    await rig.channel.send_files(message.thread, [big], Memory("f1"))
     assert rig.server.visible(message.id)[0].files == ("big.bin",)
-    with pytest.raises(Refused, match=r"big\.bin has 11 MB; Discord takes at most 10 MB here"):
-        await rig.channel.send_file(rig.thread(), big, Memory("f2"))
+    with pytest.raises(Refused, match=r"big\.bin: it has 11 MB; Discord takes at most 10 MB here"):
+        await rig.channel.send_files(rig.thread(), [big], Memory("f2"))
 
 
 # Case 82 of docs/cases.md
@@ -429,3 +429,34 @@ async def test_an_ignored_message_shows_no_typing(rig: DiscordRig) -> None:
     await asyncio.sleep(0.05)
     assert not rig.server.rooms[CHANNEL].typing
     assert BOT not in str(rig.server.calls_of("typing"))
+
+
+LONG = "\n\n".join(f"Paragraph {number}: " + "words and words " * 60 for number in range(20))
+
+
+async def test_the_rest_of_a_long_answer_is_a_file(rig: DiscordRig) -> None:
+    message = await asked(rig, "tell me everything")
+    reply = rig.channel.reply(message.thread, Memory(), to=message.id)
+    reply.show(Text(LONG))
+    await until(lambda: len(rig.server.visible(message.id)) == 4, what="the live answer")
+    await reply.finish(Final(LONG))
+    first, second, third, last = rig.server.visible(message.id)
+    assert [each.files for each in (first, second, third)] == [()] * 3
+    assert (last.files, "rest is in the file" in last.text) == (("answer.md",), True)
+    [file] = rig.server.rooms[message.id].messages[last.id]["attachments"]
+    whole = "\n".join([first.text, second.text, third.text, rig.server.files[file["id"]].decode()])
+    assert "".join(whole.split()) == "".join(LONG.split())
+    await reply.finish(Final(LONG))  # an outbox may try again
+    assert len(rig.server.visible(message.id)) == 4
+
+
+async def test_where_files_are_forbidden_a_long_answer_is_messages(rig: DiscordRig) -> None:
+    message = await asked(rig, "tell me everything")
+    await rig.channel.reply(message.thread, Memory("r0"), to=message.id).finish(Final("Hm."))
+    rig.server.rooms[message.id].denied.add("files")
+    posts = Memory()
+    with pytest.raises(TryLater):
+        await rig.channel.reply(message.thread, posts, to=message.id).finish(Final(LONG))
+    await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final(LONG))
+    texts = [each.text for each in rig.server.visible(message.id)[1:]]
+    assert "".join("".join(texts).split()) == "".join(LONG.split())

@@ -154,8 +154,18 @@ def test_a_cross_stops_only_on_messages_of_the_bot() -> None:
     assert events.parse_reaction(event | {"message_author_id": "2000"}, INSIDE, ME, 5.0) is None
     assert events.parse_reaction(event | {"message_author_id": "1000", "user_id": "1000"}, INSIDE, ME, 5.0) is None
     assert (
-        events.parse_reaction(event | {"message_author_id": "1000", "emoji": {"name": "👍"}}, INSIDE, ME, 5.0) is None
+        events.parse_reaction(event | {"message_author_id": "1000", "emoji": {"name": "🔥"}}, INSIDE, ME, 5.0) is None
     )
+    assert events.parse_reaction(event, INSIDE, ME, 5.0, Kind.FEEDBACK_REMOVED) is None
+
+
+def test_thumbs_of_every_colour_are_feedback() -> None:
+    event = {"user_id": "2000", "channel_id": "4500", "message_id": "7"}
+    for kind in (Kind.FEEDBACK, Kind.FEEDBACK_REMOVED):
+        for emoji, text in (("👍", "up"), ("👎🏽", "down")):
+            found = events.parse_reaction(event | {"emoji": {"name": emoji}}, INSIDE, ME, 5.0, kind)
+            assert found
+            assert (found.text, found.kind, found.reply_to, found.author.id) == (text, kind, "7", "2000")
 
 
 def test_tables_become_aligned_code_and_other_text_is_unchanged() -> None:

@@ -49,7 +49,7 @@ async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path:
             await channel.reply(message.thread, Memory()).finish(Final("Seen."))
             path = tmp_path / "copy"
             path.write_bytes(b"more")
-            await channel.send_file(message.thread, OutgoingFile(path, "b.txt", 4), Memory("f1"))
+            await channel.send_files(message.thread, [OutgoingFile(path, "b.txt", 4)], Memory("f1"))
             assert [(shown.text, shown.files) for shown in server.visible()] == [("Seen.", ()), ("", ("b.txt",))]
         assert set(proxy.asked) == {f"localhost:{https}"}
         assert len(proxy.asked) - before >= 2  # the events have a connection of their own

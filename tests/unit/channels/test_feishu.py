@@ -50,7 +50,7 @@ async def test_a_text_gets_a_reaction_one_streaming_card_and_a_last_reaction(rig
         await asyncio.sleep(0.02)
     shown = card(rig)
     panel = next(element for element in shown.elements() if element["tag"] == "collapsible_panel")
-    assert panel["elements"][0]["content"] == "☑ look\n▸ tell\n▸ bash: ls"
+    assert panel["elements"][0]["text"]["content"] == "☑ look\n▸ tell\n▸ bash: ls"
     assert card(rig).streaming
     assert rig.server.reactions(asked.id) == ["OnIt"]
     words = " ".join(f"w{number}" for number in range(60))
@@ -223,7 +223,7 @@ async def test_a_mention_in_code_stays_as_it_is_and_notifies_nobody_elsewhere(ri
     ],
 )
 def test_what_only_looks_like_code_notifies_nobody(text: str) -> None:
-    [part] = render_final_cards(Final(text), direct=False)
+    [part] = render_final_cards(Final(text), "r1", direct=False)
     assert "<at" not in part.text
 
 
@@ -263,14 +263,14 @@ async def test_a_click_is_answered_at_once_and_the_card_shows_the_choice(rig: Fe
     answer = rig.server.answer(rig._event)
     assert answer
     assert answer["toast"] == {"type": "success", "content": "✓ red"}
-    assert rig.visible() == ["Which?\n\n_Choose, or answer in your own words._\n\n✓ red"]
+    assert rig.visible() == ["Which?\n\n_Choose, or answer in your own words._\n\n✓ red (Jane)"]
     rig.box.refuses = lambda message: True
     await rig.channel.reply(rig.thread(), Memory("r2")).finish(Final("Again?", (Ask("ask-2", "Again?", ("no",)),)))
     rig.press("no")
     await until(lambda: rig.server.answer(rig._event))
     toast = rig.server.answer(rig._event)
     assert toast
-    assert "person who was asked" in toast["toast"]["content"]
+    assert "person I asked" in toast["toast"]["content"]
     assert rig.buttons() == ["no"]
 
 
@@ -280,7 +280,7 @@ async def test_the_buttons_of_an_earlier_process_close_after_a_click(rig: Feishu
     await rig.back()
     await ready(rig)
     rig.press("red")
-    await until(lambda: rig.visible()[0].endswith("✓ red"))
+    await until(lambda: rig.visible()[0].endswith("✓ red (Jane)"))
     assert rig.server.answer(rig._event) == {"toast": {"type": "success", "content": "✓ red"}}
     assert rig.buttons() == []
 
@@ -431,17 +431,17 @@ def copy(folder: Path, name: str, data: bytes = b"a,b\n", caption: str = "") -> 
 
 async def test_an_image_is_sent_as_an_image_and_anything_else_as_a_file(rig: FeishuRig, tmp_path: Path) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(50)
-    await rig.channel.send_file(rig.thread(), copy(tmp_path, "图.png", png), Memory("f1"))
-    await rig.channel.send_file(rig.thread(), copy(tmp_path, "fake.png", b"no picture"), Memory("f2"))
-    await rig.channel.send_file(rig.thread(7), copy(tmp_path, "报告.pdf", b"%PDF"), Memory("f3"))
+    await rig.channel.send_files(rig.thread(), [copy(tmp_path, "图.png", png)], Memory("f1"))
+    await rig.channel.send_files(rig.thread(), [copy(tmp_path, "fake.png", b"no picture")], Memory("f2"))
+    await rig.channel.send_files(rig.thread(7), [copy(tmp_path, "报告.pdf", b"%PDF")], Memory("f3"))
     assert [said.kind for said in rig.server.bot_messages(DIRECT)] == ["image", "file"]
     assert rig.visible() == ["图.png", "fake.png"]
     assert rig.visible(7) == ["报告.pdf"]
 
 
 async def test_an_empty_file_is_refused_with_a_reason(rig: FeishuRig, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"nothing\.txt is empty"):
-        await rig.channel.send_file(rig.thread(), copy(tmp_path, "nothing.txt", b""), Memory())
+    with pytest.raises(Refused, match=r"nothing\.txt: it is empty"):
+        await rig.channel.send_files(rig.thread(), [copy(tmp_path, "nothing.txt", b"")], Memory())
     assert not rig.server.calls_of("file.")
 
 

@@ -172,13 +172,17 @@ def test_recalls_and_reactions_become_messages() -> None:
         said = fs.send("what is 2+2?", chat=GROUP)
         fs.recall(said.id)
         fs.react(said.id, "CrossMark")
+        fs.react(said.id, "SMILE")
         fs.react(said.id, "THUMBSUP")
+        fs.unreact(said.id, "THUMBSUP")
+        fs.unreact(said.id, "CrossMark")
 
-    said, gone, stop = received(talk)
+    said, gone, stop, up, none = received(talk)
+    assert [(up.kind, up.text), (none.kind, none.text)] == [(Kind.FEEDBACK, "up"), (Kind.FEEDBACK_REMOVED, "up")]
     assert (gone.kind, gone.target) == (Kind.DELETE, said.key)
     assert (stop.kind, stop.text, stop.reply_to, stop.to_bot) == (Kind.COMMAND, "stop", said.id, True)
     assert (stop.thread.chat, stop.thread.topic) == (ANYWHERE, ANYWHERE)
-    assert len({message.key for message in (said, gone, stop)}) == 3
+    assert len({message.key for message in (said, gone, stop, up, none)}) == 5
 
 
 def test_a_menu_entry_with_a_command_as_key_is_a_command() -> None:

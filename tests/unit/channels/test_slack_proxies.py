@@ -53,7 +53,7 @@ async def test_all_connections_use_the_proxy_and_trust_the_certificate(
             assert b"".join([c async for c in made.channel.fetch(message.attachments[0])]) == b"down"
             path = tmp_path / "copy"
             path.write_bytes(b"up")
-            await made.channel.send_file(message.thread, OutgoingFile(path, "b.txt", 2), Memory("f"))
+            await made.channel.send_files(message.thread, [OutgoingFile(path, "b.txt", 2)], Memory("f"))
             reply = made.channel.reply(message.thread, Memory(), to=message.id, asker=message.author.id)
             reply.show(Text("It"))
             await server.wait("It", thread=message.id)

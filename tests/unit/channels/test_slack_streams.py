@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from agent.blocks import Final, Notice, Plan, PlanItem, Step, Text
+from agent.blocks import Ask, Final, Notice, Plan, PlanItem, Step, Text
 from agent.messages import Kind
 from channels.base import Reply, TryLater
 from tests.fakes.slack import JANE, OPS, TEAM
@@ -68,7 +67,7 @@ async def test_text_that_escaping_makes_longer_still_fits(rig: SlackRig) -> None
 async def test_steps_and_plan_are_tasks_that_collapse_at_the_end(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("work", 7))
     growing.show(Plan((PlanItem("look", "done"), PlanItem("think", "running"), PlanItem("write"))))
-    growing.show(Step("s1", "bash: make", "running", "cc -c x.c"))
+    growing.show(Step("s1", "bash: make", "running", progress="cc -c x.c"))
     await until(lambda: "bash: make" in shown(rig).text)
     assert shown(rig).tasks == (
         "look: complete",
@@ -104,16 +103,17 @@ async def test_the_final_reply_keeps_its_steps_in_a_titled_plan(rig: SlackRig, n
     growing = reply(rig, await rig.say("work", topic))
     if narration:
         growing.show(Text("Let me look.", "a"))
-    growing.show(Step("s1", "reading", "running", "3 lines of output so far"))
+    growing.show(Step("s1", "reading", "running", progress="3 lines of output so far"))
     await until(lambda: rig.visible(topic))
-    growing.show(Step("s1", "reading", "done"))
-    growing.show(Step("s2", "writing"))
+    steps = (Step("s1", "reading", "done"), Step("s2", "writing", "done"))
+    for step in steps:
+        growing.show(step)
     growing.show(Text("It is", "b"))
     await until(lambda: "It is" in rig.visible(topic)[-1])
-    await growing.finish(Final("It is 42."))
+    await growing.finish(Final("It is 42.", steps=steps, step_count=2, seconds=8))
     [last] = rig.server.visible(OPS, rig.root(7)) if topic else rig.server.visible(DIRECT)
     assert (last.text, last.tasks) == ("It is 42.", ("reading: complete", "writing: complete"))
-    assert re.fullmatch(r"Worked for \d+ s · 2 steps", last.plan)
+    assert last.plan == "✅ 2 steps · 8 s"
 
 
 async def test_a_replaced_text_is_shown_until_the_final_reply(rig: SlackRig) -> None:
@@ -261,3 +261,27 @@ async def test_the_native_stop_button_stops_the_turn(rig: SlackRig) -> None:
     assert (stop.text, stop.thread, stop.reply_to) == ("stop", message.thread, posts.rows[0])
     await growing.finish(Final("On it\n\n_Stopped._"))
     assert shown(rig).text == "On it\n\n_Stopped._"
+
+
+async def test_a_streamed_answer_ends_with_feedback_buttons(rig: SlackRig) -> None:
+    message = await rig.say("tell me", 7)
+    growing = reply(rig, message)
+    growing.show(Text("It is "))
+    await until(lambda: shown(rig).state == "streaming")
+    await growing.finish(Final("It is done."))
+    for value in ("up", "down"):
+        key = rig.server.rate(shown(rig).ts, value)
+        pressed = await rig.box.next(1 if value == "up" else 2, Kind.FEEDBACK)
+        assert (pressed.text, pressed.reply_to, pressed.author.id) == (value, shown(rig).ts, JANE)
+        assert pressed.thread == message.thread
+        await until(lambda key=key: rig.server.acked(key))  # type: ignore[misc]  # bound at once
+
+
+async def test_a_question_has_no_feedback_buttons(rig: SlackRig) -> None:
+    growing = reply(rig, await rig.say("tell me", 7))
+    growing.show(Text("Hm. "))
+    await until(lambda: shown(rig).state == "streaming")
+    ask = Ask("ask-1", "Which?", ("a", "b"))
+    await growing.finish(Final("Hm. Which?", (ask,)))
+    [end] = rig.server.calls_of("chat.stopStream")
+    assert [block["type"] for block in end.args["blocks"]] == ["actions"]

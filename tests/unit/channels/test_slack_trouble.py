@@ -313,12 +313,12 @@ async def test_a_file_is_sent_to_its_thread_and_an_empty_one_is_refused(rig: Sla
     path.write_bytes(b"a,b\n" * 300_000)
     message = await rig.say("a table please", 7)
     file = OutgoingFile(path, "报告.csv", path.stat().st_size, "for <you>")
-    await rig.channel.send_file(message.thread, file, Memory())
+    await rig.channel.send_files(message.thread, [file], Memory())
     [shown] = rig.server.visible(OPS, rig.root(7))
     assert (shown.file_name, shown.file, shown.text) == ("报告.csv", path.read_bytes(), "for <you>")
     path.write_bytes(b"")
-    with pytest.raises(Refused, match=r"报告\.csv is empty"):
-        await rig.channel.send_file(message.thread, replace(file, size=0), Memory())
+    with pytest.raises(Refused, match=r"报告\.csv: it is empty"):
+        await rig.channel.send_files(message.thread, [replace(file, size=0)], Memory())
 
 
 async def test_a_file_whose_sharing_was_not_confirmed_is_sent_once(rig: SlackRig, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ async def test_a_file_whose_sharing_was_not_confirmed_is_sent_once(rig: SlackRig
     path.write_bytes(b"a,b")
     message = await rig.say("a table please", 7)
     rig.server.fault("drop", "files.completeUploadExternal", after=True)
-    await rig.channel.send_file(message.thread, OutgoingFile(path, "a.csv", 3), Memory())
+    await rig.channel.send_files(message.thread, [OutgoingFile(path, "a.csv", 3)], Memory())
     assert len(rig.server.calls_of("files.info")) > 1  # Slack shares some time after the call
     assert [shown.file_name for shown in rig.server.visible(OPS, rig.root(7))] == ["a.csv"]
 

@@ -153,7 +153,7 @@ async def test_an_image_is_sent_as_a_photo_and_everything_else_as_a_document(rig
     ):
         path = tmp_path / "copy"
         path.write_bytes(data)
-        await rig.channel.send_file(rig.thread(), OutgoingFile(path, name, len(data), "c" * 2000), Memory(name))
+        await rig.channel.send_files(rig.thread(), [OutgoingFile(path, name, len(data), "c" * 2000)], Memory(name))
     shown = rig.server.visible(42)
     assert [(part.kind, part.file_name) for part in shown] == [
         ("photo", "chart.png"),

@@ -235,14 +235,14 @@ def test_anonymous_people_are_the_chat_that_they_post_as(sender: int, name: str)
     assert (message.author, message.addressed, message.text) == (Author(str(sender), name), True, "hello")
 
 
-def test_a_reaction_of_an_anonymous_admin_stops() -> None:
+def test_a_reaction_of_an_anonymous_admin_counts() -> None:
     def act(tg: FakeTelegram) -> None:
         tg.forum(SUPERGROUP).admin = True
         tg.react("👎", tg.send("hello", chat=SUPERGROUP)["message_id"], chat=SUPERGROUP, sent_as=SUPERGROUP)
 
-    [_, stop] = received(act)
-    assert isinstance(stop, Message)
-    assert (stop.text, stop.author.id) == ("stop", str(SUPERGROUP))
+    [_, feedback] = received(act)
+    assert isinstance(feedback, Message)
+    assert (feedback.text, feedback.author.id) == ("down", str(SUPERGROUP))
 
 
 def test_bots_and_posts_of_the_linked_channel_are_ignored() -> None:
@@ -284,21 +284,42 @@ def test_the_parser_never_raises_on_any_update(data: st.DataObject, field: str) 
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "counts"), [("", "👎", True), ("👎", "👎", False), ("👎", "", False), ("", "👍", False)]
+    ("before", "after", "kind", "text"),
+    [
+        ("", "❌", Kind.COMMAND, "stop"),
+        ("👍", "❌", Kind.COMMAND, "stop"),
+        ("❌", "", None, ""),
+        ("", "👎", Kind.FEEDBACK, "down"),
+        ("👎", "👍", Kind.FEEDBACK, "up"),
+        ("👎", "👎", None, ""),
+        ("👎", "", Kind.FEEDBACK_REMOVED, "down"),
+        ("👍", "🔥", Kind.FEEDBACK_REMOVED, "up"),
+        ("", "🔥", None, ""),
+    ],
 )
-def test_a_new_cross_or_thumb_down_is_stop(before: str, after: str, counts: bool) -> None:
+def test_a_new_reaction_is_a_stop_or_feedback(before: str, after: str, kind: Kind | None, text: str) -> None:
     def act(tg: FakeTelegram) -> None:
         tg.post(tg.chat(42), BOT, {"text": "working"})
         tg.react(after, 1)
         tg.latest["message_reaction"]["old_reaction"] = [{"type": "emoji", "emoji": before}] if before else []
 
     messages = received(act)
-    assert bool(messages) is counts
+    assert bool(messages) is bool(kind)
     for message in messages:
-        assert (message.kind, message.text, message.reply_to, message.to_bot) == (Kind.COMMAND, "stop", "1", True)
+        assert (message.kind, message.text, message.reply_to, message.to_bot) == (kind, text, "1", True)
         assert (message.thread.chat, message.thread.topic) == ("42", ANYWHERE)
         assert not message.addressed
         assert message.author.name == "Jane"
+
+
+def test_only_a_name_that_a_person_chose_is_a_title() -> None:
+    def act(tg: FakeTelegram) -> None:
+        tg.open_topic("please sum this up")
+        tg.rename_topic(tg.open_topic("hello", name="Greetings"), "Hellos")
+
+    found = [(message.kind, message.text) for message in received(act) if isinstance(message, Message)]
+    chat = [(Kind.CHAT, "please sum this up"), (Kind.TITLE, "Greetings"), (Kind.CHAT, "hello"), (Kind.TITLE, "Hellos")]
+    assert found == chat
 
 
 def test_a_group_sends_reactions_only_to_administrators() -> None:

@@ -197,9 +197,9 @@ async def test_an_empty_file_is_refused_and_the_next_is_sent(rig: TelegramRig, t
     empty, full = tmp_path / "empty", tmp_path / "full"
     empty.write_bytes(b"")
     full.write_bytes(b"x")
-    with pytest.raises(Refused, match=r"empty\.txt is empty"):
-        await rig.channel.send_file(rig.thread(), OutgoingFile(empty, "empty.txt", 0), Memory("f1"))
-    await rig.channel.send_file(rig.thread(), OutgoingFile(full, "full.txt", 1), Memory("f2"))
+    with pytest.raises(Refused, match=r"empty\.txt: it is empty"):
+        await rig.channel.send_files(rig.thread(), [OutgoingFile(empty, "empty.txt", 0)], Memory("f1"))
+    await rig.channel.send_files(rig.thread(), [OutgoingFile(full, "full.txt", 1)], Memory("f2"))
     assert rig.visible() == ["full.txt"]
 
 
@@ -211,9 +211,9 @@ async def test_a_repeated_file_of_unknown_outcome_is_marked(rig: TelegramRig, tm
     posts = Memory()
     file = OutgoingFile(path, "a.csv", 1, "table")
     with pytest.raises(OutcomeUnknown, match="did not answer"):
-        await rig.channel.send_file(rig.thread(), file, posts)
-    await rig.channel.send_file(rig.thread(), file, Memory(rows=posts.rows))
-    assert rig.visible() == ["tablea.csv", "↻ You may have seen this already: tablea.csv"]
+        await rig.channel.send_files(rig.thread(), [file], posts)
+    await rig.channel.send_files(rig.thread(), [file], Memory(rows=posts.rows))
+    assert rig.visible() == ["table a.csv", "↻ You may have seen this already: table a.csv"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,67 @@
+"""What people think of answers: 👍 or 👎, one row a run and person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.messages import Author
+from bot.storage.database import Execute
+from bot.storage.rows import read_row, read_rows
+from catalogue import _
+
+FEEDBACK_DAYS = 30  # that a report counts
+VALUES = {"up": 1, "down": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackRow:
+    """The latest feedback of a person. `value` is 1 (👍), -1 (👎) or 0 (taken back)."""
+
+    run: int
+    person: str
+    name: str
+    value: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackCounts:
+    """How often people found an answer good and bad."""
+
+    up: int = 0
+    down: int = 0
+
+    def __str__(self) -> str:
+        return _("Feedback in {n} days: {up} 👍, {down} 👎.", n=FEEDBACK_DAYS, up=self.up, down=self.down)
+
+
+def record_feedback(execute: Execute, run: int, author: Author, value: str, at: float) -> None:
+    """Record what a person thinks of a run's answer, unless they have said something later."""
+    execute(
+        "INSERT INTO feedback(run, person, name, value, at) VALUES (:run, :person, :name, :value, :at)"
+        " ON CONFLICT(run, person) DO UPDATE SET name=excluded.name, value=excluded.value, at=excluded.at"
+        " WHERE excluded.at>=feedback.at",
+        {"run": run, "person": author.id, "name": author.name, "value": VALUES[value], "at": at},
+    )
+
+
+def remove_feedback(execute: Execute, run: int, author: Author, value: str, at: float) -> None:
+    """Record that a person took this feedback back. The row stays, so that a repeated event does not restore it."""
+    execute(
+        "UPDATE feedback SET value=0, at=:at WHERE run=:run AND person=:person AND value=:value AND at<=:at",
+        {"run": run, "person": author.id, "value": VALUES[value], "at": at},
+    )
+
+
+def feedback_of_run(execute: Execute, run: int) -> list[FeedbackRow]:
+    """Return the feedback on a run that people have not taken back, oldest first."""
+    return read_rows(execute, FeedbackRow, "SELECT * FROM feedback WHERE run=:run AND value<>0 ORDER BY at", run=run)
+
+
+def count_feedback(execute: Execute, since: float) -> FeedbackCounts:
+    """Count the feedback since this unix time."""
+    sql = (
+        "SELECT count(CASE WHEN value>0 THEN 1 END) AS up, count(CASE WHEN value<0 THEN 1 END) AS down"
+        " FROM feedback WHERE at>:since"
+    )
+    return read_row(execute, FeedbackCounts, sql, since=since) or FeedbackCounts()

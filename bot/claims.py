@@ -19,7 +19,7 @@ from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import questions
 from bot.questions import Bound
-from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages, tool_calls
+from bot.storage import agents, conversations, inbox, languages, outbox, runs, sent_messages, tool_calls
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
@@ -57,6 +57,7 @@ class ClaimedRun:
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
     model: str
+    agent: str  # "" for the default one
     title: str
     first: bool  # no run of the conversation has ended yet
     fresh: bool  # the checkpoint cannot hold unfinished work
@@ -232,6 +233,7 @@ def _claimed_run(
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
         model=row.model,
+        agent=agents.agent_of(execute, row.agent, thread, run.requester),
         title=row.title,
         first=row.used == row.created,
         fresh=run.attempt <= 1 and row.state == ConversationState.IDLE,

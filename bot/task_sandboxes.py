@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 class TaskSandboxes:
     """The sandboxes of the tasks of one conversation, whose own folder is `folder`."""
 
-    def __init__(self, provider: SandboxProvider, folders: ConversationFolders, conversation: str, folder: Path) -> None:
+    def __init__(
+        self, provider: SandboxProvider, folders: ConversationFolders, conversation: str, folder: Path
+    ) -> None:
         self._provider, self._folders = provider, folders
         self._conversation, self._folder = conversation, folder
         self._keys: set[str] = set()

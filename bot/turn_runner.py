@@ -185,13 +185,16 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
+        context = TurnContext(
+            work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
+        )
         context.permissions = self._current.permissions
         context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
             model=job.model,
+            agent=job.agent,
             answers=job.answers,
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,

@@ -29,10 +29,10 @@ from agent.user_message import MessageFormatter
 
 
 def lead_policies(
-    settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter
+    settings: AgentSettings, summary_model: BaseChatModel | None, formatter: MessageFormatter, agent: str = LEAD
 ) -> PolicyChain:
-    """Return the policies of the agent that talks to people."""
-    chain = worker_policies(settings, summary_model, LEAD)
+    """Return the policies of an agent that talks to people."""
+    chain = worker_policies(settings, summary_model, agent)
     steering = SteeringPolicy(formatter)  # all others see the new messages, which join the state once
     return replace(chain, model=(steering, *chain.model), tool=(TaskPolicy(), *chain.tool))
 

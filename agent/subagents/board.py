@@ -136,7 +136,9 @@ class TaskBoard:
 
     def is_moving(self, but: RunningTask | None = None) -> bool:
         """Return whether a task is at work, or will be without an answer of a person."""
-        return any(task is not but and not task.asking and not self._is_blocked(task) for task in self._running.values())
+        return any(
+            task is not but and not task.asking and not self._is_blocked(task) for task in self._running.values()
+        )
 
     def when_idle(self) -> asyncio.Future[None]:
         """Return a future that is done when no task moves."""

@@ -45,10 +45,12 @@ class SubagentKinds:
         self._tools = tools
         self._kinds = self.settings.all_kinds()
         self._graphs: dict[tuple[str, bool], asyncio.Task[WorkerGraph]] = {}
-        for kind in self.settings.kinds:
+        for number, kind in enumerate(self.settings.kinds):
+            at = ("subagents", "kinds", number)
             if kind.model and kind.model not in models:
-                raise AgentConfigError(f"subagents: kinds: {kind.name}: there is no model {kind.model!r}")
-            select_tools(tools, kind.tools, f"subagents: kinds: {kind.name}")
+                raise AgentConfigError(at, f"there is no model {kind.model!r}; configured are {', '.join(models)}")
+            if TASK_TOOL in kind.tools:
+                raise AgentConfigError(at, f"a sub-agent cannot use {TASK_TOOL!r}", "remove it from `tools`")
 
     def find(self, name: str) -> KindSettings | None:
         """Return the kind of this name."""
@@ -81,18 +83,10 @@ class SubagentKinds:
             chain = replace(chain, model=(StructuredAnswerPolicy(kind.output_schema), *chain.model))
         return create_agent(
             next(iter(self._models.values())).model,  # RoutePolicy chooses the model of each call
-            select_tools(self._tools, kind.tools, kind.name),
+            [tool for tool in matching_tools(self._tools, kind.tools) if tool.name != TASK_TOOL],
             middleware=[PolicyMiddleware(chain)],
             context_schema=TurnContext,
         )
-
-
-def select_tools(tools: Sequence[BaseTool], patterns: Sequence[str], at: str) -> list[BaseTool]:
-    """Return the tools of a sub-agent: those that match, or all; never `task`. Raises AgentConfigError for a pattern
-    that asks for it."""
-    if TASK_TOOL in patterns:
-        raise AgentConfigError(f"{at}: tools: a sub-agent cannot use {TASK_TOOL!r}: it does not delegate")
-    return [tool for tool in matching_tools(tools, patterns) if tool.name != TASK_TOOL]
 
 
 def matching_tools(tools: Sequence[BaseTool], patterns: Sequence[str]) -> list[BaseTool]:

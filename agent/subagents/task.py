@@ -56,7 +56,9 @@ def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
         prompt: Annotated[str, "Everything that the sub-agent must know: it sees nothing else of this conversation."],
         kind: Annotated[str, "The kind of sub-agent, from the list above."],
         runtime: Runtime,
-        after: Annotated[list[str], "Descriptions of tasks whose results it needs; it begins when they have ended."] = [],  # noqa: B006  never changed
+        after: Annotated[
+            list[str], "Descriptions of tasks whose results it needs; it begins when they have ended."
+        ] = [],  # noqa: B006  never changed
     ) -> str:
         """Give a task to a sub-agent and wait for its result. Tasks that you start in the same message run in
         parallel. Delegate work that has several steps or would fill this conversation with details; do single

@@ -142,7 +142,8 @@ class FileConfig:
     permissions: PermissionConfig = PermissionConfig()
     subagents: SubagentSettings = SubagentSettings()
     agents: tuple[NamedAgentSettings, ...] = setting(
-        (), "agents that people choose with `/agents`, described below; the first of `models` and the prompt make the default one"
+        (),
+        "agents that people choose with `/agents`, described below; the first of `models` and the prompt make the default one",
     )
     policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
     sandbox: SandboxConfig = SandboxConfig()

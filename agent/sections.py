@@ -78,6 +78,6 @@ class AgentSettings:
     time_zone: str = ""
     max_model_calls: int = MAX_MODEL_CALLS
     policies: tuple[PolicySettings, ...] = ()
-    subagents: SubagentSettings = SubagentSettings()
+    subagents: SubagentSettings = field(default_factory=SubagentSettings)
     agents: tuple[NamedAgentSettings, ...] = ()
     retry_seconds: float = 1.0  # the first backoff after a model error

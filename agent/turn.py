@@ -18,7 +18,7 @@ from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
 from agent.profiles import AgentProfile
 from agent.repair import repair_state
-from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks
 from agent.subagents.board import TaskBoard
 from agent.subagents.kinds import SubagentKinds
 from agent.title import TitleMaker

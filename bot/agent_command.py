@@ -24,7 +24,8 @@ def run_agents_command(call: CommandCall) -> str:
     if not wanted:
         return _list_agents(call)
     if wanted not in (*known, agents.DEFAULT) or place not in ("", FOR_ME, FOR_CHAT):
-        return f"{_('I have no agent `{name}`.', name=call.words)} {_list_agents(call)}"
+        unknown = _("I have no agent `{name}`.", name=call.words)
+        return f"{unknown}\n\n{_list_agents(call)}"
     if place == FOR_CHAT and not (call.message.private or call.is_operator):
         return _("Only an operator can choose the agent of a group.")
     if place:

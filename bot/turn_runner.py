@@ -26,8 +26,8 @@ from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
-from bot.log import run_var, thread_var
 from bot.live_questions import StoredLiveQuestions, limit_question
+from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
 from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure

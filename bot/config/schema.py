@@ -140,10 +140,10 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
-    subagents: SubagentSettings = SubagentSettings()
+    subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
     agents: tuple[NamedAgentSettings, ...] = setting(
         (),
-        "agents that people choose with `/agents`, described below; the first of `models` and the prompt make the default one",
+        "agents that people choose with `/agents` instead of the default one, described below",
     )
     policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
     sandbox: SandboxConfig = SandboxConfig()

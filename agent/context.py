@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # it imports the model classes
     from langgraph.types import Interrupt
 
     from agent.models.loader import LoadedModel
-    from agent.subagents.board import TaskBoard
 
 T = TypeVar("T")
 
@@ -197,5 +196,5 @@ class TurnContext:
     asked: Collection[str] = ()
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
-    tasks: TaskBoard | None = None
+    tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools
     task: AskingTask | None = None

@@ -169,7 +169,8 @@ class TaskPolicy:
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call; the result of a task goes to the board, too."""
-        board, call = turn_context_of(request).tasks, request.tool_call
+        board: TaskBoard | None = turn_context_of(request).tasks
+        call = request.tool_call
         if call["name"] != TASK_TOOL or board is None:
             return await handler(request)
         key = call_key(request.state["messages"], call["id"])

@@ -23,7 +23,7 @@ from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe
 from catalogue import N_, _, list_items
 
 if TYPE_CHECKING:  # they import the tools
-    from agent.subagents.board import RunningTask
+    from agent.subagents.board import RunningTask, TaskBoard
     from agent.subagents.kinds import SubagentKinds, WorkerGraph
 
 MAX_CHECK_CHARS = 20_000  # of a result that is checked
@@ -72,7 +72,8 @@ def make_task_tool(kinds: Mapping[str, KindSettings]) -> AgentTool:
 
 
 async def _run_task(runtime: Runtime, description: str, prompt: str, kind_name: str, after: Sequence[str]) -> str:
-    board, messages = runtime.context.tasks, runtime.state["messages"]
+    board: TaskBoard | None = runtime.context.tasks
+    messages = runtime.state["messages"]
     kind = board.kinds.find(kind_name) if board else None
     if board is None or kind is None:
         raise ToolException("Sub-agents cannot delegate tasks.")

@@ -36,7 +36,7 @@ from agent.demo.scenes import (
 from catalogue import _, list_items
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (
-    (r"demo task", subtask_scene),
+    (r"demo-task", subtask_scene),
     (r"delegate|sub-?agents?", delegate_scene),
     (r"slow|long|sleep|wait", slow_scene),
     (r"plot|chart|graph|diagram|files?|png|csv|program", plot_scene),

@@ -36,7 +36,7 @@ class WatchedSandbox:
         """Return the paths of new and changed files; none if the task has not used the sandbox."""
         if self._before is None:
             return []
-        found = await _list_outputs(await self._handle.get())
+        found = await _list_outputs(await self.get())
         return [path for path, size in found.items() if self._before.get(path) != size]
 
 

@@ -21,6 +21,7 @@ from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from agent.subagents.settings import BASH, KindSettings
 from agent.tools.tool import TASK_TOOL, AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from catalogue import N_, _, list_items
+from sandbox.base import SandboxError
 
 if TYPE_CHECKING:  # they import the tools
     from agent.subagents.board import RunningTask, TaskBoard
@@ -129,7 +130,10 @@ async def _work(
             checker = replace(worker, brief=CHECKER)
             verdict = await _run_graph(await kinds.graph(kind, checks=True), question, checker, task)
             verdict = f"verification {' '.join(verdict.split())}"
-        files = await copy_outputs(sandbox, context.sandbox, given.name) if own else await sandbox.new_files()
+        try:
+            files = await copy_outputs(sandbox, context.sandbox, given.name) if own else await sandbox.new_files()
+        except SandboxError as error:  # the result is worth more than the list of files
+            files = [f"unknown, {error}"]
     used = meter.total
     facts = [
         f"{kind.name}: {used.calls} model calls, {used.input + used.output} tokens, {time.monotonic() - began:.0f} s",

@@ -120,7 +120,7 @@ async def test_delegate_gives_parallel_tasks_to_sub_agents_and_joins_their_resul
     agent: Agent, context: TurnContext, tmp_path: Path
 ) -> None:
     text = view(await play(agent, context, say("delegate something"))).final().text
-    assert "“I have read the results of the tasks before mine: both files are written.”" in text
+    assert "“I have read the results of the tasks before mine: both files have three lines.”" in text
     assert (tmp_path / "files/workspace/demo_numbers.txt").read_text() == "one\ntwo\nthree\n"
     assert (tmp_path / "files/workspace/demo_names.txt").exists()
     assert context.meter.total.calls == 7

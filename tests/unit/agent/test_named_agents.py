@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.blocks import Notice
@@ -22,7 +24,12 @@ async def bench_of(make: Workshop, model: FakeModel, *agents: NamedAgentSettings
 
 async def test_a_named_agent_answers_with_its_prompt_model_tools_and_kinds(make: Workshop, model: FakeModel) -> None:
     seen: list[str] = []
-    model.script = lambda body: seen.append(body["model"]) or Answer("ok")
+
+    def script(body: Any) -> Answer:
+        seen.append(body["model"])
+        return Answer("ok")
+
+    model.script = script
     bench = await bench_of(make, model, WRITER)
     context = await bench.context()
     context.brief = bench.agent.prompt_of("writer")

@@ -45,6 +45,11 @@ class Current:
         lead = self.config.roles.lead
         return {lead: named[lead], **named} if lead in named else named
 
+    @property
+    def agents(self) -> Mapping[str, str]:
+        """Name → description of every named agent."""
+        return {entry.name: entry.description or entry.name for entry in self.config.agents}
+
     async def replace(self, config: Config, agent: Agent) -> None:
         """Use these from now on. Turns that run keep the agent before it, which closes after the last of them."""
         old, self.config, self.agent = getattr(self, "agent", None), config, agent

@@ -7,10 +7,10 @@ import logging
 from langchain.agents.middleware.types import ToolCallRequest
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
-from langgraph.types import Interrupt, interrupt
+from langgraph.types import Interrupt
 
 from agent.blocks import APPROVAL_OPTIONS, DENY
-from agent.permissions.rules import ToolUse, permission_question
+from agent.permissions.rules import Judgement, PermissionGate, ToolUse, permission_question
 from agent.policies.base import (
     ModelCallHandler,
     ModelCallRequest,
@@ -20,6 +20,7 @@ from agent.policies.base import (
     change_request,
     turn_context_of,
 )
+from agent.questions import ask_person
 from agent.tools.tool import traits_of
 
 log = logging.getLogger(__name__)
@@ -52,22 +53,30 @@ class PermissionPolicy:
         context, call = turn_context_of(request), request.tool_call
         traits = traits_of(request.tool)
         use = ToolUse(call["name"], call["args"], traits.subject, traits.permission)
-        try:
-            judgement = await context.permissions.judge(use)
-        except Exception:  # a call that cannot be judged does not run
-            log.exception("permission.not_judged tool=%s", use.name)
+        if (judgement := await _judge_safely(context.permissions, use)) is None:
             return _refusal(request, NOT_JUDGED)
         asked = bool(context.asked) and _interrupt_id(request) in context.asked
         if judgement.verdict == "deny" and not asked:
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule or "the default for this tool"))
         if judgement.verdict == "allow" and not asked:
             return await handler(request)
-        answer = str(interrupt(permission_question(use)))
+        answer = await ask_person(context, permission_question(use))
         if answer not in APPROVED:
             return _refusal(request, DENIED_BY_PERSON.format(answer=answer))
+        if (judgement := await _judge_safely(context.permissions, use)) is None:
+            return _refusal(request, NOT_JUDGED)
         if judgement.verdict == "deny":  # the rule came after the question
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule))
         return await handler(request)
+
+
+async def _judge_safely(gate: PermissionGate, use: ToolUse) -> Judgement | None:
+    """Return the verdict, or None if the call cannot be judged: then it does not run."""
+    try:
+        return await gate.judge(use)
+    except Exception:  # whatever the gate raises
+        log.exception("permission.not_judged tool=%s", use.name)
+        return None
 
 
 def _interrupt_id(request: ToolCallRequest) -> str:

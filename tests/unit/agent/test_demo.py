@@ -132,3 +132,13 @@ async def test_approve_asks_and_respects_the_decision(
     blocks = await play(agent, context, say(decision, "m2"), Answer(approve.id, decision, "m2"))
     assert said in view(blocks).final().text
     assert (tmp_path / "files/outputs/approved.txt").exists() == (decision == "Approve")
+
+
+async def test_delegate_gives_parallel_tasks_to_sub_agents_and_joins_their_results(
+    agent: Agent, context: TurnContext, tmp_path: Path
+) -> None:
+    text = view(await play(agent, context, say("delegate something"))).final().text
+    assert "“I have read the results of the tasks before mine: both files have three lines.”" in text
+    assert (tmp_path / "files/workspace/demo_numbers.txt").read_text() == "one\ntwo\nthree\n"
+    assert (tmp_path / "files/workspace/demo_names.txt").exists()
+    assert context.meter.total.calls == 7

@@ -20,7 +20,6 @@ import yarl
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
-from agent.backoff import backoff_seconds
 from channels.base import Health, Readiness
 from channels.discord import DiscordSettings
 from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
@@ -59,13 +58,13 @@ class GatewayClient(discord.Client):
         settings: DiscordSettings,
         on_frame: Callable[[Event], None],
         on_lost: Callable[[], None],
-        trust: ssl.SSLContext | None,
+        trust: ssl.SSLContext,
     ) -> None:
         Route.BASE = settings.base_url.rstrip("/")  # the SDK has no other setting for this, nor for the next
         DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(settings.gateway_url)
         super().__init__(
             intents=INTENTS,
-            connector=aiohttp.TCPConnector(limit=0, ssl=trust if trust is not None else True),
+            connector=aiohttp.TCPConnector(limit=0, ssl=trust),
             proxy=settings.proxy or None,
             enable_debug_events=True,  # dispatches raw frames
             max_messages=None,
@@ -117,7 +116,6 @@ class Gateway:
         self._lost_at = 0.0  # 0 while connected
         self._started_at = 0.0
         self._ready_at = 0.0  # the first READY of this client
-        self._failures = 0
 
     def readiness(self) -> Readiness:
         """Ready only if the last heartbeat was acknowledged."""
@@ -125,7 +123,7 @@ class Gateway:
             return Readiness(Health.DOWN, time.time() - late, HEARTBEAT_UNANSWERED)
         return self._health.now
 
-    async def run(self, trust: ssl.SSLContext | None) -> None:
+    async def run(self, trust: ssl.SSLContext) -> None:
         """Stay connected until cancelled."""
         while True:
             client = GatewayClient(self._settings, self._receive_frame, self._note_loss, trust)
@@ -183,7 +181,8 @@ class Gateway:
     def _note_failure(self, error: BaseException | None) -> float:
         """Record why a client ended. Returns the seconds to wait before the next one."""
         steady = self._ready_at and time.monotonic() - self._ready_at > STEADY_SECONDS
-        self._failures = 1 if steady else self._failures + 1
+        if steady:
+            self._health.failures = 0
         self._heartbeat_seconds = 0.0
         limit = SESSION_RETRY_SECONDS if self._ready_at else MAX_BACKOFF_SECONDS
         match error:
@@ -204,5 +203,4 @@ class Gateway:
             case _:
                 log.error("discord.ended", exc_info=error)
                 detail = f"The connection to Discord failed ({type(error).__name__}); retrying."
-        self._health.set_health(Health.DOWN, detail)
-        return backoff_seconds(self._failures, limit)
+        return self._health.note_failure(detail, limit)

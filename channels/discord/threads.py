@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 from agent.messages import Thread
-from channels.base import ChannelError, ChatGone, Refused
+from channels.base import ChatGone, Refused
 from channels.discord.api import NO_MENTIONS, DiscordApi, Forbidden, ThreadArchived, ThreadExists
 from channels.discord.guild_cache import GuildCache
 from channels.discord.texts import TOKEN_SHARED
+from channels.shared.expiring import TypingActions
 from channels.shared.rate_limit import Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing
 
@@ -45,7 +45,9 @@ class DiscordThreads:
         self._without_thread: set[str] = set()  # topics that cannot have a thread
         self._creating: dict[str, asyncio.Task[None]] = {}  # topic → the task that creates its thread
         self._explained: dict[str, bool] = {}  # channels that forbid threads → whether the bot has said so there
-        self._typing: dict[str, float] = {}  # channel id → until when typing shows (time.monotonic())
+        self._typing: TypingActions[str] = TypingActions(
+            TYPING_SECONDS, lambda channel_id: api("POST", f"/channels/{channel_id}/typing")
+        )
 
     def remember_title(self, message_id: str, text: str) -> None:
         """Keep the text of a new mention: its thread may need a title soon."""
@@ -120,23 +122,14 @@ class DiscordThreads:
         """Show that the bot is typing; in the parent channel while the thread does not exist."""
         in_parent = not thread.topic or self.has_no_thread(thread) or self._is_missing(thread)
         channel_id = thread.chat if in_parent else thread.topic
-        now = time.monotonic()
-        if self._typing.get(channel_id, 0.0) > now or not self._rate_limiter.try_acquire(
+        if not self._typing.shows(channel_id) and self._rate_limiter.try_acquire(
             f"typing {channel_id}", Priority.STREAM
         ):
-            return
-        if len(self._typing) > 1000:
-            self._typing = {known: until for known, until in self._typing.items() if until > now}
-        self._typing[channel_id] = now + TYPING_SECONDS
-        try:
-            await self._api("POST", f"/channels/{channel_id}/typing")
-        except ChannelError:
-            self.clear_typing(channel_id)
-            raise
+            await self._typing.show(channel_id)
 
     def clear_typing(self, channel_id: str) -> None:
         """Note that a message of the bot has ended the typing indicator."""
-        self._typing.pop(channel_id, None)
+        self._typing.forget(channel_id)
 
     async def _create_thread(self, thread: Thread) -> None:
         path = f"/channels/{thread.chat}/messages/{thread.topic}"

@@ -7,7 +7,7 @@ from typing import Any
 from channels.base import ChannelError, Refused, TokenRejected
 from channels.feishu import FeishuSettings
 from channels.feishu.api import ApiRefusal, FeishuApi
-from channels.shared.lifecycle import open_channel
+from channels.shared.lifecycle import opened
 
 # The permissions of docs/setup-feishu.md. Without an optional one, a part does not work.
 REQUIRED_SCOPES = ("im:message", "im:message.p2p_msg:readonly", "im:message.group_at_msg:readonly", "im:resource")
@@ -24,7 +24,7 @@ CONNECTION_FIX = "Choose “long connection” under Events & Callbacks in the d
 async def probe_account(settings: FeishuSettings) -> str:
     """Describe the app in a sentence. Raises Refused with what to do."""
     try:
-        async with open_channel(lambda: FeishuApi, settings) as api:
+        async with opened(FeishuApi(settings)) as api:
             return await _probe_app(api, settings)
     except Refused:
         raise

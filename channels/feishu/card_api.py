@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from channels.base import OutcomeUnknown, Refused, TryLater
+from channels.base import Refused
 from channels.feishu.api import ApiRefusal, FeishuApi
 
 SEQUENCE_EPOCH = 1_767_225_600.0  # 2026-01-01
@@ -34,10 +34,8 @@ class CardApi:
     async def create_card(self, json: Any) -> str:
         """Create a card entity that no message shows yet; return its id."""
         body = {"type": "card_json", "data": dump_json(json)}
-        try:
-            return str((await self._api("POST", "cardkit/v1/cards", body))["card_id"])
-        except OutcomeUnknown as error:  # invisible so far, so that another one may be created
-            raise TryLater(str(error)) from None
+        answer = await self._api("POST", "cardkit/v1/cards", body, repeatable=True)  # invisible so far
+        return str(answer["card_id"])
 
     def card_of_post(self, uuid: str) -> str:
         """Return the card that the first attempt of a post sent; "" if this process has not made one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from agent.backoff import backoff_seconds
 from channels.base import Health, Readiness
 
 
@@ -15,6 +16,7 @@ class ConnectionHealth:
         self._name = name
         self._log = log
         self._now = Readiness(Health.STARTING, time.time())
+        self.failures = 0  # in a row
 
     @property
     def now(self) -> Readiness:
@@ -23,6 +25,13 @@ class ConnectionHealth:
     @property
     def is_ready(self) -> bool:
         return self._now.health is Health.READY
+
+    def note_failure(self, detail: str, max_wait_seconds: float) -> float:
+        """Count a failure, DOWN if it has a `detail`. Returns the seconds to wait before the next attempt."""
+        self.failures += 1
+        if detail:
+            self.set_health(Health.DOWN, detail)
+        return backoff_seconds(self.failures, max_wait_seconds)
 
     def set_health(self, health: Health, detail: str = "", *, usual: bool = False) -> None:
         """Record the health, with a sentence if it is not READY. A `usual` interruption logs no warning."""

@@ -23,7 +23,6 @@ class ResponseUrl:
     """
 
     url: str
-    expires_at: float  # time.monotonic()
     only: bool
 
 

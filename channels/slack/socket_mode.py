@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -17,8 +18,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
-from agent.backoff import backoff_seconds
-from agent.messages import Kind, Message, Unreadable
+from agent.messages import Kind, Message
 from channels.base import (
     CatchUpSource,
     ChannelError,
@@ -31,13 +31,15 @@ from channels.base import (
     TokenRejected,
 )
 from channels.shared.background import BackgroundTasks
+from channels.shared.expiring import ExpiringDict
 from channels.shared.health import ConnectionHealth
+from channels.shared.inbound import Event
 from channels.slack import SlackSettings
 from channels.slack.api import SDK_LOG, SlackApi
 from channels.slack.events import NAME, Json, candidate_workspaces, parse_payload
 from channels.slack.history import missed_messages
 from channels.slack.response_url import ResponseUrl
-from channels.slack.workspace import NOT_STORED_RESEND, AuthorUnknown, Workspace
+from channels.slack.workspace import NOT_STORED_RESEND, Workspace
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,8 @@ class SocketMode:
         api: SlackApi,
         workspaces: Sequence[Workspace],
         settings: SlackSettings,
-        response_urls: dict[str, ResponseUrl],
+        response_urls: ExpiringDict[str, ResponseUrl],
+        background: BackgroundTasks,
     ) -> None:
         self._api = api
         self._workspaces = workspaces
@@ -107,12 +110,9 @@ class SocketMode:
             request_verification_enabled=False,  # a socket needs no signature
         )
         self._health = ConnectionHealth(NAME, log)
-        self._failures = 0
         self._gaps: asyncio.Queue[list[tuple[Workspace, Gap]]] = asyncio.Queue(1)  # to catch up on
         self._away_since = 0.0  # Unix time of the last sign of Slack before the oldest unread gap
-        self._receive: Receive | None = None
-        self._background = BackgroundTasks()
-        self._not_stored: dict[str, tuple[Workspace, Message | Unreadable, Json]] = {}  # by key, to be offered again
+        self._background = background
 
     def readiness(self) -> Readiness:
         return self._health.now
@@ -129,15 +129,13 @@ class SocketMode:
 
     async def run(self, receive: Receive, catch_up: CatchUpSource) -> None:
         """Stay connected until cancelled. Retries what Slack fails at; raises what `receive` raises."""
-        self._receive = receive
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._offer_again(), name="slack offer again")
-                group.create_task(self._read_gaps(catch_up), name="slack catch-up")
-                while True:
-                    await self._connect_once(catch_up)
-        finally:
-            await self._background.cancel()
+        async with asyncio.TaskGroup() as group:
+            for workspace in self._workspaces:
+                workspace.pipeline.receive = receive
+                group.create_task(workspace.pipeline.offer_kept(), name="slack offer again")
+            group.create_task(self._read_gaps(catch_up), name="slack catch-up")
+            while True:
+                await self._connect_once(catch_up)
 
     async def _connect_once(self, catch_up: CatchUpSource) -> None:
         """Connect, and serve the connection until it is lost; or wait after a failure."""
@@ -156,12 +154,11 @@ class SocketMode:
         began = time.monotonic()
         last_sign = await self._serve_connection(connection)
         self._away_since = min(self._away_since, last_sign)
-        self._health.set_health(Health.DOWN, "The connection to Slack was lost.")
+        wait = self._health.note_failure("The connection to Slack was lost.", MAX_BACKOFF_SECONDS)
         if time.monotonic() - began >= STABLE_SECONDS:
-            self._failures = 0
-            return
-        self._failures += 1
-        await asyncio.sleep(backoff_seconds(self._failures, MAX_BACKOFF_SECONDS))
+            self._health.failures = 0
+        else:
+            await asyncio.sleep(wait)
 
     async def _accepted_workspaces(self) -> list[Workspace]:
         """Return the workspaces that accept their token. Raises ChannelError if none does."""
@@ -239,63 +236,29 @@ class SocketMode:
         event = parse_payload(payload, workspace.account)
         if event is None:
             return True
-        if isinstance(event, Message) and payload.get("response_url") and event.kind is not Kind.CLICK:
-            self._remember_response_url(event, payload["response_url"])
+        url = payload.get("response_url")
+        if isinstance(event, Message) and url and event.kind is not Kind.CLICK:
+            response_url = ResponseUrl(url, only=event.kind is Kind.COMMAND)
+            self._response_urls.set(event.id, response_url, RESPONSE_URL_SECONDS)
         try:
             await self._store_event(workspace, event, payload)
-        except NotStored as error:
-            log.error("slack.not_stored key=%s reason=%s", event.key, error)  # noqa: TRY400 — the reason is enough
-            return self._reject_event(workspace, event, payload, quietly=isinstance(error, AuthorUnknown))
-        return True
-
-    def _remember_response_url(self, event: Message, url: str) -> None:
-        """Record how to answer an interaction, and forget the expired ones."""
-        now = time.monotonic()
-        for expired in [key for key, known in self._response_urls.items() if known.expires_at < now]:
-            del self._response_urls[expired]
-        self._response_urls[event.id] = ResponseUrl(url, now + RESPONSE_URL_SECONDS, only=event.kind is Kind.COMMAND)
-
-    async def _store_event(self, workspace: Workspace, event: Message | Unreadable, payload: Json) -> None:
-        assert self._receive is not None  # noqa: S101 — set for as long as run() runs
-        if isinstance(event, Message):
-            event = await workspace.with_author(event)
-        [receipt] = await self._receive([event])
-        self._not_stored.pop(event.key, None)
-        self._background.start_best_effort(
-            workspace.acknowledge(event, receipt, payload), f"slack acknowledge {event.key}"
-        )
-
-    def _reject_event(self, workspace: Workspace, event: Message | Unreadable, payload: Json, *, quietly: bool) -> bool:
-        """Keep an event that could not be stored, to offer it again; Slack does so for some minutes only.
-
-        Returns whether to acknowledge it.
-
-        An interaction is not kept: the person is asked to repeat it.
-        """
-        if "event" not in payload:
-            if url := payload.get("response_url"):
+        except NotStored:
+            if "event" in payload:  # Slack delivers it again for some minutes only
+                workspace.pipeline.keep(event, partial(self._store_event, workspace, event, payload))
+                return False
+            if url:  # an interaction: ask the person to repeat it
                 answer = {"text": NOT_STORED_RESEND, "replace_original": False, "response_type": "ephemeral"}
                 self._background.start_best_effort(workspace.api.post_to_response_url(url, answer), "slack not stored")
-            return True
-        self._not_stored[event.key] = (workspace, event, payload)
-        if isinstance(event, Message) and not quietly:
-            self._background.start_best_effort(workspace.apologize(event), "slack not stored")
-        return False
+        return True
 
-    async def _offer_again(self) -> None:
-        failures = 0
-        while True:
-            await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS) if self._not_stored else 1.0)
-            failed = False
-            for workspace, event, payload in list(self._not_stored.values()):
-                try:
-                    await self._store_event(workspace, event, payload)
-                except AuthorUnknown:  # concerns one person only
-                    failed = True
-                except NotStored:
-                    failed = True
-                    break
-            failures = failures + 1 if failed else 0
+    async def _store_event(self, workspace: Workspace, event: Event, payload: Json) -> None:
+        """Store and acknowledge an event; an empty payload is one of the history. Raises NotStored."""
+        if isinstance(event, Message):
+            event = await workspace.with_author(event)
+        [receipt] = await workspace.pipeline.store([event], notify="event" in payload)
+        if isinstance(event, Message):
+            acknowledging = workspace.acknowledge(event, receipt, payload)
+            self._background.start_best_effort(acknowledging, f"slack acknowledge {event.key}")
 
     def _workspace_of(self, payload: Json) -> Workspace | None:
         """Return the workspace that an envelope is for."""
@@ -329,7 +292,7 @@ class SocketMode:
         try:
             await self._store_event(workspace, message, {})
         except NotStored:
-            self._not_stored[message.key] = (workspace, message, {})
+            workspace.pipeline.keep(message, partial(self._store_event, workspace, message, {}))
             return False
         return True
 
@@ -337,10 +300,9 @@ class SocketMode:
 
     def _note_failure(self, error: Exception) -> float:
         """Record a failed connection and return the seconds until the next attempt."""
-        self._failures += 1
-        if isinstance(error, TimeoutError):
-            self._health.set_health(Health.DOWN, "Slack did not answer the handshake of the event socket.")
-        else:
-            self._health.set_health(Health.DOWN, f"{error}.")
+        silent = "Slack did not answer the handshake of the event socket."
         rejected = isinstance(error, (TokenRejected, Refused))
-        return backoff_seconds(self._failures, MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS)
+        return self._health.note_failure(
+            silent if isinstance(error, TimeoutError) else f"{error}.",
+            MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS,
+        )

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import ssl
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-import aiohttp
-
-from agent.messages import Kind, Message, Quote, Thread, Unreadable
-from channels.base import ChannelError, NotStored, Receipt, Refused
+from agent.messages import Kind, Message, Quote, Thread
+from channels.base import ChannelError, Receipt, Refused
 from channels.shared import texts
-from channels.shared.outage_notices import OutageNotices
+from channels.shared.background import BackgroundTasks
+from channels.shared.expiring import ExpiringDict
+from channels.shared.http_client import HttpClient
+from channels.shared.inbound import EventDelayed, InboundPipeline
 from channels.slack import SlackSettings, WorkspaceTokens
 from channels.slack.api import SlackApi, thread_arguments
 from channels.slack.blocks import context_block, cut_fallback, notification_text
-from channels.slack.events import QUESTION_PREFIX, Json, SlackAccount
+from channels.slack.events import NAME, QUESTION_PREFIX, Json, SlackAccount
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,6 @@ MAX_CACHED_PEOPLE = 10_000
 NOT_STORED_RESEND = "I can't save messages right now, so I didn't get yours. Please send it again in a few minutes."
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 _CHANNEL = re.compile(r"<#([A-Z0-9]+)>")
-
-
-class AuthorUnknown(NotStored):
-    """The author's membership is unknown, so the event can be neither accepted nor ignored yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +99,22 @@ class Workspace:
         self,
         tokens: WorkspaceTokens,
         settings: SlackSettings,
-        session: aiohttp.ClientSession,
-        certificates: ssl.SSLContext,
+        http: HttpClient,
+        background: BackgroundTasks,
     ) -> None:
-        self.api = SlackApi("bot_token", tokens.bot_token, settings, session, certificates)
+        self.api = SlackApi("bot_token", tokens.bot_token, settings, http)
         self._people = PeopleCache(self.api)
         self.account: SlackAccount | None = None
         self._channel_names: dict[str, str] = {}
-        self._working: dict[Thread, float] = {}  # "processing" sessions, with the time of the next status
+        self._working: ExpiringDict[Thread, bool] = ExpiringDict()  # "processing" sessions, until the next status
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs
-        self._outage = OutageNotices()
+        self.pipeline = InboundPipeline(
+            NAME,
+            background,
+            apologize=self._apologize,
+            show_working=lambda event: self.show_working(event.thread, event),
+        )
 
     async def identify(self) -> SlackAccount:
         """Return the bot's account in this workspace. Raises ChannelError."""
@@ -130,13 +131,16 @@ class Workspace:
         return await self._people.find_person(user, (await self.identify()).team_id)
 
     async def with_author(self, message: Message) -> Message:
-        """Add the author's name and membership. Raises AuthorUnknown if Slack does not answer in time."""
+        """Add the author's name and membership, which decides about access.
+
+        Raises EventDelayed if Slack does not answer in time.
+        """
         author = message.author
         if author.bot or message.kind in (Kind.EDIT, Kind.DELETE):  # these change a message accepted before
             return message
         person = await self.find_person(author.id)
         if person is None:
-            raise AuthorUnknown(f"Slack did not answer who {author.id} is")
+            raise EventDelayed(f"Slack did not answer who {author.id} is")
         return replace(message, author=replace(author, name=person.name, bot=person.bot, guest=person.guest))
 
     async def with_quote_names(self, quote: Quote) -> Quote:
@@ -171,17 +175,14 @@ class Workspace:
         About sessions: docs.slack.dev/ai/agent-sessions.
         """
         if thread.topic:
-            now = time.monotonic()
-            if self._working.get(thread, 0.0) > now:
+            if thread in self._working:
                 return
-            if len(self._working) > 1000:
-                self._working = {known: until for known, until in self._working.items() if until > now}
-            self._working[thread] = now + SESSION_SECONDS
+            self._working.set(thread, True, SESSION_SECONDS)
             title = {"title": texts.shorten(asked.text, MAX_TITLE_CHARS)} if asked and asked.text else {}
             try:
                 await self._send_status(thread, "processing", **title)
             except ChannelError:
-                self._working.pop(thread, None)
+                self._working.pop(thread)
                 if not asked:
                     raise
             else:
@@ -200,7 +201,7 @@ class Workspace:
 
         `asked` is the message of the request, which an earlier process may have given 👀.
         """
-        self._working.pop(thread, None)
+        self._working.pop(thread)
         marked = {*self._watched.pop(thread, ()), *([asked] if asked and not thread.topic else [])}
         for message_id in sorted(marked):
             self._take_back_eyes(thread, message_id)
@@ -233,29 +234,19 @@ class Workspace:
         address: Json = {"channel_id": thread.chat, "thread_ts": thread.topic}
         await self.api("agents.sessions.setStatus", **address, status=status, **title)
 
-    async def acknowledge(self, event: Message | Unreadable, receipt: Receipt, payload: Json) -> None:
-        """Show the author that the event was received."""
-        self._outage.end()
-        if isinstance(event, Unreadable):
-            log.error("slack.unreadable key=%s reason=%s", event.key, event.error)
-        elif event.kind is Kind.CLICK:
+    async def acknowledge(self, event: Message, receipt: Receipt, payload: Json) -> None:
+        """Show the author the effect of a click or a stop; `pipeline` shows that of a message."""
+        if event.kind is Kind.CLICK:
             await self._show_choice(event, receipt, payload)
-        elif event.kind is Kind.CHAT and receipt is Receipt.ACCEPTED:
-            await self.show_working(event.thread, event)
         elif _is_stop_button(payload) or (_is_withdrawn(event) and self._is_working(event.thread)):
             self.end_working(event.thread, "active")  # a stopped turn may send no answer
 
     def _is_working(self, thread: Thread) -> bool:
         return thread in self._working or thread in self._watched
 
-    async def apologize(self, event: Message) -> None:
-        """Tell a thread once per outage that its messages cannot be stored."""
-        if self._outage.take_due([event]):
-            mark = {
-                "event_type": "fawn_note",
-                "event_payload": {},
-            }  # SlackRenderer must not find it as an unfinished answer
-            await self.api("chat.postMessage", **thread_arguments(event.thread), text=texts.NOT_STORED, metadata=mark)
+    async def _apologize(self, event: Message) -> None:
+        mark = {"event_type": "fawn_note", "event_payload": {}}  # SlackRenderer must not take it for an answer
+        await self.api("chat.postMessage", **thread_arguments(event.thread), text=texts.NOT_STORED, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""

@@ -1,20 +1,24 @@
-"""Call the Bot API: addressed by thread, with its errors as channel errors."""
+"""Call the Bot API: addressed by thread, with its errors as channel errors.
+
+Fawn makes the calls itself: the SDK's objects of each answer cost more than the call, and its errors do not tell
+whether the server may have processed it.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator
-from typing import Any
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
-import telegram
-from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
+import aiohttp
+import orjson
 
 from agent.messages import Thread
-from channels.base import ChannelError, ChatGone, Refused, TokenRejected, TryLater
+from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.shared.http_client import HttpClient, RateLimited, call_timeout, retry_after_seconds
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram import TelegramSettings
-from channels.telegram.transport import AiohttpRequest, TransportError
 
 
 class NotModified(Refused):
@@ -60,62 +64,33 @@ _ERROR_TEXTS: tuple[tuple[type[Refused], tuple[str, ...]], ...] = (
 )
 
 
-def map_api_error(error: TelegramError) -> ChannelError:
-    """Return the channel error of an SDK error."""
-    match error:
-        case TransportError():
-            return error.reason
-        case InvalidToken():
-            return TokenRejected("Telegram rejects the bot's token", 60.0)
-        case Conflict():
-            return PollConflict(error.message, 10.0)
-        case ChatMigrated():
-            return GroupMoved(str(error.new_chat_id))
-        case Forbidden():
-            return ChatGone(error.message)
-        case BadRequest():
-            text = error.message.lower()
-            kind = next((kind for kind, known in _ERROR_TEXTS if any(part in text for part in known)), Refused)
-            return kind(error.message)
-    return Refused(error.message)
-
-
-class _RawBot(telegram.Bot):
-    """The SDK's bot with raw answers: building an object of each costs more than the call."""
-
-    async def call(self, method: str, arguments: dict[str, Any], answer_seconds: float | None) -> Any:
-        if answer_seconds is None:
-            return await self._post(method, arguments)
-        return await self._post(method, arguments, read_timeout=answer_seconds)
-
-
-class TelegramApi:
-    """The calls of one bot. Raises ChannelError."""
+class TelegramApi(HttpClient):
+    """The calls of one bot. Raises ChannelError; no error contains a URL, because the token is part of it."""
 
     def __init__(self, settings: TelegramSettings) -> None:
+        super().__init__("Telegram", settings.proxy, settings.ca_file)
         base, token = settings.base_url.rstrip("/"), settings.token.reveal()
+        self._method_url = f"{base}/bot{token}/"
         self._file_url = f"{base}/file/bot{token}/"
-        self._request = AiohttpRequest(proxy=settings.proxy, ca_file=settings.ca_file)
-        try:
-            self._bot = _RawBot(token, base_url=f"{base}/bot", request=self._request, get_updates_request=self._request)
-        except TelegramError as error:  # an empty token
-            raise map_api_error(error) from None
         self._supergroups: dict[str, str] = {}  # by the group that became one
 
-    async def open(self) -> None:
-        """Open the session. Raises Refused."""
-        await self._request.initialize()
-
-    async def close(self) -> None:
-        """Close the session."""
-        await self._request.shutdown()
-
-    async def __call__(self, method: str, /, *, answer_seconds: float | None = None, **arguments: Any) -> Any:
-        """Call a method; the server may be silent for `answer_seconds`."""
-        try:
-            return await self._bot.call(method, arguments, answer_seconds)
-        except TelegramError as error:
-            raise map_api_error(error) from None
+    async def __call__(
+        self,
+        method: str,
+        /,
+        *,
+        answer_seconds: float | None = None,
+        file: tuple[str, str, BinaryIO] | None = None,
+        **arguments: Any,
+    ) -> Any:
+        """Call a method; the server may be silent for `answer_seconds`. `file` is (field, name, content)."""
+        options: dict[str, Any] = {"timeout": call_timeout(answer_seconds)} if answer_seconds is not None else {}
+        if file:
+            options["data"] = _make_form(file, arguments)
+        elif arguments:
+            options["data"], options["headers"] = orjson.dumps(arguments), {"Content-Type": "application/json"}
+        async with self.request("POST", self._method_url + method, **options) as answer:
+            return _parse_answer(answer.status, await answer.read(), answer.headers)
 
     async def call_in_thread(self, thread: Thread, method: str, /, **arguments: Any) -> Any:
         """Call a method for a thread's chat and topic, or for the supergroup that the group became."""
@@ -129,9 +104,12 @@ class TelegramApi:
                 self._supergroups[thread.chat] = error.chat
         raise ChatGone("the group moved twice")
 
-    def download(self, file_path: str) -> AsyncGenerator[bytes, None]:
+    async def show_typing(self, thread: Thread) -> None:
+        await self.call_in_thread(thread, "sendChatAction", action="typing")
+
+    def download_file(self, file_path: str) -> AsyncGenerator[bytes, None]:
         """Return the chunks of a file by the path that getFile gave. Raises TryLater."""
-        return self._request.download(self._file_url + quote(file_path))
+        return self.download(self._file_url + quote(file_path))
 
 
 def _numeric_id(text: str) -> int | str:
@@ -139,28 +117,53 @@ def _numeric_id(text: str) -> int | str:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
-class TypingActions:
-    """The typing action of each thread, sent only when it does not show any more."""
+def _make_form(file: tuple[str, str, BinaryIO], arguments: Mapping[str, Any]) -> aiohttp.FormData:
+    form = aiohttp.FormData(quote_fields=False)
+    for key, value in arguments.items():
+        form.add_field(key, value if isinstance(value, str) else orjson.dumps(value).decode())
+    field, name, content = file
+    form.add_field(field, content, filename=name, content_type="application/octet-stream")
+    return form
 
-    VISIBLE_SECONDS = 4.0  # at least, unless a message arrives (core.telegram.org/bots/api#sendchataction: 5 or less)
 
-    def __init__(self, api: TelegramApi) -> None:
-        self._api = api
-        self._visible_until: dict[Thread, float] = {}
+def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> Any:
+    """Return the result of a call. Raises the channel error of any other answer."""
+    answer = _parse_json(payload)
+    parameters: Mapping[str, Any] = answer.get("parameters") or {}  # core.telegram.org/bots/api#responseparameters
+    if status == 429:
+        raise RateLimited("Telegram", float(parameters.get("retry_after") or retry_after_seconds(headers)))
+    if status == 504:
+        raise OutcomeUnknown("Telegram's gateway timed out (504)")
+    if status >= 500:
+        raise TryLater(f"Telegram answered {status}")
+    if status < 300:
+        if "result" not in answer:  # such as a proxy's page
+            raise TryLater("the answer is not from Telegram")
+        return answer["result"]
+    raise _map_api_error(status, str(answer.get("description") or f"status {status}"), parameters)
 
-    async def show(self, thread: Thread) -> None:
-        now = time.monotonic()
-        if self._visible_until.get(thread, 0.0) > now:
-            return
-        if len(self._visible_until) > 1000:
-            self._visible_until = {known: until for known, until in self._visible_until.items() if until > now}
-        self._visible_until[thread] = now + self.VISIBLE_SECONDS
+
+def _map_api_error(status: int, reason: str, parameters: Mapping[str, Any]) -> ChannelError:
+    if group := parameters.get("migrate_to_chat_id"):
+        return GroupMoved(str(group))
+    match status:
+        case 401 | 404:
+            return TokenRejected("Telegram rejects the bot's token", 60.0)
+        case 403:
+            return ChatGone(reason)
+        case 409:
+            return PollConflict(reason, 10.0)
+    text = reason.lower()
+    return next((kind for kind, known in _ERROR_TEXTS if any(part in text for part in known)), Refused)(reason)
+
+
+def _parse_json(payload: bytes) -> Mapping[str, Any]:
+    """Parse JSON, also with half a surrogate pair, which orjson rejects: it must not stop all updates."""
+    try:
         try:
-            await self._api.call_in_thread(thread, "sendChatAction", action="typing")
-        except ChannelError:
-            self.forget(thread)
-            raise
-
-    def forget(self, thread: Thread) -> None:
-        """Note that a message of the bot ended the action."""
-        self._visible_until.pop(thread, None)
+            parsed = orjson.loads(payload)
+        except ValueError:
+            parsed = orjson.loads(json.dumps(json.loads(payload), ensure_ascii=False).encode("utf-8", "replace"))
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

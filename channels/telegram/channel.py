@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import PurePath
-from typing import BinaryIO
-from weakref import WeakSet
-
-import telegram
 
 from agent.messages import Attachment, Message, Thread
 from channels.base import (
@@ -27,15 +22,18 @@ from channels.base import (
     SentMessages,
 )
 from channels.shared import file_limits
+from channels.shared.expiring import TypingActions
+from channels.shared.http_client import opened_file
+from channels.shared.lifecycle import PlatformChannel
 from channels.shared.markdown_split import cut_units
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
 from channels.shared.texts import REPEAT_MARK
 from channels.telegram import TelegramSettings
-from channels.telegram.api import TelegramApi, TypingActions
+from channels.telegram.api import TelegramApi
 from channels.telegram.events import NAME
 from channels.telegram.polling import Poller
-from channels.telegram.reply import MAX_MESSAGE_UNITS, TelegramMessage, TelegramRenderer
+from channels.telegram.reply import MAX_MESSAGE_UNITS, TelegramRenderer
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +42,11 @@ MAX_DOWNLOAD_BYTES = 20 << 20  # …#getfile
 MAX_PHOTO_BYTES = 10_000_000
 MAX_CAPTION_UNITS = 1024  # UTF-16 units
 MAX_COMMANDS = 100
+TYPING_VISIBLE_SECONDS = 4.0  # at least, unless a message arrives (…#sendchataction: 5 or less)
 PHOTO_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
 
 
-class TelegramChannel:
+class TelegramChannel(PlatformChannel):
     """One bot."""
 
     name = NAME
@@ -55,24 +54,14 @@ class TelegramChannel:
     window = 0.2
 
     def __init__(self, settings: TelegramSettings) -> None:
-        logging.getLogger("telegram").setLevel(logging.INFO)  # its debug lines contain the token
         self._api = TelegramApi(settings)
+        super().__init__(self._api)
         self._drafts = settings.drafts
         self._rate_limiter = RateLimiter(
             RateLimits(settings.per_chat, settings.burst, group_minute=settings.per_group, overall=settings.overall)
         )
-        self._typing = TypingActions(self._api)
-        self._poller = Poller(self._api, self._typing, settings.poll_seconds)
-        self._writers: WeakSet[ReplyWriter[TelegramMessage]] = WeakSet()
-
-    async def open(self) -> None:
-        """Open the API's session. Raises Refused."""
-        await self._api.open()
-
-    async def close(self) -> None:
-        """Stop every reply and close the session."""
-        await asyncio.gather(*(writer.close() for writer in list(self._writers)))
-        await self._api.close()
+        self._typing = TypingActions(TYPING_VISIBLE_SECONDS, self._api.show_typing)
+        self._poller = Poller(self._api, self._typing, settings.poll_seconds, self._background)
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         await self._poller.run(receive)
@@ -83,9 +72,7 @@ class TelegramChannel:
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
         renderer = TelegramRenderer(self._api, thread, posts.key, to, self._typing)
         drafts = self._drafts and not _is_group(thread)
-        writer = ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts)
-        self._writers.add(writer)
-        return writer
+        return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread), drafts=drafts))
 
     async def enrich(self, message: Message, earlier: int) -> Message:
         return message
@@ -123,13 +110,11 @@ class TelegramChannel:
         return await self._send_media(thread, file, "document", name, caption)
 
     async def _send_media(self, thread: Thread, file: OutgoingFile, kind: str, name: str, caption: str) -> str:
-        handle: BinaryIO = await asyncio.to_thread(file.path.open, "rb")
-        try:
-            arguments = {kind: telegram.InputFile(handle, filename=name, read_file_handle=False)}
-            captions = {"caption": caption} if caption else {}
-            message = await self._api.call_in_thread(thread, f"send{kind.title()}", **arguments, **captions)
-        finally:
-            await asyncio.to_thread(handle.close)
+        arguments = {"caption": caption} if caption else {}
+        async with opened_file(file.path) as content:
+            message = await self._api.call_in_thread(
+                thread, f"send{kind.title()}", file=(kind, name, content), **arguments
+            )
         self._typing.forget(thread)
         return str(message["message_id"])
 
@@ -143,7 +128,7 @@ class TelegramChannel:
             if "too big" in str(error).lower():
                 raise file_limits.too_large(MAX_DOWNLOAD_BYTES) from None
             raise file_limits.no_longer_available("Telegram") from None
-        async with aclosing(self._api.download(path)) as chunks:
+        async with aclosing(self._api.download_file(path)) as chunks:
             async for chunk in chunks:
                 yield chunk
 

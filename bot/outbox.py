@@ -22,7 +22,7 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
-from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
+from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.current import Current
 from bot.spelled_reply import open_reply
 from bot.storage import outbox, sent_messages
@@ -272,13 +272,7 @@ class Outbox:
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
                 )
 
-        for attempt in itertools.count(1):
-            try:
-                await self._store.run(work)
-                break
-            except StorageError as fault:  # it is visible: unrecorded, it would be delivered again
-                log.error("outbox.unrecorded row=%d attempt=%d wait=1.0 reason=%s", item.id, attempt, fault)  # noqa: TRY400 — the reason is enough
-                await asyncio.sleep(1.0)
+        await until_stored("outbox", lambda: self._store.run(work))  # unrecorded, it would be delivered again
         if words:
             self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:

@@ -21,6 +21,7 @@ from agent.context import Turn, TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
+from bot.background import until_stored
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
@@ -312,17 +313,12 @@ class TurnRunner:
             return items, usage.usage_of_run(execute, job.run)
 
         self._outbox.adopt_reply(job.run, live.reply)
-        while True:
-            try:
-                items, used = await work.account.commit(record)
-                break
-            except ClaimLost:
-                log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
-                await live.reply.close()
-                return
-            except StorageError as error:
-                log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
-                await asyncio.sleep(1.0)
+        try:
+            items, used = await until_stored("turn", partial(work.account.commit, record))
+        except ClaimLost:
+            log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
+            await live.reply.close()
+            return
         self._outbox.offer(items)
         self.feed.end_run(job.run, ending.state)
         if end.title_text:

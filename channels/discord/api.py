@@ -19,7 +19,7 @@ import orjson
 from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.discord import DiscordSettings
 from channels.discord.call_window import CallWindow
-from channels.shared.expiring import ExpiringDict
+from channels.shared.caches import ExpiringDict
 from channels.shared.http_client import HttpClient, RateLimited
 from channels.shared.rate_limit import RateLimiter
 from channels.shared.reply_writer import MessageMissing

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from agent.messages import Kind, Message, Thread, Unreadable
-from channels.base import CatchUpSource, NotStored, Receive, TryLater
+from channels.base import CatchUpSource, Gap, NotStored, Receive
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
@@ -206,25 +207,26 @@ class Inbound:
 
     async def _read_history(self, workspace: str) -> None:
         """Store the missed messages of a workspace, then the live events that came meanwhile."""
-        guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
         again = True
         while again:
             try:
                 gap = await self._past.open_gap(NAME, workspace)
-                missed = missed_messages(self._api, self._cache, self._past, workspace, gap.heard)
-                async for channel_id, found in missed:
-                    log.info("discord.catch_up channel=%s messages=%d", channel_id, len(found))
-                    thread = await self._cache.resolve_thread(channel_id, guild_id)
-                    await self._store_batch(self._parse_messages(found, thread), live=False)
-                await self._past.close_gap(gap)
-            except (TryLater, NotStored) as error:  # the gap stays open: the next catch-up reads it again
-                log.warning("discord.not_caught_up workspace=%s reason=%s", workspace, error)
+            except NotStored as error:
+                log.warning("discord.no_gap workspace=%s reason=%s", workspace, error)
+            else:  # a gap that stays open is read again by the next catch-up
+                missed = self._missed_events(workspace, gap)
+                await self._pipeline.fill_gap(self._past, gap, missed, partial(self._store_batch, live=False))
             again = workspace in self._read_again
             self._read_again.discard(workspace)
         while batch := self._held[workspace]:
             self._held[workspace] = []
             await self._store_batch(batch)
         del self._held[workspace]
+
+    async def _missed_events(self, workspace: str, gap: Gap) -> AsyncIterator[list[Event]]:
+        guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
+        async for channel_id, found in missed_messages(self._api, self._cache, self._past, workspace, gap.heard):
+            yield self._parse_messages(found, await self._cache.resolve_thread(channel_id, guild_id))
 
 
 def _make_unreadable(kind: str, data: Frame, error: Exception) -> Unreadable:

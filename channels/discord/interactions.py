@@ -9,7 +9,7 @@ from typing import Any
 from agent.messages import Kind, Message
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
-from channels.shared.expiring import ExpiringDict
+from channels.shared.caches import ExpiringDict
 from channels.shared.texts import click_answer, shorten
 
 log = logging.getLogger(__name__)

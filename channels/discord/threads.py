@@ -14,12 +14,13 @@ from channels.base import ChatGone, Refused
 from channels.discord.api import NO_MENTIONS, DiscordApi, Forbidden, ThreadArchived, ThreadExists
 from channels.discord.guild_cache import GuildCache
 from channels.discord.texts import TOKEN_SHARED
-from channels.shared.expiring import TypingActions
+from channels.shared.caches import LatestDict, TypingActions
 from channels.shared.rate_limit import Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing
 
 log = logging.getLogger(__name__)
 
+MAX_TITLES = 2_000  # new mentions whose text is kept
 MAX_TITLE_CHARS = 100  # discord.com/developers/docs/resources/channel#start-thread-from-message
 AUTO_ARCHIVE_MINUTES = 1440  # without a message
 TYPING_SECONDS = 8.0  # Discord shows it for 10, unless a message comes (…#trigger-typing-indicator)
@@ -40,7 +41,7 @@ class DiscordThreads:
         self.bot_id = ""
         self._contested: set[str] = set()  # topics whose threads another program with this token opened
         self._foreign_posts: set[str] = set()  # topics into which another Fawn with this token posted
-        self._titles: dict[str, str] = {}  # new mentions: message id → text from which the thread gets its title
+        self._titles: LatestDict[str, str] = LatestDict(MAX_TITLES)  # new mention → text that gives its thread a title
         self._attempted: deque[str] = deque(maxlen=1000)  # messages on which this process tried to open a thread
         self._without_thread: set[str] = set()  # topics that cannot have a thread
         self._creating: dict[str, asyncio.Task[None]] = {}  # topic → the task that creates its thread
@@ -51,9 +52,6 @@ class DiscordThreads:
 
     def remember_title(self, message_id: str, text: str) -> None:
         """Keep the text of a new mention: its thread may need a title soon."""
-        if len(self._titles) >= 2000:
-            for old in list(self._titles)[:1000]:
-                del self._titles[old]
         self._titles[message_id] = text
 
     def note_foreign_post(self, channel_id: str) -> None:

@@ -5,8 +5,6 @@ The SDK's own calls open a client each and fetch the token with blocking request
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -16,6 +14,7 @@ import orjson
 
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.feishu import FeishuSettings
+from channels.shared.access_token import AccessToken
 from channels.shared.http_client import HttpClient, RateLimited
 
 TOKEN_MARGIN_SECONDS = 600.0  # a token is replaced so long before it expires: both are valid meanwhile
@@ -50,9 +49,7 @@ class FeishuApi(HttpClient):
     def __init__(self, settings: FeishuSettings) -> None:
         super().__init__("Feishu", settings.proxy, settings.ca_file)
         self._settings = settings
-        self._token = ""
-        self._token_due = 0.0  # time.monotonic() when the token has to be replaced
-        self._token_lock = asyncio.Lock()
+        self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
         self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 
     async def __call__(
@@ -70,41 +67,34 @@ class FeishuApi(HttpClient):
         The call is repeated with a new token if the token has expired. A `repeatable` one raises no OutcomeUnknown.
         """
         raw = orjson.dumps(body) if body is not None else form
-        token = await self.tenant_token()
+        token = await self._token.get()
         try:
             answer = await self._request(method, path, raw, query, token, repeatable)
         except ApiRefusal as error:
             if error.code not in _TOKEN_CODES:
                 raise
-            if self._token == token:  # no other call has replaced it meanwhile
-                self._token_due = 0.0
+            self._token.reject(token)
             if form:  # it can be sent only once
                 raise TryLater(str(error)) from None
-            answer = await self._request(method, path, raw, query, await self.tenant_token(), repeatable)
+            answer = await self._request(method, path, raw, query, await self._token.get(), repeatable)
         data = answer.get("data")
         return data if isinstance(data, dict) else answer
 
-    async def tenant_token(self) -> str:
-        """Return the app's tenant token. Raises TokenRejected when the app's credentials are wrong."""
-        async with self._token_lock:
-            if time.monotonic() < self._token_due:
-                return self._token
-            settings = self._settings
-            body = orjson.dumps({"app_id": settings.app_id, "app_secret": settings.app_secret.reveal()})
-            try:
-                answer = await self._request("POST", "auth/v3/tenant_access_token/internal", body, repeatable=True)
-            except ApiRefusal as error:
-                if error.code not in _SECRET_CODES:
-                    raise TryLater(str(error), 10.0) from None
-                self.credentials_error = (
-                    f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
-                )
-                raise TokenRejected(self.credentials_error, 60.0) from None
-            self.credentials_error = ""
-            self._token = str(answer["tenant_access_token"])
-            lifetime = float(answer.get("expire", 7200))
-            self._token_due = time.monotonic() + max(lifetime - TOKEN_MARGIN_SECONDS, lifetime / 2)
-            return self._token
+    async def _fetch_token(self) -> tuple[str, float]:
+        """Fetch a tenant token. Raises TokenRejected when the app's credentials are wrong."""
+        settings = self._settings
+        body = orjson.dumps({"app_id": settings.app_id, "app_secret": settings.app_secret.reveal()})
+        try:
+            answer = await self._request("POST", "auth/v3/tenant_access_token/internal", body, repeatable=True)
+        except ApiRefusal as error:
+            if error.code not in _SECRET_CODES:
+                raise TryLater(str(error), 10.0) from None
+            self.credentials_error = (
+                f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
+            )
+            raise TokenRejected(self.credentials_error, 60.0) from None
+        self.credentials_error = ""
+        return str(answer["tenant_access_token"]), float(answer.get("expire", 7200))
 
     async def probe_connection(self) -> None:
         """Ask for an endpoint of the long connection. Raises ApiRefusal when the app may not have one."""
@@ -127,7 +117,7 @@ class FeishuApi(HttpClient):
 
     async def download_resource(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a resource in chunks."""
-        headers = {"Authorization": f"Bearer {await self.tenant_token()}"}
+        headers = {"Authorization": f"Bearer {await self._token.get()}"}
         async with aclosing(self.download(self._url(path), _check_download, params=query, headers=headers)) as chunks:
             async for chunk in chunks:
                 yield chunk

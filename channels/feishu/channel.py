@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import orjson
 
@@ -40,6 +41,7 @@ from channels.feishu.connection import FeishuConnection
 from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
 from channels.feishu.history import FeishuHistory
 from channels.feishu.reply import MAX_IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
+from channels.shared.caches import LatestDict
 from channels.shared.inbound import InboundPipeline
 from channels.shared.lifecycle import PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
@@ -99,7 +101,8 @@ class FeishuChannel(PlatformChannel):
         self._me: FeishuAccount | None = None
         self._command_names: frozenset[str] = frozenset()
         self._direct_chats: dict[str, str] = {}  # person → their direct chat, if it was seen
-        self._working: dict[str, asyncio.Future[str]] = {}  # message → id of the reaction that shows work
+        # message → id of the reaction that shows work, "" if Feishu refused it
+        self._working: LatestDict[str, asyncio.Future[str]] = LatestDict(MAX_WORKING)
         self._pipeline = InboundPipeline(
             NAME, self._background, apologize=self._apologize, show_working=self._show_working
         )
@@ -148,14 +151,12 @@ class FeishuChannel(PlatformChannel):
             await self._history_due.wait()
             self._history_due.clear()
             since, self._missed_since = self._missed_since, math.inf
-            try:
-                gap = gap or await past.open_gap(NAME, me.app_id)
-                gap = replace(gap, heard=[replace(entry, time=min(entry.time, since)) for entry in gap.heard])
-                await self._history.catch_up(self._pipeline.store, gap.heard, past, me)
-                await past.close_gap(gap)
+            if gap is None:
+                gap = await self._pipeline.retry_until_stored(partial(past.open_gap, NAME, me.app_id))
+            gap = replace(gap, heard=[replace(entry, time=min(entry.time, since)) for entry in gap.heard])
+            if await self._pipeline.fill_gap(past, gap, self._history.missed_messages(gap.heard, past, me)):
                 gap = None
-            except (ChannelError, NotStored) as error:
-                log.warning("feishu.catch_up_failed reason=%s", error)
+            else:
                 self._missed_since = min(self._missed_since, since)
                 await asyncio.sleep(MAX_BACKOFF_SECONDS)
                 self._history_due.set()
@@ -227,10 +228,8 @@ class FeishuChannel(PlatformChannel):
         return str((await self._api("POST", f"im/v1/messages/{message_id}/reactions", body))["reaction_id"])
 
     async def _show_working(self, message: Message) -> None:
-        """Add the sign of work to a message; `_working` has its id then, "" if Feishu refuses it."""
+        """Add the sign of work to a message."""
         added = self._working[message.id] = asyncio.get_running_loop().create_future()
-        if len(self._working) > MAX_WORKING:
-            del self._working[next(iter(self._working))]
         try:
             added.set_result(await self._react(message.id, WORKING_EMOJI))
         finally:

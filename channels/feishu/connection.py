@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 16 << 20  # of one event
 LOADING_TIMEOUT_SECONDS = 120.0  # until the process has imported the SDK
 SILENCE_TIMEOUT_SECONDS = 45.0  # a process that sends nothing is replaced: connecting may take 30
 STALE_SECONDS = 5.0  # the process reports every second
-STEADY_SECONDS = 30.0  # a process that lives longer did not fail
+STEADY_SECONDS = 30.0  # a connection that lasts longer did not fail
 MAX_BACKOFF_SECONDS = 30.0  # between two processes
 
 # open.feishu.cn/document/server-docs/event-subscription-guide
@@ -61,12 +61,11 @@ class FeishuConnection:
     async def run(self, handle_event: HandleEvent) -> None:
         """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
         async with asyncio.TaskGroup() as handlers:
-            while True:
-                started = time.monotonic()
-                reason = await self._run_process(handle_event, handlers)
-                if time.monotonic() - started > STEADY_SECONDS:
-                    self.health.failures = 0
-                await asyncio.sleep(self.health.note_failure(reason, MAX_BACKOFF_SECONDS))
+
+            async def connect() -> tuple[str, float]:
+                return await self._run_process(handle_event, handlers), MAX_BACKOFF_SECONDS
+
+            await self.health.supervise(connect, STEADY_SECONDS)
 
     async def _run_process(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> str:
         """Run one process until it ends. Returns the reason."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
-from channels.base import NotStored, Receipt, Receive
+from channels.base import CatchUpSource, ChannelError, Gap, NotStored, Receipt, Receive
 from channels.shared.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
@@ -16,6 +18,7 @@ log = logging.getLogger(__name__)
 MAX_BACKOFF_SECONDS = 10.0  # between two attempts to store an event
 
 Event = Message | Unreadable
+T = TypeVar("T")
 
 
 class EventDelayed(NotStored):
@@ -91,13 +94,41 @@ class InboundPipeline:
 
     async def store_with_retries(self, events: Sequence[Event]) -> list[Receipt]:
         """Store events, and retry until they are stored: for platforms that do not deliver them again."""
+        return await self.retry_until_stored(partial(self.store, events))
+
+    async def retry_until_stored(self, offer: Callable[[], Awaitable[T]]) -> T:
+        """Await `offer` until it no longer raises NotStored, and return its result."""
         tries = 0
         while True:
             try:
-                return await self.store(events)
+                return await offer()
             except NotStored:
                 tries += 1
                 await asyncio.sleep(backoff_seconds(tries, MAX_BACKOFF_SECONDS))
+
+    async def fill_gap(
+        self,
+        past: CatchUpSource,
+        gap: Gap,
+        missed: AsyncIterator[Sequence[Event]],
+        store: Callable[[Sequence[Event]], Awaitable[object]] | None = None,
+    ) -> bool:
+        """Store the missed messages of an account, by `store` or `store_with_retries`, and close the gap.
+
+        Returns False if the platform or the store failed: the gap stays open.
+        """
+        count = 0
+        try:
+            async for events in missed:
+                if events:
+                    await (store or self.store_with_retries)(events)
+                    count += len(events)
+            await past.close_gap(gap)
+        except (ChannelError, NotStored) as error:
+            log.warning("%s.not_caught_up messages=%d reason=%s", self._name, count, error)
+            return False
+        log.info("%s.caught_up messages=%d", self._name, count)
+        return True
 
     def keep(self, event: Event, offer: Callable[[], Awaitable[object]]) -> None:
         """Keep an event in memory: `offer_kept` awaits `offer` until it no longer raises NotStored."""

@@ -27,7 +27,7 @@ from channels.base import (
     first_sent_message,
 )
 from channels.shared import file_limits
-from channels.shared.expiring import ExpiringDict
+from channels.shared.caches import ExpiringDict
 from channels.shared.http_client import HttpClient
 from channels.shared.lifecycle import PlatformChannel
 from channels.shared.reply_writer import ReplyWriter, post_once

@@ -31,7 +31,7 @@ from channels.base import (
     TokenRejected,
 )
 from channels.shared.background import BackgroundTasks
-from channels.shared.expiring import ExpiringDict
+from channels.shared.caches import ExpiringDict
 from channels.shared.health import ConnectionHealth
 from channels.shared.inbound import Event
 from channels.slack import SlackSettings
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 6.0  # for a handshake; later the ticket has expired
 CLOSE_TIMEOUT_SECONDS = 2.0
-STABLE_SECONDS = 5.0  # after which a connection resets the backoff
+STABLE_SECONDS = 5.0  # a connection that lasts longer did not fail
 MAX_BACKOFF_SECONDS = 10.0
 MAX_REJECTED_BACKOFF_SECONDS = 30.0  # after a rejected token
 RESPONSE_URL_SECONDS = 29 * 60.0  # for which an interaction can be answered
@@ -134,31 +134,27 @@ class SocketMode:
                 workspace.pipeline.receive = receive
                 group.create_task(workspace.pipeline.offer_kept(), name="slack offer again")
             group.create_task(self._read_gaps(catch_up), name="slack catch-up")
-            while True:
-                await self._connect_once(catch_up)
+            await self._health.supervise(partial(self._connect_once, catch_up), STABLE_SECONDS)
 
-    async def _connect_once(self, catch_up: CatchUpSource) -> None:
-        """Connect, and serve the connection until it is lost; or wait after a failure."""
+    async def _connect_once(self, catch_up: CatchUpSource) -> tuple[str, float]:
+        """Serve one connection until it is lost. Returns why it ended, and the longest time to wait before the next."""
         gaps: list[tuple[Workspace, Gap]] = []
         try:
             for workspace in await self._accepted_workspaces():
                 gaps.append((workspace, await catch_up.open_gap(NAME, (await workspace.identify()).team_id)))
             connection = await self._open_connection()
         except (ChannelError, TimeoutError) as error:
-            await asyncio.sleep(self._note_failure(error))
-            return
+            silent = "Slack did not answer the handshake of the event socket."
+            rejected = isinstance(error, (TokenRejected, Refused))
+            longest = MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS
+            return silent if isinstance(error, TimeoutError) else f"{error}.", longest
         self._health.set_health(Health.READY)
         if self._gaps.full():  # the waiting gap is part of this one
             self._gaps.get_nowait()
         self._gaps.put_nowait(gaps)
-        began = time.monotonic()
         last_sign = await self._serve_connection(connection)
         self._away_since = min(self._away_since, last_sign)
-        wait = self._health.note_failure("The connection to Slack was lost.", MAX_BACKOFF_SECONDS)
-        if time.monotonic() - began >= STABLE_SECONDS:
-            self._health.failures = 0
-        else:
-            await asyncio.sleep(wait)
+        return "The connection to Slack was lost.", MAX_BACKOFF_SECONDS
 
     async def _accepted_workspaces(self) -> list[Workspace]:
         """Return the workspaces that accept their token. Raises ChannelError if none does."""
@@ -271,38 +267,10 @@ class SocketMode:
             gaps = await self._gaps.get()
             away_since, self._away_since = self._away_since, float("inf")
             for workspace, gap in gaps:
-                count, stored = 0, True
-                try:
-                    async for message in missed_messages(workspace, gap.heard, catch_up, away_since):
-                        stored = await self._store_missed(workspace, message) and stored
-                        count += 1
-                    if stored:
-                        await catch_up.close_gap(gap)
-                except (ChannelError, NotStored) as error:
-                    log.warning("slack.not_caught_up reason=%s", error)
+                missed = missed_messages(workspace, gap.heard, catch_up, away_since)
+                if not await workspace.pipeline.fill_gap(catch_up, gap, missed, partial(self._store_missed, workspace)):
                     self._away_since = min(self._away_since, away_since)  # the next gap begins with this one
-                log.info(
-                    "slack.caught_up workspace=%s messages=%d",
-                    workspace.account.team_id if workspace.account else "",
-                    count,
-                )
 
-    async def _store_missed(self, workspace: Workspace, message: Message) -> bool:
-        """Store a missed message, or return False and keep it to offer it again."""
-        try:
-            await self._store_event(workspace, message, {})
-        except NotStored:
-            workspace.pipeline.keep(message, partial(self._store_event, workspace, message, {}))
-            return False
-        return True
-
-    # ------------------------------------------------------------ failures
-
-    def _note_failure(self, error: Exception) -> float:
-        """Record a failed connection and return the seconds until the next attempt."""
-        silent = "Slack did not answer the handshake of the event socket."
-        rejected = isinstance(error, (TokenRejected, Refused))
-        return self._health.note_failure(
-            silent if isinstance(error, TimeoutError) else f"{error}.",
-            MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS,
-        )
+    async def _store_missed(self, workspace: Workspace, messages: Sequence[Event]) -> None:
+        for message in messages:
+            await workspace.pipeline.retry_until_stored(partial(self._store_event, workspace, message, {}))

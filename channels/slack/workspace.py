@@ -14,7 +14,7 @@ from agent.messages import Kind, Message, Quote, Thread
 from channels.base import ChannelError, Receipt, Refused
 from channels.shared import texts
 from channels.shared.background import BackgroundTasks
-from channels.shared.expiring import ExpiringDict
+from channels.shared.caches import ExpiringDict, LatestDict
 from channels.shared.http_client import HttpClient
 from channels.shared.inbound import EventDelayed, InboundPipeline
 from channels.slack import SlackSettings, WorkspaceTokens
@@ -52,7 +52,8 @@ class PeopleCache:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
-        self._known: dict[str, tuple[Person | None, float]] = {}  # with the time.monotonic() of the next lookup
+        # with the time.monotonic() of the next lookup
+        self._known: LatestDict[str, tuple[Person | None, float]] = LatestDict(MAX_CACHED_PEOPLE)
         self._lookups: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def find_person(self, user: str, team: str) -> Person | None:
@@ -66,8 +67,6 @@ class PeopleCache:
         known, until = self._known.get(user, (None, 0.0))
         if until > time.monotonic():
             return known
-        if len(self._known) > MAX_CACHED_PEOPLE:
-            self._known.clear()
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
                 known = _parse_person((await self._api("users.info", user=user))["user"], team)
@@ -105,7 +104,7 @@ class Workspace:
         self.api = SlackApi("bot_token", tokens.bot_token, settings, http)
         self._people = PeopleCache(self.api)
         self.account: SlackAccount | None = None
-        self._channel_names: dict[str, str] = {}
+        self._channel_names: LatestDict[str, str] = LatestDict(MAX_CACHED_PEOPLE)
         self._working: ExpiringDict[Thread, bool] = ExpiringDict()  # "processing" sessions, until the next status
         self._watched: dict[Thread, list[str]] = {}  # messages with 👀
         self._ends: asyncio.Queue[tuple[Thread, str, Json]] = asyncio.Queue()  # calls that end those signs

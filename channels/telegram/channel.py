@@ -22,7 +22,7 @@ from channels.base import (
     SentMessages,
 )
 from channels.shared import file_limits
-from channels.shared.expiring import TypingActions
+from channels.shared.caches import TypingActions
 from channels.shared.http_client import opened_file
 from channels.shared.lifecycle import PlatformChannel
 from channels.shared.markdown_split import cut_units

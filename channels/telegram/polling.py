@@ -12,7 +12,7 @@ from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Thread
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
-from channels.shared.expiring import TypingActions
+from channels.shared.caches import TypingActions
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.inbound import InboundPipeline

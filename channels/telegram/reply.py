@@ -11,7 +11,7 @@ from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from channels.base import Refused
 from channels.shared import texts
-from channels.shared.expiring import TypingActions
+from channels.shared.caches import TypingActions
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram.api import NotModified, TelegramApi

@@ -1,4 +1,4 @@
-"""Entries that expire, and actions that a platform shows for some seconds."""
+"""Memory of limited size: entries that expire, the latest entries, and typing actions that still show."""
 
 from __future__ import annotations
 
@@ -41,6 +41,20 @@ class ExpiringDict(Generic[K, V]):
 
     def __contains__(self, key: K) -> bool:
         return self.get(key) is not None
+
+
+class LatestDict(dict[K, V]):
+    """The `max_entries` entries that were set last."""
+
+    def __init__(self, max_entries: int) -> None:
+        super().__init__()
+        self._max_entries = max_entries
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > self._max_entries:
+            del self[next(iter(self))]
 
 
 class TypingActions(Generic[K]):

@@ -40,7 +40,6 @@ async def probe_account(settings: DiscordSettings) -> str:
 
 
 async def _probe_gateway(settings: DiscordSettings, api: DiscordApi) -> None:
-    """Wait for the gateway's first frame. Raises Refused."""
     url = f"{settings.gateway_url}?v=10&encoding=json"
     try:
         async with api.session.ws_connect(

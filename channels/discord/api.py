@@ -157,7 +157,6 @@ class DiscordApi(HttpClient):
         self._closed_until.set(bucket, asyncio.get_running_loop().time() + seconds, seconds)
 
     def _map_api_error(self, status: int, headers: Any, payload: bytes, bucket: str) -> ChannelError:
-        """Map an error response to a ChannelError."""
         try:
             error = orjson.loads(payload)
             code, reason = int(error.get("code") or 0), str(error.get("message") or "")

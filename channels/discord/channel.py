@@ -117,7 +117,6 @@ class DiscordChannel(PlatformChannel):
         return replace(message, quotes=(*quotes, *message.quotes))
 
     async def _thread_starter(self, thread: Thread) -> list[dict[str, Any]]:
-        """Return the message on which a thread was opened, if there is one."""
         try:
             return [await self._api("GET", f"/channels/{thread.chat}/messages/{thread.topic}")]
         except Refused:

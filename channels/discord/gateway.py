@@ -123,8 +123,6 @@ class Gateway:
         return self._health.now
 
     async def run(self, trust: ssl.SSLContext) -> None:
-        """Stay connected until cancelled."""
-
         async def connect() -> tuple[str, float]:
             client = GatewayClient(self._settings, self._receive_frame, self._note_loss, trust)
             task = asyncio.create_task(client.start(self._settings.token.reveal()), name="discord gateway")

@@ -70,7 +70,6 @@ class Inbound:
         self._tasks: asyncio.TaskGroup
 
     def receive_frame(self, frame: Frame) -> None:
-        """Enqueue one dispatched event."""
         self._frames.put_nowait(frame)
 
     def set_commands(self, names: frozenset[str]) -> None:
@@ -163,7 +162,6 @@ class Inbound:
         return replace(self._me, bot_role=guild.bot_role) if guild and guild.bot_role else self._me
 
     def _parse_messages(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
-        """Return those messages that may concern the bot."""
         parsed: list[Event] = []
         for data in found:
             try:

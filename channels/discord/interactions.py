@@ -109,7 +109,6 @@ class Interactions:
         return True
 
     async def _respond_privately(self, event: dict[str, Any], text: str, deferred: bool) -> None:
-        """Send a text that only this person sees."""
         data = {"content": text, "flags": EPHEMERAL_FLAG}
         if not deferred:
             await self._respond(event, {"type": RESPOND_MESSAGE, "data": data})

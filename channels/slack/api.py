@@ -67,7 +67,6 @@ class StreamEnded(Refused):
 
 
 def thread_arguments(thread: Thread) -> Json:
-    """Return the arguments that place a message in a thread."""
     topic = "" if thread.topic == ANYWHERE else thread.topic
     return {"channel": thread.chat} | ({"thread_ts": topic} if topic else {})
 
@@ -119,7 +118,6 @@ class SlackApi:
                 raise self._map_api_error(error) from None
 
     def _map_api_error(self, error: SlackApiError) -> ChannelError:
-        """Return the channel error of an SDK error."""
         answer = error.response
         status = getattr(answer, "status_code", getattr(answer, "status", 0))  # aiohttp's for an answer without JSON
         data = getattr(answer, "data", None)
@@ -184,7 +182,6 @@ class SlackApi:
 
 
 def _check_status(answer: aiohttp.ClientResponse, refusal: str) -> None:
-    """Raise the channel error of an answer other than 200."""
     if answer.status == 429:
         raise RateLimited("Slack", retry_after_seconds(answer.headers))
     if answer.status >= 500:

@@ -119,7 +119,6 @@ class SocketMode:
 
     @property
     def workspace_names(self) -> str:
-        """The names of the workspaces that are known."""
         accounts = [workspace.account for workspace in self._workspaces]
         return ", ".join(account.workspace_name if account else "a workspace" for account in accounts)
 
@@ -214,7 +213,6 @@ class SocketMode:
     # ------------------------------------------------------------ envelopes
 
     async def _handle_request(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
-        """Dispatch a request as the SDK's handler does."""
         started = time.time()
         await send_async_response(client, request, await run_async_bolt_app(self._app, request), started)
 
@@ -257,7 +255,6 @@ class SocketMode:
             self._background.start_best_effort(acknowledging, f"slack acknowledge {event.key}")
 
     def _workspace_of(self, payload: Json) -> Workspace | None:
-        """Return the workspace that an envelope is for."""
         known = {workspace.account.team_id: workspace for workspace in self._workspaces if workspace.account}
         return next((known[name] for name in candidate_workspaces(payload) if name in known), None)
 

@@ -167,7 +167,6 @@ class Poller:
     # ------------------------------------------------------------ failures
 
     def _note_failure(self, error: ChannelError) -> float:
-        """Record a failed poll and return the seconds until the next one."""
         match error:
             case TokenRejected():
                 return self._health.note_failure(REJECTED, MAX_TOKEN_BACKOFF_SECONDS)

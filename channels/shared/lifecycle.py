@@ -6,12 +6,14 @@ import asyncio
 import pkgutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from channels.base import Reply
 from channels.shared.background import BackgroundTasks
-from channels.shared.http_client import HttpClient
+
+if TYPE_CHECKING:
+    from channels.shared.http_client import HttpClient  # the settings import this module, but not aiohttp
 
 
 class Closable(Protocol):

@@ -29,6 +29,7 @@ from bot.storage import outbox, sent_messages
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.states import OutboxKind, OutboxState
+from catalogue import _, ngettext, use_language
 from channels.base import (
     Channel,
     ChannelError,
@@ -167,12 +168,13 @@ class Outbox:
 
     async def _try(self, row: Pending) -> bool:
         """Try once. Returns whether the row left the outbox, delivered or not."""
-        try:
-            return await self._deliver(row)
-        except Exception as error:  # the boundary of one row, also of its burial
-            log.exception("outbox.fault row=%d", row.item.id)
-            await self._end_item(row.item, OutboxState.DEAD, repr(error))
-            return True
+        with use_language(row.item.language):
+            try:
+                return await self._deliver(row)
+            except Exception as error:  # the boundary of one row, also of its burial
+                log.exception("outbox.fault row=%d", row.item.id)
+                await self._end_item(row.item, OutboxState.DEAD, repr(error))
+                return True
 
     async def _deliver(self, row: Pending) -> bool:
         item = row.item
@@ -220,7 +222,12 @@ class Outbox:
         age = time.time() - item.created
         if age < self._current.limits.reply_hours * 3600:
             return final
-        return replace(final, text=f"_(I could not deliver this for {age / 3600:.0f} hours.)_\n\n{final.text}")
+        note = ngettext(
+            "_(Late by {n} hour: I couldn't reach this chat.)_",
+            "_(Late by {n} hours: I couldn't reach this chat.)_",
+            round(age / 3600),
+        )
+        return replace(final, text=f"{note}\n\n{final.text}")
 
     async def _drop_live(self, item: OutboxItem) -> None:
         if item.kind == OutboxKind.REPLY and item.run is not None and (reply := self._live.pop(item.run, None)):
@@ -283,13 +290,14 @@ def _notice(item: OutboxItem, error: Exception) -> str:
     """Return the notice about a dead letter; "" for a notice or a ping."""
     if item.kind not in (OutboxKind.REPLY, OutboxKind.FILE):
         return ""
-    what = _outgoing_file(item).name if item.kind == OutboxKind.FILE else "my answer"
-    if isinstance(error, Unconfirmed):
-        return f"I sent {what}, but got no confirmation that it arrived. If you cannot see it, ask me for it again."
     if item.kind == OutboxKind.FILE:
-        return f"I could not send {what}: {error}"
-    why = "this chat refused it" if isinstance(error, Refused) else f"I could not deliver it here: {error}"
-    return f"I have an answer, but {why}. The operator can look with `fawn dead list`."
+        name = _outgoing_file(item).name
+        if isinstance(error, Unconfirmed):
+            return _("I sent {name}, but got no confirmation. If you can't see it, ask me for it again.", name=name)
+        return _("I could not send {name}: {reason}", name=name, reason=error)
+    if isinstance(error, Unconfirmed):
+        return _("I sent my answer, but got no confirmation. If you can't see it, ask me for it again.")
+    return _("I have an answer but can't post it here. Whoever runs me can still deliver it (`fawn dead list`).")
 
 
 def _answer_message_id(execute: Execute, item: OutboxItem) -> str:

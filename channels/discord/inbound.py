@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from agent.messages import Kind, Message, Thread, Unreadable
+from catalogue import _
 from channels.base import CatchUpSource, Gap, NotStored, Receive
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
@@ -191,7 +192,7 @@ class Inbound:
 
     async def _apologize(self, event: Message) -> None:
         reference = {"message_id": event.id, "fail_if_not_exists": False}
-        body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+        body = {"content": _(NOT_STORED), "message_reference": reference, "allowed_mentions": NO_MENTIONS}
         await self._api("POST", f"/channels/{self._place_of(event).topic}/messages", body)
 
     # ------------------------------------------------------------ catching up

@@ -16,6 +16,7 @@ import orjson
 
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread, Unreadable
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -182,7 +183,7 @@ class FeishuChannel(PlatformChannel):
 
     async def _apologize(self, event: Message) -> None:
         sender = MessageSender(self._api, event.thread, "sorry", event.id)
-        await sender.send_message("text", {"text": NOT_STORED}, "")
+        await sender.send_message("text", {"text": _(NOT_STORED)}, "")
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """Parse an entry of the bot's menu: its event names the person, but not the chat."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from agent.messages import Attachment, Message, Thread
 from agent.setting import Secret
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -121,7 +122,7 @@ class SlackChannel(PlatformChannel):
         workspace = await self._find_workspace(thread.workspace)
         target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
         await workspace.api.upload(target["upload_url"], file.path)
-        caption = " ".join(piece for piece in (REPEAT_MARK if known else "", file.caption) if piece)
+        caption = " ".join(piece for piece in (_(REPEAT_MARK) if known else "", file.caption) if piece)
         await post_once(
             posts, lambda: self._share_uploaded_file(workspace, thread, str(target["file_id"]), file.name, caption)
         )

@@ -19,6 +19,7 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from agent.messages import Kind, Message
+from catalogue import _
 from channels.base import (
     CatchUpSource,
     ChannelError,
@@ -241,7 +242,7 @@ class SocketMode:
                 workspace.pipeline.keep(event, partial(self._store_event, workspace, event, payload))
                 return False
             if url:  # an interaction: ask the person to repeat it
-                answer = {"text": NOT_STORED_RESEND, "replace_original": False, "response_type": "ephemeral"}
+                answer = {"text": _(NOT_STORED_RESEND), "replace_original": False, "response_type": "ephemeral"}
                 self._background.start_best_effort(workspace.api.post_to_response_url(url, answer), "slack not stored")
         return True
 

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from agent.messages import Kind, Message, Quote, Thread
+from catalogue import N_, _
 from channels.base import ChannelError, Receipt, Refused
 from channels.shared import texts
 from channels.shared.background import BackgroundTasks
@@ -32,7 +33,7 @@ SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session e
 MAX_TITLE_CHARS = 60  # of a session
 MAX_CACHED_PEOPLE = 10_000
 
-NOT_STORED_RESEND = "I can't save messages right now, so I didn't get yours. Please send it again in a few minutes."
+NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 _CHANNEL = re.compile(r"<#([A-Z0-9]+)>")
 
@@ -245,7 +246,8 @@ class Workspace:
 
     async def _apologize(self, event: Message) -> None:
         mark = {"event_type": "fawn_note", "event_payload": {}}  # SlackRenderer must not take it for an answer
-        await self.api("chat.postMessage", **thread_arguments(event.thread), text=texts.NOT_STORED, metadata=mark)
+        text = _(texts.NOT_STORED)
+        await self.api("chat.postMessage", **thread_arguments(event.thread), text=text, metadata=mark)
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Thread
+from catalogue import _
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.caches import TypingActions
@@ -136,7 +137,7 @@ class Poller:
         parsed = [(raw, event) for raw in updates if (event := parse_update(raw, account))]
         if parsed:
             try:
-                receipts = await self._pipeline.store([event for _, event in parsed])
+                receipts = await self._pipeline.store([event for _raw, event in parsed])
             except NotStored:
                 self._failed_batches += 1
                 await asyncio.sleep(backoff_seconds(self._failed_batches, MAX_BACKOFF_SECONDS))
@@ -149,7 +150,7 @@ class Poller:
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
     async def _apologize(self, event: Message) -> None:
-        await self._api.call_in_thread(event.thread, "sendMessage", text=NOT_STORED)
+        await self._api.call_in_thread(event.thread, "sendMessage", text=_(NOT_STORED))
 
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""

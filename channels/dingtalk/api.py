@@ -1,0 +1,206 @@
+"""Calls of DingTalk's open platform, with the app's access token kept fresh.
+
+Error codes: open.dingtalk.com/document/development/server-api-error-codes-1, and each method's own page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+
+from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.dingtalk import DingTalkSettings
+from channels.shared.file_limits import CHUNK
+from channels.shared.http_client import (
+    CALL_TIMEOUT,
+    UPLOAD_TIMEOUT,
+    RateLimited,
+    create_session,
+    mapped_network_errors,
+    retry_after_seconds,
+)
+from channels.shared.lifecycle import load_certificates
+
+TOKEN_MARGIN_SECONDS = 300.0  # a token is replaced so long before it expires
+HEARTBEAT_SECONDS = 8.0  # between two pings, as the platform's own client sends them
+BUSY_SECONDS = 2.0  # after a rejection by a rate limit, which names no time
+QUOTA_SECONDS = 600.0  # after the monthly quota is used up, or the IP address is blocked for five minutes
+TOPICS = (MESSAGE_TOPIC, CARD_TOPIC) = ("/v1.0/im/bot/messages/get", "/v1.0/card/instances/callback")
+
+_TOKEN_CODES = frozenset({"InvalidAuthentication", "invalidAccessToken", "40014", "42001"})
+_BUSY_CODES = frozenset({"send.too.fast", "send.byToken.tooFast", "too.many.people", "too.many.group", "system.busy"})
+_GONE_CODES = frozenset(
+    {
+        "group.disbanded",
+        "invalid.openConversationId",
+        "staffId.notExisted",
+        "robot.oto.notExist",
+        "param.userIdNotExist",
+    }
+)
+_QUOTA_CODES = ("Forbidden.AccessDenied.ApiCountLimit", "90020")  # calls of the organization per month
+
+
+class ApiRefusal(Refused):
+    """The platform refused a call, with a code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"DingTalk: {message[:300]} ({code})")
+        self.code = code
+
+
+class ChatGoneRefusal(ApiRefusal, ChatGone):
+    """The group was dissolved, the robot removed, or the person left."""
+
+
+class DingTalkApi:
+    """The calls of one app. Raises ChannelError."""
+
+    def __init__(self, settings: DingTalkSettings) -> None:
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+        self._token = ""
+        self._token_due = 0.0  # time.monotonic() when the token has to be replaced
+        self._token_lock = asyncio.Lock()
+        self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
+
+    async def open(self) -> None:
+        """Open the session. Raises Refused."""
+        self._session = create_session(await load_certificates(self._settings.ca_file))
+
+    async def close(self) -> None:
+        """Close the session."""
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    async def __call__(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make one call, and repeat it with a new token if the token has expired."""
+        token = await self._access_token()
+        try:
+            return await self._request(method, path, body, token)
+        except ApiRefusal as error:
+            if error.code not in _TOKEN_CODES:
+                raise
+            self._drop_token(token)
+            return await self._request(method, path, body, await self._access_token())
+
+    async def upload(self, form: aiohttp.FormData, kind: str) -> str:
+        """Upload a file and return its media id. An upload is invisible, so that it can be repeated."""
+        token = await self._access_token()
+        url = f"{self._settings.upload_url}/media/upload?{urlencode({'access_token': token, 'type': kind})}"
+        try:
+            return str((await self._send("POST", url, data=form, timeout=UPLOAD_TIMEOUT))["media_id"])
+        except OutcomeUnknown as error:
+            raise TryLater(str(error)) from None
+        except ApiRefusal as error:
+            if error.code not in _TOKEN_CODES:
+                raise
+            self._drop_token(token)
+            raise TryLater(str(error)) from None  # a form can be sent only once
+
+    async def download(self, code: str) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a file that a person sent, by its download code."""
+        body = {"downloadCode": code, "robotCode": self._settings.robot}
+        try:
+            url = (await self("POST", "/v1.0/robot/messageFiles/download", body))["downloadUrl"]
+        except OutcomeUnknown as error:
+            raise TryLater(str(error)) from None
+        with mapped_network_errors("DingTalk", repeatable=True):
+            async with self._open_session.get(url, proxy=self._settings.proxy or None) as answer:
+                if answer.status != 200:
+                    raise TryLater(f"DingTalk's file server answered {answer.status}")
+                async for chunk in answer.content.iter_chunked(CHUNK):
+                    yield chunk
+
+    async def open_stream(self) -> aiohttp.ClientWebSocketResponse:
+        """Open a connection on which the platform sends events. Raises ChannelError."""
+        settings = self._settings
+        body = {
+            "clientId": settings.client_id,
+            "clientSecret": settings.client_secret.reveal(),
+            "subscriptions": [{"type": "CALLBACK", "topic": topic} for topic in TOPICS],
+            "ua": "fawn",
+        }
+        answer = await self._request("POST", "/v1.0/gateway/connections/open", body, "")
+        url = f"{answer['endpoint']}?{urlencode({'ticket': answer['ticket']})}"
+        with mapped_network_errors("DingTalk", repeatable=True):
+            return await self._open_session.ws_connect(
+                url, heartbeat=HEARTBEAT_SECONDS, proxy=settings.proxy or None, max_msg_size=0
+            )
+
+    async def _access_token(self) -> str:
+        """Return the app's access token. Raises TokenRejected when the app's credentials are wrong."""
+        async with self._token_lock:
+            if time.monotonic() < self._token_due:
+                return self._token
+            settings = self._settings
+            body = {"appKey": settings.client_id, "appSecret": settings.client_secret.reveal()}
+            try:
+                answer = await self._request("POST", "/v1.0/oauth2/accessToken", body, "")
+            except OutcomeUnknown as error:  # repeating it does no harm
+                raise TryLater(str(error)) from None
+            except ApiRefusal as error:
+                self.credentials_error = (
+                    f"DingTalk rejects the app's Client ID or secret ({error.code}): copy both again."
+                )
+                raise TokenRejected(self.credentials_error, 60.0) from None
+            self.credentials_error = ""
+            self._token, lifetime = str(answer["accessToken"]), float(answer.get("expireIn", 7200))
+            self._token_due = time.monotonic() + max(lifetime - TOKEN_MARGIN_SECONDS, lifetime / 2)
+            return self._token
+
+    def _drop_token(self, token: str) -> None:
+        if self._token == token:  # no other call has replaced it meanwhile
+            self._token_due = 0.0
+
+    async def _request(self, method: str, path: str, body: Mapping[str, Any], token: str) -> dict[str, Any]:
+        # Without `Accept`, the gateway answers with XML.
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token:
+            headers["x-acs-dingtalk-access-token"] = token
+        url = self._settings.base_url + path
+        return await self._send(method, url, data=orjson.dumps(body), headers=headers, timeout=CALL_TIMEOUT)
+
+    async def _send(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        proxy = self._settings.proxy or None
+        with mapped_network_errors("DingTalk"):
+            async with self._open_session.request(method, url, proxy=proxy, allow_redirects=False, **options) as answer:
+                return _parse_answer(answer.status, await answer.read(), answer.headers)
+
+    @property
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            raise TryLater("the channel is closed")
+        return self._session
+
+
+def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON of a response. Raises the ChannelError for its status and code."""
+    try:
+        answer = orjson.loads(payload)
+    except ValueError:
+        answer = {}
+    code, reason = str(answer.get("code") or answer.get("errcode") or ""), answer.get("message") or answer.get("errmsg")
+    if status == 200 and not code and answer.get("success", bool(answer)):
+        return answer  # type: ignore[no-any-return] # the platform's shape
+    what = f"DingTalk answered {status}: {str(reason)[:300]} ({code})"
+    if status == 429:
+        raise RateLimited("DingTalk", max(retry_after_seconds(headers), BUSY_SECONDS))
+    if code.startswith(_QUOTA_CODES) or answer.get("status") == 1111:  # …/call-frequency-limit
+        raise TryLater(f"{what}. The organization's API quota is used up", QUOTA_SECONDS)
+    if "QpsLimit" in code or code in _BUSY_CODES:
+        raise TryLater(what, BUSY_SECONDS)
+    if status in (502, 503):  # the gateway did not reach the service
+        raise TryLater(what)
+    if status >= 500 or code == "unknown.send.result" or not answer:
+        raise OutcomeUnknown(what)
+    if scopes := (answer.get("accessdenieddetail") or {}).get("requiredScopes"):
+        reason = f"the app lacks the permission {', '.join(map(str, scopes))}"
+    raise (ChatGoneRefusal if code in _GONE_CODES else ApiRefusal)(code, str(reason or "refused"))

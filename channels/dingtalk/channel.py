@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import zipfile
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path, PurePath
@@ -206,21 +205,11 @@ class DingTalkChannel:
         await post_once(posts, post, self._rate_limit_scope(thread, idempotent=False))
 
     async def _upload_file(self, file: OutgoingFile) -> tuple[str, dict[str, str]]:
-        """Upload a file. Returns the type and content of its message. A type that DingTalk refuses is sent as a zip."""
+        """Upload a file. Returns the type and content of its message."""
         name = file_limits.multipart_file_name(file)
         if PurePath(name).suffix.lower() in PHOTO_SUFFIXES:
             return "sampleImageMsg", {"photoURL": await self._upload(file.path, name, "image")}
-        try:
-            media = await self._upload(file.path, name, "file")
-        except ApiRefusal as error:
-            log.info("dingtalk.zipped name=%s reason=%s", name, error)
-            archive = file.path.with_name(f"{file.path.name}.zip")
-            try:
-                await asyncio.to_thread(_zip_file, file.path, name, archive)
-                name = f"{name}.zip"
-                media = await self._upload(archive, name, "file")
-            finally:
-                await asyncio.to_thread(archive.unlink, missing_ok=True)
+        media = await self._upload(file.path, name, "file")
         suffix = PurePath(name).suffix[1:].lower() or "file"
         return "sampleFile", {"mediaId": media, "fileName": name, "fileType": suffix}
 
@@ -251,8 +240,3 @@ class DingTalkChannel:
 def _drop_oldest(known: dict[str, Any], most: int) -> None:
     if len(known) > most:
         del known[next(iter(known))]
-
-
-def _zip_file(path: Path, name: str, archive: Path) -> None:
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        zipped.write(path, name)

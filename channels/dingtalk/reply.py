@@ -34,7 +34,8 @@ MAX_VALUE_BYTES = 1_000  # of a variable of a card
 MAX_SHOWN_STEPS = 8
 MAX_LABEL_CHARS = 60  # of a button
 NO_BUTTONS = {"buttons": "[]", "ask": "", "choice": ""}
-_BLOCK = re.compile(r" {0,3}(?:[-*+] |\d+[.)] |#{1,6} |>|\||[-*_]{3})| {4}|\t|$")  # a line that starts a block
+_STARTS_BLOCK = re.compile(r"\s*(?:[-*+] |\d+[.)] |#{1,6} |>|\||[-*_]{3}|```|$)| {4}|\t")
+_ENDS_BLOCK = re.compile(r"\s*(?:#{1,6} |\||[-*_]{3}|```|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +281,16 @@ def clicked_card(option: str) -> dict[str, Any]:
 
 def card_markdown(text: str) -> str:
     """Convert Markdown for a card: it shows a line break only as <br>, and a table only after a blank line."""
-    lines, fence = text.split("\n"), False
+    lines, in_fence = text.split("\n"), False
     kept = lines[:1]
     for before, line in itertools.pairwise(lines):
-        fence ^= before.lstrip().startswith("```")
-        starts_table = line.startswith("|") and before.strip() and not before.startswith("|")
-        is_block = fence or line.lstrip().startswith("```") or _BLOCK.match(line) or _BLOCK.fullmatch(before)
-        kept += [("\n\n" if starts_table and not fence else "\n" if is_block else "<br>") + line]
+        in_fence ^= before.lstrip().startswith("```")
+        if in_fence or _STARTS_BLOCK.match(line) or _ENDS_BLOCK.match(before):
+            starts_table = not in_fence and line.startswith("|") and before.strip() and not before.startswith("|")
+            kept.append("\n\n" if starts_table else "\n")
+        else:
+            kept.append("<br>")
+        kept.append(line)
     return "".join(kept).encode("utf-8", "replace").decode()  # no lone surrogates
 
 

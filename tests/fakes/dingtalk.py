@@ -289,7 +289,7 @@ class FakeDingTalk(LocalServer, Methods):
     # ------------------------------------------------------------ people
 
     def message(self, kind: str, content: Json, *, chat: str = "", sender: str = JANE, **more: Any) -> str:
-        """A person writes to the robot, or mentions it in a group (…/robot-receive-message). Returns the message's id."""
+        """A person writes to the robot, or mentions it in a group (…/robot-receive-message). Returns its id."""
         id = f"msg{uuid.uuid4().hex}+w=="
         conversation = chat or f"cidDIRECT{sender}=="
         self.heard[id] = conversation

@@ -36,8 +36,7 @@ ABILITIES = {
     "redelivery": "an event may be delivered more than once",
     "kept": "the platform keeps events while the bot is offline",
     "catch_up": "the history is read after downtime",
-    "topics": "conversations in groups: `topic` n > 0 is a thread in one, or a group where groups have no threads; 0 is the"
-    " direct chat",
+    "topics": "conversations in groups: `topic` n > 0 is a thread in one, or a group of its own; 0 is the direct chat",
     "follow_up": "a message in a thread counts without a mention when the bot takes part there",
     "buttons": "options of a question are buttons",
     "uploads": "files out",

@@ -46,26 +46,6 @@ class DingTalkRig(FakeRig):
     can = frozenset(ABILITIES) - {"kept", "catch_up", "earlier", "follow_up", "captions", "amend", "withdraw", "erase"}
     can -= {"reactions", "native", "menu", "retry_after", "files_once"}
 
-    def __init__(self, server: FakeDingTalk) -> None:
-        super().__init__(server, METHODS)
-        self._fake = server
-
-    def topics(self) -> set[int]:
-        return {self._fake.places[made.place] for made in self._fake.calls if made.place in self._fake.places}
-
-
-class DingTalkRig(FakeRig):
-    """`tests.support.rigs.base.Rig` of DingTalk with a card template."""
-
-    name = "dingtalk"
-    template = TEMPLATE
-    # Robots cannot read a history, and get neither edits, deletions nor reactions; in groups they get only messages that
-    # mention them. There are no native commands. A rate limit names no time. Files have no idempotency key.
-    can = frozenset(ABILITIES) - {
-        "kept", "catch_up", "follow_up", "earlier", "captions", "amend", "withdraw", "reactions", "erase", "native", "menu",
-        "retry_after", "files_once",
-    }  # fmt: skip
-
     def __init__(self, server: FakeDingTalk, settings: dingtalk.DingTalkSettings) -> None:
         super().__init__(lambda: dingtalk.connect(settings))
         self.server = server

@@ -7,7 +7,7 @@ from typing import Any
 
 from channels.base import ChannelError, Refused, TokenRejected
 from channels.dingtalk import DingTalkSettings
-from channels.dingtalk.api import ApiRefusal, DingTalkApi
+from channels.dingtalk.api import DingTalkApi, DingTalkRefusal
 from channels.shared.lifecycle import open_channel
 
 # Calls that DingTalk refuses, for their arguments if the app has the permission, and else for the permission.
@@ -38,14 +38,14 @@ async def _probe_app(api: DingTalkApi, settings: DingTalkSettings) -> str:
     for method, path, body in (_MESSAGES, *(_CARDS if settings.card_template_id else ())):
         try:
             await api(method, path, {"robotCode": settings.robot, **body} if path in _MESSAGES else body)
-        except ApiRefusal as error:
+        except DingTalkRefusal as error:
             if error.code == PERMISSION_CODE:
                 lacking.append(str(error))
     if lacking:
         raise Refused(f"{' '.join(lacking)} Add it in the developer console and publish a version.")
     try:
         await (await api.open_stream()).close()
-    except ApiRefusal as error:
+    except DingTalkRefusal as error:
         raise Refused(f"{error}. {STREAM_FIX}") from None
     cards = "" if settings.card_template_id else ", without `card_template_id`: answers do not stream"
     return f"connected as {settings.client_id}{cards}"

@@ -47,7 +47,7 @@ _GONE_CODES = frozenset(
 _QUOTA_CODES = ("Forbidden.AccessDenied.ApiCountLimit", "90020")  # calls of the organization per month
 
 
-class ApiRefusal(Refused):
+class DingTalkRefusal(Refused):
     """The platform refused a call, with a code."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -55,7 +55,7 @@ class ApiRefusal(Refused):
         self.code = code
 
 
-class ChatGoneRefusal(ApiRefusal, ChatGone):
+class DingTalkChatGone(DingTalkRefusal, ChatGone):
     """The group was dissolved, the robot removed, or the person left."""
 
 
@@ -85,7 +85,7 @@ class DingTalkApi:
         token = await self._access_token()
         try:
             return await self._request(method, path, body, token)
-        except ApiRefusal as error:
+        except DingTalkRefusal as error:
             if error.code not in _TOKEN_CODES:
                 raise
             self._drop_token(token)
@@ -99,7 +99,7 @@ class DingTalkApi:
             return str((await self._send("POST", url, data=form, timeout=UPLOAD_TIMEOUT))["media_id"])
         except OutcomeUnknown as error:
             raise TryLater(str(error)) from None
-        except ApiRefusal as error:
+        except DingTalkRefusal as error:
             if error.code not in _TOKEN_CODES:
                 raise
             self._drop_token(token)
@@ -146,7 +146,7 @@ class DingTalkApi:
                 answer = await self._request("POST", "/v1.0/oauth2/accessToken", body, "")
             except OutcomeUnknown as error:  # repeating it does no harm
                 raise TryLater(str(error)) from None
-            except ApiRefusal as error:
+            except DingTalkRefusal as error:
                 self.credentials_error = (
                     f"DingTalk rejects the app's Client ID or secret ({error.code}): copy both again."
                 )
@@ -203,4 +203,4 @@ def _parse_answer(status: int, payload: bytes, headers: Mapping[str, str]) -> di
         raise OutcomeUnknown(what)
     if scopes := (answer.get("accessdenieddetail") or {}).get("requiredScopes"):
         reason = f"the app lacks the permission {', '.join(map(str, scopes))}"
-    raise (ChatGoneRefusal if code in _GONE_CODES else ApiRefusal)(code, str(reason or "refused"))
+    raise (DingTalkChatGone if code in _GONE_CODES else DingTalkRefusal)(code, str(reason or "refused"))

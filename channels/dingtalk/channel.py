@@ -31,7 +31,7 @@ from channels.base import (
     SentMessages,
 )
 from channels.dingtalk import DingTalkSettings
-from channels.dingtalk.api import ApiRefusal, DingTalkApi
+from channels.dingtalk.api import DingTalkApi, DingTalkRefusal
 from channels.dingtalk.connection import StreamConnection
 from channels.dingtalk.events import NAME, DingTalkAccount, is_group, parse_event
 from channels.dingtalk.reply import (
@@ -39,7 +39,7 @@ from channels.dingtalk.reply import (
     MAX_TEXT_BYTES,
     DingTalkMessage,
     DingTalkRenderer,
-    MessageSender,
+    RobotMessenger,
     clicked_card,
 )
 from channels.shared import file_limits
@@ -127,7 +127,7 @@ class DingTalkChannel:
             except NotStored as error:
                 log.error("dingtalk.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
                 for affected in self._outage.take_due([event]):
-                    notice = MessageSender(self._api, self._settings, affected.thread).send_text(NOT_STORED)
+                    notice = RobotMessenger(self._api, self._settings, affected.thread).send_text(NOT_STORED)
                     self._background.start_best_effort(notice, f"dingtalk not stored {affected.thread}")
                 failures += 1
                 await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS))
@@ -192,7 +192,7 @@ class DingTalkChannel:
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
         """Send an image or a file. It has no caption: that follows as text, as does the mark of a possible repeat."""
         file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "DingTalk")
-        sender = MessageSender(self._api, self._settings, thread)
+        sender = RobotMessenger(self._api, self._settings, thread)
         caption = f"{REPEAT_MARK} {file.name}. {file.caption}".strip() if posts.known else file.caption
 
         async def post() -> str:
@@ -230,7 +230,7 @@ class DingTalkChannel:
             async with aclosing(self._api.download(attachment.ref)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-        except ApiRefusal:
+        except DingTalkRefusal:
             raise file_limits.no_longer_available("DingTalk") from None
 
     def _rate_limit_scope(self, thread: Thread, *, idempotent: bool) -> RateLimitScope:

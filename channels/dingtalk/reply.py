@@ -21,7 +21,7 @@ from agent.blocks import Final, View
 from agent.messages import Thread
 from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, TryLater
 from channels.dingtalk import DingTalkSettings
-from channels.dingtalk.api import ApiRefusal, ChatGoneRefusal, DingTalkApi
+from channels.dingtalk.api import DingTalkApi, DingTalkChatGone, DingTalkRefusal
 from channels.dingtalk.events import is_group
 from channels.shared import texts
 from channels.shared.markdown_split import split_markdown
@@ -50,7 +50,7 @@ class DingTalkMessage:
     plain: bool = False
 
 
-class MessageSender:
+class RobotMessenger:
     """Posts messages of the robot into a chat. They cannot be changed, and have no idempotency key."""
 
     def __init__(self, api: DingTalkApi, settings: DingTalkSettings, thread: Thread) -> None:
@@ -69,7 +69,7 @@ class MessageSender:
         if answer.get("flowControlledStaffIdList"):
             raise TryLater("DingTalk limits the messages to this person", 10.0)
         if answer.get("invalidStaffIdList"):
-            raise ChatGoneRefusal("invalidStaffIdList", "the person is not in the organization")
+            raise DingTalkChatGone("invalidStaffIdList", "the person is not in the organization")
         return str(answer["processQueryKey"])
 
     async def send_text(self, text: str) -> str:
@@ -107,7 +107,7 @@ class DingTalkRenderer:
         self._thread = thread
         self._key = posts.key
         self._names = names
-        self._sender = MessageSender(api, settings, thread)
+        self._sender = RobotMessenger(api, settings, thread)
         self._unknown = {post.index for post in posts.known if post.id is None}
         self._streaming: set[str] = set()  # cards of this process without buttons that are not final
 
@@ -188,7 +188,7 @@ class DingTalkRenderer:
         try:
             answer = await self._api("POST", "/v1.0/card/instances/createAndDeliver", {**card, **address})
             key = _delivered_key((answer.get("result") or {}).get("deliverResults") or ())
-        except ApiRefusal as error:
+        except DingTalkRefusal as error:
             if error.code != "param.cardAlreadyExist":
                 raise
             if index not in self._unknown:
@@ -223,7 +223,7 @@ class DingTalkRenderer:
             raise Refused("DingTalk cannot change a message of the robot")
         try:
             await self._change_card(track, part)
-        except ApiRefusal as error:
+        except DingTalkRefusal as error:
             if error.code in ("param.cardNotExist", "param.stream.outTrackId"):
                 raise MessageMissing(str(error)) from None
             raise
@@ -240,7 +240,7 @@ class DingTalkRenderer:
             await self._set_variables(track, variables if is_streaming else {"content": text, **variables})
         try:
             await self._stream_text(track, text, is_final=part.final)
-        except ApiRefusal:
+        except DingTalkRefusal:
             if is_streaming or not part.final:
                 raise  # else it was finished before, and its variable has the text
         if part.final:

@@ -301,7 +301,7 @@ async def test_a_ping_is_answered_and_a_planned_reconnect_is_no_outage(rig: Ding
 
 async def test_wrong_credentials_are_reported(tmp_path: Path) -> None:
     async with FakeDingTalk() as server:
-        urls = {"base_url": server.base_url, "upload_url": server.base_url}
+        urls: dict[str, Any] = {"base_url": server.base_url, "upload_url": server.base_url}
         settings = dingtalk.DingTalkSettings(CLIENT, Secret("wrong"), **urls)
         with pytest.raises(Refused, match="rejects the app's Client ID or secret"):
             await dingtalk.probe(settings)

@@ -14,10 +14,11 @@ RUN python3 -m venv .venv \
 COPY pyproject.toml README.md LICENSE ./
 COPY agent agent
 COPY bot bot
+COPY catalogue catalogue
 COPY channels channels
 COPY sandbox sandbox
 RUN .venv/bin/pip install --no-cache-dir --no-compile --no-deps --no-build-isolation -e . \
-    && { .venv/bin/python -m compileall -q -j 0 .venv/lib agent bot channels sandbox || true; } \
+    && { .venv/bin/python -m compileall -q -j 0 .venv/lib agent bot catalogue channels sandbox || true; } \
     && useradd --uid 10001 --home-dir /var/lib/fawn --create-home fawn
 
 USER fawn

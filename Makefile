@@ -3,9 +3,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := bot channels agent sandbox
+CODE := bot channels agent sandbox catalogue
 
-.PHONY: help install run setup dev check quick test bench docs schema lock clean
+.PHONY: help install run setup dev check quick test bench docs schema words lock clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -75,6 +75,11 @@ docs: setup ## generate docs/configuration.md
 
 schema: dev ## generate bot/storage/schema.sql from the migrations
 	$(BIN)/python -m tests.support.schema_file
+
+words: dev ## collect new sentences into catalogue/zh.po, to be translated there
+	@$(BIN)/pybabel -q extract --no-location --sort-output --no-wrap -o .venv/words.pot $(CODE)
+	@$(BIN)/pybabel -q update -l zh --omit-header --no-fuzzy-matching --ignore-obsolete --no-wrap -i .venv/words.pot -o catalogue/zh.po
+	@$(BIN)/python -m pytest -q tests/test_catalogue.py
 
 lock: ## update the pinned dependencies (needs uv); the runtime gets the tested versions
 	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \

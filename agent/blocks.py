@@ -11,8 +11,9 @@ from typing import Any, Literal
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
+from catalogue import N_, _
 
-APPROVAL_OPTIONS = ("Approve", "Deny")
+APPROVAL_OPTIONS = (N_("Approve"), N_("Deny"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,10 @@ class Ask:
 
     def to_question(self) -> Ask:
         """Return the question as shown: with the time when it expires."""
-        note = f"\n\n_Without an answer within {self.hours:g} h I go on without it._"
-        return replace(self, question=self.question + note) if self.hours else self
+        if not self.hours:
+            return self
+        note = _("_Without an answer within {hours} h I'll continue without it._", hours=f"{self.hours:g}")
+        return replace(self, question=f"{self.question}\n\n{note}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,11 @@ class Approve:
         """Return the question as shown: with the call as a block of code, and the time when it expires."""
         fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", self.call))])
         call = f"{fence}\n{self.call}\n{fence}" if self.call else ""
-        note = f"_Without an answer within {self.hours:g} h it counts as denied._" if self.hours else ""
+        note = ""
+        if self.hours:
+            note = _("_Without an answer within {hours} h it counts as denied._", hours=f"{self.hours:g}")
         text = "\n\n".join(part for part in (self.question, self.detail, call, note) if part)
-        return Ask(self.id, text, APPROVAL_OPTIONS, free_text=False)
+        return Ask(self.id, text, tuple(map(_, APPROVAL_OPTIONS)), free_text=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,11 @@ class Failed:
 
     def __str__(self) -> str:
         return f"{self.what} {self.what_to_do}".strip()
+
+
+def internal_fault() -> Failed:
+    """Return the failure for a fault of ours."""
+    return Failed(_("Something broke on my side."), _("It's logged; {retry} tries again.", retry=command_hint("retry")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +200,7 @@ class Final:
             return build_dataclass(cls, raw, asks=tuple(build_dataclass(Ask, ask) for ask in raw.get("asks", ())))
 
 
-SEVERAL_QUESTIONS_TEXT = "_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._"
-NO_ANSWER_TEXT = "The model gave no answer. Ask again, or rephrase your request."
+SEVERAL_QUESTIONS_TEXT = N_("_I have {n} questions. Press a button under each, or answer by number, such as `2: yes`._")
 
 
 @dataclass(slots=True)
@@ -249,15 +258,15 @@ class View:
         asks = tuple(block.to_question() for block in self.asks)
         parts = [
             self.text.strip(),
-            "Still open:" if asks and self.text and self.text == self.texts.get(ANSWERED_PART) else "",
-            SEVERAL_QUESTIONS_TEXT.format(n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
+            _("Still open:") if asks and self.text and self.text == self.texts.get(ANSWERED_PART) else "",
+            _(SEVERAL_QUESTIONS_TEXT, n=len(asks)) if len(asks) > 1 else asks[0].question if asks else "",
         ]
         parts += [f"_{text}_" for text in self.kept]
         if self.done and self.done.state == "stopped":
-            parts.append("_Stopped._")
+            parts.append(_("_Stopped._"))
         if self.failed:
             parts.append(f"⚠️ {self.failed}")
         text = "\n\n".join(part for part in parts if part)
         if not text:
-            text = "" if self.files else NO_ANSWER_TEXT
+            text = "" if self.files else _("I got no answer from my model. Please rephrase, or ask again.")
         return Final(text, asks, state="failed" if self.failed else self.done.state if self.done else "done")

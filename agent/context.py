@@ -6,12 +6,13 @@ over its storage.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent.blocks import Usage
 from agent.messages import Message
+from agent.permissions.rules import PermissionGate, RulePermissions
 from sandbox.base import SandboxHandle
 
 if TYPE_CHECKING:  # it imports the model classes
@@ -153,7 +154,7 @@ class TurnContext:
     """The services of one turn, passed to LangGraph as its runtime context.
 
     `brief` is the system text of all its model calls. The first of `route` is the model in use, the others are its
-    fallbacks; the agent sets it.
+    fallbacks; the agent sets it. `asked` are the ids of the open interrupts in which the permission policy asked.
     """
 
     sandbox: SandboxHandle
@@ -163,3 +164,5 @@ class TurnContext:
     route: Sequence[LoadedModel] = ()
     taken_steering: list[UserInput] = field(default_factory=list)  # messages that joined this turn
     meter: Meter = field(default_factory=Meter)
+    permissions: PermissionGate = field(default_factory=RulePermissions)
+    asked: Collection[str] = ()

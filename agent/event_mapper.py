@@ -19,6 +19,7 @@ from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
 from agent.tools.tool import ToolTraits
+from catalogue import _, ngettext
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 TITLE_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
@@ -119,7 +120,9 @@ class EventMapper:
         step = self._steps.get(call)
         if step:
             lines = self._lines[call] = self._lines.get(call, 0) + text.count("\n")
-            yield Step(call, step.title, "running", f"{lines} line{'' if lines == 1 else 's'} of output so far")
+            yield Step(
+                call, step.title, "running", ngettext("{n} line of output so far", "{n} lines of output so far", lines)
+            )
 
 
 def presented_files(messages: Iterable[Any]) -> Iterator[File]:
@@ -135,7 +138,7 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
     if value.get("kind") == "approve":
         name = str(value["name"])
         call = _describe_call(name, value["args"])
-        approve = Approve(interrupt.id, f"May I run `{name}`?", str(value.get("detail", "")), call)
+        approve = Approve(interrupt.id, _("May I run `{name}`?", name=name), str(value.get("detail", "")), call)
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
     return Ask(interrupt.id, str(value.get("question", "")), options, bool(value.get("free_text", True)))

@@ -29,6 +29,7 @@ from agent.tools import make_tools
 from agent.tools.tool import traits_of
 from agent.turn import Agent
 from agent.user_message import MessageFormatter
+from catalogue import N_
 
 
 async def build_agent(
@@ -44,7 +45,7 @@ async def build_agent(
     """
     checkpointer = LatestCheckpointer(database)
     await checkpointer.create_tables()
-    entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name="Built-in demo"),)
+    entries = tuple(models) or (ModelSettings("demo", DEMO_CLASS_PATH, display_name=N_("Built-in demo")),)
     tools = make_tools(settings, services) if tools is None else tools
     return await asyncio.to_thread(_assemble_agent, entries, settings, checkpointer, tools)
 

@@ -44,13 +44,15 @@ ANYWHERE = "*"  # topic of an event that names only a message of the bot; the in
 class Author:
     """A person or bot: `id` is the platform's user id, `name` the display name.
 
-    `guest` marks accounts from outside the team: guests, and members of connected workspaces.
+    `guest` marks accounts from outside the team: guests, and members of connected workspaces. `language` is the tag of
+    the person's language, such as "zh-hans", if the platform reports it.
     """
 
     id: str
     name: str
     bot: bool = False
     guest: bool = False
+    language: str = ""
 
 
 class Kind(StrEnum):

@@ -19,6 +19,7 @@ from langgraph.types import Command, Interrupt, StateSnapshot
 from agent.blocks import Approve, Block, File, Step, Text
 from agent.context import Turn, TurnContext
 from agent.event_mapper import interrupt_question, presented_files, step_title
+from agent.permissions.rules import is_permission_question
 from agent.repair import CUT_KEY, repair_state
 from agent.user_message import MessageFormatter, format_body
 
@@ -47,6 +48,7 @@ class GraphInput:
     calls: Sequence[ToolCall] = ()
     files: Sequence[File] = ()
     answered: str = ""
+    asked: Collection[str] = ()  # the ids of open interrupts in which the permission policy asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
         return GraphInput({"messages": [formatter.format_message(item) for item in turn.inputs]})
     state = await graph.aget_state(config)
     messages: list[AnyMessage] = state.values.get("messages", [])
+    asked = frozenset(each.id for each in state.interrupts if is_permission_question(each.value))
     keys = {item.message.key for item in turn.inputs}
     begin = max((index for index, message in enumerate(messages) if message.id in keys), default=-1)
     if begin >= 0 and (answer := _final_answer(messages[begin:])):
@@ -80,11 +83,14 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
     if begin < 0 and (given := _answer_texts(state, turn)):
         update = {"answered": [*keys]} if keys else None
         return GraphInput(
-            Command(resume=given, update=update), _open_tool_calls(messages), answered=_answered_summary(state, given)
+            Command(resume=given, update=update),
+            _open_tool_calls(messages),
+            answered=_answered_summary(state, given),
+            asked=asked,
         )
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # not state.next: it omits tasks with saved writes
-        return GraphInput(None, _open_tool_calls(messages), _presented_in_turn(messages[max(begin, 0) :]))
+        return GraphInput(None, _open_tool_calls(messages), _presented_in_turn(messages[max(begin, 0) :]), asked=asked)
     if answered and (answer := _final_answer(messages[-1:])):
         return _finished_entry(messages, answer)
     if state.interrupts and turn.answers:

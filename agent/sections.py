@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import setting
 
 MAX_MODEL_CALLS = 500  # in one turn
@@ -39,6 +40,19 @@ class ContextConfig:
     output_chars: int = setting(
         12_000, "a longer tool output is written to a file, and the model gets its beginning and end", ge=500
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionConfig:
+    """Which tool calls run, which ask a person first, and which never run: `deny`, then `ask`, then `allow`."""
+
+    deny: tuple[RuleText, ...] = setting((), "calls that never run, such as `bash(rm -rf /*)` or `mcp__github__*`")
+    ask: tuple[RuleText, ...] = setting((), "calls that a person approves each time, such as `bash(git push *)`")
+    allow: tuple[RuleText, ...] = setting((), "calls that run without a question, such as `mcp__github__get_*`")
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules of all three lists."""
+        return parse_rules(self.deny, self.ask, self.allow)
 
 
 @dataclass(frozen=True, slots=True)

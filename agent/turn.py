@@ -9,7 +9,7 @@ from contextlib import aclosing
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
-from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text
+from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, internal_fault
 from agent.checkpointer import LatestCheckpointer
 from agent.context import Meter, Turn, TurnContext, UserInput
 from agent.event_mapper import EventMapper
@@ -21,6 +21,7 @@ from agent.resume import AlreadyFinished, Graph, GraphInput, QuestionClosed, ent
 from agent.title import TitleMaker
 from agent.tools.tool import ToolTraits
 from agent.user_message import MessageFormatter
+from catalogue import _
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,10 @@ class Agent:
         except ModelFailure as error:
             failed = error.failed
         except GraphRecursionError:
-            failed = Failed("The task took more steps than one turn allows.", "Tell me how to continue.")
+            failed = Failed(_("I've used all the steps I may take at once."), _("Say “continue” and I'll go on."))
         except Exception:  # a person waits for an answer, whatever failed
             log.exception("turn failed in %s", turn.conversation)
-            failed = Failed("Something went wrong inside me.", "Try again; the operator finds the reason in the log.")
+            failed = internal_fault()
         if failed:
             # A fresh next turn does not check the state.
             await self.repair(turn.conversation, steering=context.taken_steering)
@@ -84,7 +85,8 @@ class Agent:
     async def _run_graph(self, turn: Turn, context: TurnContext, mapper: EventMapper) -> AsyncGenerator[Block, None]:
         lead, *fallbacks = self._route
         if turn.model and turn.model not in self._models:
-            yield Notice("model", f"The model {turn.model} is no longer configured; {lead} answers instead.")
+            gone = _("The model {name} is no longer configured; {other} answers instead.", name=turn.model, other=lead)
+            yield Notice("model", gone)
         elif turn.model:
             lead = turn.model
         context.route = [self._models[name] for name in dict.fromkeys([lead, *fallbacks])]
@@ -95,10 +97,11 @@ class Agent:
                     yield file
                 yield Text(answer.text, answer.id or "")
             case QuestionClosed(open_):
-                yield Notice("stale", "That question is already answered; this one is still open.")
+                yield Notice("stale", _("That question is already answered; this one is still open."))
                 for ask in mapper.map_interrupts(open_):
                     yield ask
-            case GraphInput(given, calls, files, answered):
+            case GraphInput(given, calls, files, answered, asked):
+                context.asked = asked
                 for file in files:
                     yield file
                 if answered:

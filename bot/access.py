@@ -45,7 +45,7 @@ class AccessPolicy:
         return bool(person and person.allowed)
 
     def ask_pairing(self, execute: Execute, message: Message, now: float) -> str:
-        """Create a pairing code for a person who is not allowed; return the notice with it.
+        """Create and return a pairing code for a person who is not allowed.
 
         "" outside private chats, and while an earlier code of this person is good: one code a person and an hour.
         """
@@ -57,10 +57,7 @@ class AccessPolicy:
             return ""
         code = "".join(secrets.choice(_CODE_LETTERS) for _ in range(8))
         people.store_code(execute, message, code, now + PAIRING_CODE_SECONDS)
-        return (
-            f"I don't know you yet. Ask the operator of this bot to run `fawn pair accept {code}`"
-            " (the code is good for an hour). Then write to me again."
-        )
+        return code
 
 
 def notify_after(execute: Execute, channel: str, person: str, default: float) -> float | None:

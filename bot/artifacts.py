@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from agent.blocks import File
+from catalogue import _, ngettext
 from channels.base import OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
@@ -77,8 +78,17 @@ def _collect(outputs: Path, spool: Path, seen: Mapping[str, str], presented: Seq
     stamps |= {path: f"{LATER}{stamps[path]}" for path in [*later, *waiting]}
     notes = refused.notes(seen)
     if later:
-        most = f"at most {MAX_FILES_PER_TURN} files and {MOST_BYTES >> 20} MB go out with one answer"
-        notes.append(f"{len(later)} more files are in outputs/ ({most}); ask for them by name.")
+        notes.append(
+            ngettext(
+                "{n} more file is in outputs/ (at most {files} files and {size} MB go out with one answer);"
+                " ask for it by name.",
+                "{n} more files are in outputs/ (at most {files} files and {size} MB go out with one answer);"
+                " ask for them by name.",
+                len(later),
+                files=MAX_FILES_PER_TURN,
+                size=MOST_BYTES >> 20,
+            )
+        )
     return Artifacts(refused.complete(stamps | unsendable, seen), tuple(out), tuple(notes))
 
 
@@ -90,10 +100,10 @@ class _Refused:
         self._skipped: list[str] = []
 
     def add(self, path: str, why: str) -> None:
-        self._lines.append(f"Not sent: {_shown_path(path)} ({why}).")
+        self._lines.append(_not_sent(path, why))
 
     def skip(self, path: str, why: str) -> None:
-        self._skipped.append(f"Not sent: {_shown_path(path)} ({why}).")
+        self._skipped.append(_not_sent(path, why))
 
     def _said(self) -> str:
         return f"!{hashlib.sha256(repr(self._skipped).encode()).hexdigest()}" if self._skipped else ""
@@ -101,7 +111,7 @@ class _Refused:
     def notes(self, seen: Mapping[str, str]) -> list[str]:
         """Return the first notes that were not sent before."""
         lines = self._lines + (self._skipped if seen.get("", "") != self._said() else [])
-        more = [f"… and {len(lines) - NOTES:,} more."] if len(lines) > NOTES else []
+        more = [ngettext("… and {n:,} more.", "… and {n:,} more.", len(lines) - NOTES)] if len(lines) > NOTES else []
         return lines[:NOTES] + more
 
     def complete(self, stamps: Mapping[str, str], seen: Mapping[str, str]) -> dict[str, str]:
@@ -128,8 +138,13 @@ def _format_stamp(stamp: safe_files.Stamp) -> str:
 
 def _refusal_reason(error: Exception, size: int, limit: int) -> str:
     if size > limit:
-        return f"{size / (1 << 20):.0f} MB, over this chat's limit of {limit >> 20} MB"
-    return str(error) if isinstance(error, base.SandboxError) else "could not be read"
+        size, limit = round(size / (1 << 20)), limit >> 20
+        return _("{size} MB, over this chat's limit of {limit} MB", size=size, limit=limit)
+    return str(error) if isinstance(error, base.SandboxError) else _("could not be read")
+
+
+def _not_sent(path: str, why: str) -> str:
+    return _("Not sent: {path} ({reason}).", path=_shown_path(path), reason=why)
 
 
 def _shown_path(path: str) -> str:

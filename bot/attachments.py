@@ -20,6 +20,7 @@ from agent.messages import Attachment, Message
 from bot.config.schema import ServiceLimits
 from bot.storage import outbox, tool_calls
 from bot.storage.database import Database
+from catalogue import _, ngettext
 from channels.base import Channel, ChannelError, Refused, TryLater
 from sandbox import base
 from sandbox.disk import safe_files
@@ -59,7 +60,7 @@ class Attachments:
         self._conversation = conversation
         self._folder = folder
         self._limit = limits.upload_mb << 20
-        self._too_big = Refused(f"exceeds the {limits.upload_mb} MB upload limit")
+        self._too_big = Refused(_("exceeds the {limit} MB upload limit", limit=limits.upload_mb))
         self._patience = patience
 
     async def make_input(self, channel: Channel | None, message: Message, earlier: int = 0) -> UserInput:
@@ -83,8 +84,10 @@ class Attachments:
                 for index, attachment in enumerate(message.attachments)
             ]
         )
-        if refused := [f"{upload.name}: {upload.refused}" for upload in uploads if upload.refused]:
-            words = "I could not take " + "; ".join(refused) + "."
+        if refused := [
+            _("{name}: {reason}", name=upload.name, reason=upload.refused) for upload in uploads if upload.refused
+        ]:
+            words = _("I could not take {files}.", files=_("; ").join(refused))
             key, now = f"upload:{message.key}", time.time()
             await self._store.run(
                 lambda execute: outbox.enqueue_notice(
@@ -103,11 +106,13 @@ class Attachments:
             upload = UploadedFile(attachment.name, refused=str(error))
         except ChannelError as error:
             log.warning("upload.failed name=%s reason=%s", attachment.name, error)
-            upload = UploadedFile(attachment.name, refused="could not be fetched from the chat; please send it again")
+            upload = UploadedFile(
+                attachment.name, refused=_("could not be fetched from the chat; please send it again")
+            )
         except (base.SandboxError, OSError) as error:
             log.warning("upload.failed name=%s reason=%s", attachment.name, error)
             reason = error.strerror if isinstance(error, OSError) else error
-            upload = UploadedFile(attachment.name, refused=f"could not be stored: {reason}")
+            upload = UploadedFile(attachment.name, refused=_("could not be stored: {reason}", reason=reason))
         result = orjson.dumps(asdict(upload)).decode()
         await self._store.run(lambda execute: tool_calls.record_result(execute, self._conversation, call, result))
         return upload
@@ -123,8 +128,14 @@ class Attachments:
             async with self._folders.open_folder(self._folder):
                 return await run_file_work(_save, self._folder, attachment.name, file)
         except TimeoutError:
-            minutes = f"{self._patience.whole / 60:.0f} minutes"
-            raise Refused(f"did not arrive within {minutes}; please send it again") from None
+            minutes = round(self._patience.whole / 60)
+            raise Refused(
+                ngettext(
+                    "did not arrive within {n} minute; please send it again",
+                    "did not arrive within {n} minutes; please send it again",
+                    minutes,
+                )
+            ) from None
         finally:
             await run_file_work(file.close)
 

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from agent.backoff import backoff_seconds
 from bot.storage.database import StorageError
 from channels.base import ChannelError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
 STEADY_SECONDS = 60.0  # a step that ran this long before it failed starts again with the shortest wait
@@ -41,3 +42,16 @@ async def run_forever(name: str, step: Callable[[], Awaitable[None]]) -> NoRetur
         if (task := asyncio.current_task()) and task.cancelling():  # an error while it was cancelled
             raise asyncio.CancelledError
         await asyncio.sleep(wait)
+
+
+async def until_stored(name: str, commit: Callable[[], Awaitable[T]]) -> T:
+    """Await `commit` every second until the database accepts it, and return its result: its effect has happened.
+
+    Every other error of `commit` is raised.
+    """
+    while True:
+        try:
+            return await commit()
+        except StorageError as error:
+            log.error("task.not_recorded name=%s reason=%s", name, error)  # noqa: TRY400 — the reason is enough
+            await asyncio.sleep(MIN_BACKOFF_SECONDS)

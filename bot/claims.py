@@ -15,24 +15,25 @@ from itertools import takewhile
 
 from agent.blocks import Approve, Ask
 from agent.context import Answer
-from agent.messages import Kind, Message, Thread
+from agent.messages import Author, Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot import questions
 from bot.questions import Bound
-from bot.storage import conversations, inbox, outbox, runs, sent_messages, tool_calls
+from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages, tool_calls
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.runs import RunRow
 from bot.storage.states import ConversationState, InboxState, RunState
+from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
 log = logging.getLogger(__name__)
 
 MAX_MESSAGES_PER_RUN = 50
 MAX_QUEUED_PER_LOOK = 100  # conversations
-DAMAGED = "I can't read a message that I stored for you: it was damaged on my side. Please send it again."
+DAMAGED = N_("I can't read a message that I stored for you: it was damaged on my side. Please send it again.")
 
 
 class ClaimLost(Exception):
@@ -49,6 +50,7 @@ class ClaimedRun:
     run: int
     attempt: int
     requester: str
+    language: str  # of the requester, in which this run speaks
     started: float  # unix time of the first attempt
     reply_to: str
     messages: tuple[Message, ...]
@@ -130,7 +132,8 @@ def bury_messages(execute: Execute, rows: Sequence[InboxRow], error: Exception, 
         log.error("inbox.damaged row=%d reason=%s", row.id, error)
         inbox.set_state(execute, row.id, InboxState.DEAD, repr(error))
     if rows and (found := conversations.find_conversation(execute, rows[0].conversation)):
-        outbox.enqueue_notice(execute, found.thread, DAMAGED, key=f"dead:in{rows[0].id}", now=now)
+        with languages.speak_to(execute, Thread.parse(found.thread), Author("", "")):  # the message has no author now
+            outbox.enqueue_notice(execute, found.thread, _(DAMAGED), key=f"dead:in{rows[0].id}", now=now)
 
 
 def _readable(execute: Execute, rows: Sequence[InboxRow], now: float) -> list[InboxRow]:
@@ -138,7 +141,7 @@ def _readable(execute: Execute, rows: Sequence[InboxRow], now: float) -> list[In
     kept = []
     for row in rows:
         try:
-            _ = row.message
+            _unused = row.message
         except Damaged as error:
             bury_messages(execute, [row], error, now)
         else:
@@ -176,9 +179,10 @@ def _take_messages(
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = _merge_bundles(ready)
     bound = _record_answers(execute, row, messages, now)
-    for message, words in bound.refused:
+    for message, refusal in bound.refused:
         key = f"refused:{message.key}"
-        outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+        with languages.speak_to(execute, message.thread, message.author):
+            outbox.enqueue_notice(execute, message.thread, refusal(), key=key, now=now, reply_to=message.id)
     keys = bound.answering or {*bound.rest}
     taken = []
     for each in ready:
@@ -211,13 +215,16 @@ def _claimed_run(
     posted: Sequence[SentMessage] | None = None,
 ) -> ClaimedRun:
     messages = tuple(_merge_bundles(taken).values())
+    thread = Thread.parse(row.thread)
+    requester = next((each.author for each in messages if each.author.id == run.requester), Author(run.requester, ""))
     return ClaimedRun(
         conversation=row.key,
-        thread=Thread.parse(row.thread),
+        thread=thread,
         fence=row.fence,
         run=run.id,
         attempt=run.attempt,
         requester=run.requester,
+        language=languages.language_of(execute, thread, requester),
         started=run.started,
         reply_to=run.reply_to,
         messages=messages,

@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from agent.permissions.rules import PermissionGate, RulePermissions
 from bot.access import AccessPolicy
 from bot.config.schema import AccessConfig, Config, ServiceLimits
+from catalogue import _
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
     from agent.turn import Agent
@@ -40,9 +42,14 @@ class Current:
     @property
     def models(self) -> Mapping[str, str]:
         """Name → label of every model, the lead's first; the demo if none is configured."""
-        named = {settings.name: settings.label for settings in self.config.models} or {"demo": "Built-in demo"}
+        named = {settings.name: settings.label for settings in self.config.models} or {"demo": _("Built-in demo")}
         lead = self.config.roles.lead
         return {lead: named[lead], **named} if lead in named else named
+
+    @property
+    def permissions(self) -> PermissionGate:
+        """Which tool calls run, ask or never run."""
+        return RulePermissions(self.config.permissions.rules())
 
     async def replace(self, config: Config, agent: Agent) -> None:
         """Use these from now on. Turns that run keep the agent before it, which closes after the last of them."""

@@ -11,8 +11,9 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
@@ -20,15 +21,23 @@ from bot import claims, questions
 from bot.commands import REGISTRY
 from bot.config.schema import ServiceLimits
 from bot.current import Current
-from bot.storage import conversations, inbox, outbox, runs, sent_messages, watermarks
+from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages, watermarks
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.states import InboxState
+from catalogue import N_, _
 from channels.base import NotStored, Receipt
 
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 1.0  # how long a piece waits for the next one: clients send them within a few hundred milliseconds
-UNSUPPORTED = "I can't read {what} yet. Text, photos, documents, voice messages and videos work."
+UNSUPPORTED = N_("I can't read {what} yet. Text, photos, documents, voice messages and videos work.")
+FLOOD = N_(
+    "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
+)
+PAIRING = N_(
+    "Hello! I don't know you yet. Send this code to whoever runs me: **{code}** (good for one hour;"
+    " `fawn pair accept {code}` lets you in). Then write to me again."
+)
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
 NOT_ADDRESSED, NOT_ALLOWED = "not meant", "stranger"  # why an event was ignored
 
@@ -112,8 +121,8 @@ class Inbox:
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
         access = self._current.access
         if not access.may_talk(execute, event):
-            if words := access.ask_pairing(execute, event, now):
-                outbox.enqueue_notice(execute, event.thread, words, key=f"pair:{event.key}", now=now)
+            if code := access.ask_pairing(execute, event, now):
+                _notify_author(execute, event, partial(_, PAIRING, code=code), f"pair:{event.key}", now)
                 arrived.said = True
             return _ignore_event(execute, event, NOT_ALLOWED, now)
         conversation = _find_conversation(execute, event, now)
@@ -143,8 +152,7 @@ class Inbox:
         if row is None:
             return Receipt.DUPLICATE
         if message.kind is Kind.UNSUPPORTED:
-            words = UNSUPPORTED.format(what=message.text)
-            outbox.enqueue_notice(execute, message.thread, words, key=f"in:{row}", now=now, reply_to=message.id)
+            _notify_author(execute, message, lambda: _(UNSUPPORTED, what=_(message.text)), f"in:{row}", now)
             inbox.set_state(execute, row, InboxState.DONE)
             arrived.said = True
         elif message.kind in TURN_KINDS:
@@ -165,12 +173,15 @@ class Inbox:
         if until < now:
             until = now + window
             arrived.said = True
-            words = (
-                f"You're sending faster than I can work: more than {allowed} messages in {window:g} seconds."
-                f" I queued the rest and will continue in {window:g} seconds."
-            )
-            outbox.enqueue_notice(execute, message.thread, words, key=f"{key}{row}", now=now, reply_to=message.id)
+            notice = partial(_, FLOOD, count=allowed, seconds=f"{window:g}")
+            _notify_author(execute, message, notice, f"{key}{row}", now)
         inbox.delay_row(execute, row, until)
+
+
+def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:
+    """Answer a message with the notice that `notice` makes in its author's language."""
+    with languages.speak_to(execute, message.thread, message.author):
+        outbox.enqueue_notice(execute, message.thread, notice(), key=key, now=now, reply_to=message.id)
 
 
 def longest_wait(limits: ServiceLimits) -> float:

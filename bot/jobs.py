@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent.backoff import backoff_seconds
-from bot.background import run_forever
+from bot.background import run_forever, until_stored
 from bot.storage import jobs
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob
@@ -137,14 +137,7 @@ class JobWorker:
         return partial(jobs.reschedule_job, job=job, due=due, attempts=attempts, error=repr(error)[:MAX_ERROR_CHARS])
 
     async def _record(self, end: Effect) -> None:
-        """Commit the end of a job. Retries until the database accepts it."""
-        while True:
-            try:
-                await self._store.run(end)
-                return
-            except StorageError as error:
-                log.error("job.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
-                await asyncio.sleep(1.0)
+        await until_stored("job", partial(self._store.run, end))
 
     async def _release(self, job: BackgroundJob) -> None:
         """Leave a job to the next process; this attempt does not count."""

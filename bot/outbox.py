@@ -22,13 +22,14 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
-from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever
+from bot.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
 from bot.current import Current
 from bot.spelled_reply import open_reply
 from bot.storage import outbox, sent_messages
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.states import OutboxKind, OutboxState
+from catalogue import _, ngettext, use_language
 from channels.base import (
     Channel,
     ChannelError,
@@ -167,12 +168,13 @@ class Outbox:
 
     async def _try(self, row: Pending) -> bool:
         """Try once. Returns whether the row left the outbox, delivered or not."""
-        try:
-            return await self._deliver(row)
-        except Exception as error:  # the boundary of one row, also of its burial
-            log.exception("outbox.fault row=%d", row.item.id)
-            await self._end_item(row.item, OutboxState.DEAD, repr(error))
-            return True
+        with use_language(row.item.language):
+            try:
+                return await self._deliver(row)
+            except Exception as error:  # the boundary of one row, also of its burial
+                log.exception("outbox.fault row=%d", row.item.id)
+                await self._end_item(row.item, OutboxState.DEAD, repr(error))
+                return True
 
     async def _deliver(self, row: Pending) -> bool:
         item = row.item
@@ -220,7 +222,12 @@ class Outbox:
         age = time.time() - item.created
         if age < self._current.limits.reply_hours * 3600:
             return final
-        return replace(final, text=f"_(I could not deliver this for {age / 3600:.0f} hours.)_\n\n{final.text}")
+        note = ngettext(
+            "_(Late by {n} hour: I couldn't reach this chat.)_",
+            "_(Late by {n} hours: I couldn't reach this chat.)_",
+            round(age / 3600),
+        )
+        return replace(final, text=f"{note}\n\n{final.text}")
 
     async def _drop_live(self, item: OutboxItem) -> None:
         if item.kind == OutboxKind.REPLY and item.run is not None and (reply := self._live.pop(item.run, None)):
@@ -272,13 +279,7 @@ class Outbox:
                     execute, item.thread, words, key=f"dead:{item.id}", now=now, reply_to=item.reply_to
                 )
 
-        for attempt in itertools.count(1):
-            try:
-                await self._store.run(work)
-                break
-            except StorageError as fault:  # it is visible: unrecorded, it would be delivered again
-                log.error("outbox.unrecorded row=%d attempt=%d wait=1.0 reason=%s", item.id, attempt, fault)  # noqa: TRY400 — the reason is enough
-                await asyncio.sleep(1.0)
+        await until_stored("outbox", lambda: self._store.run(work))  # unrecorded, it would be delivered again
         if words:
             self.wake()
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
@@ -289,13 +290,14 @@ def _notice(item: OutboxItem, error: Exception) -> str:
     """Return the notice about a dead letter; "" for a notice or a ping."""
     if item.kind not in (OutboxKind.REPLY, OutboxKind.FILE):
         return ""
-    what = _outgoing_file(item).name if item.kind == OutboxKind.FILE else "my answer"
-    if isinstance(error, Unconfirmed):
-        return f"I sent {what}, but got no confirmation that it arrived. If you cannot see it, ask me for it again."
     if item.kind == OutboxKind.FILE:
-        return f"I could not send {what}: {error}"
-    why = "this chat refused it" if isinstance(error, Refused) else f"I could not deliver it here: {error}"
-    return f"I have an answer, but {why}. The operator can look with `fawn dead list`."
+        name = _outgoing_file(item).name
+        if isinstance(error, Unconfirmed):
+            return _("I sent {name}, but got no confirmation. If you can't see it, ask me for it again.", name=name)
+        return _("I could not send {name}: {reason}", name=name, reason=error)
+    if isinstance(error, Unconfirmed):
+        return _("I sent my answer, but got no confirmation. If you can't see it, ask me for it again.")
+    return _("I have an answer but can't post it here. Whoever runs me can still deliver it (`fawn dead list`).")
 
 
 def _answer_message_id(execute: Execute, item: OutboxItem) -> str:

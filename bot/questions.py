@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from agent.blocks import Approve, Ask
+from agent.blocks import APPROVAL_OPTIONS, Approve, Ask
 from agent.context import Answer
 from agent.messages import Author, Kind, Message, Thread
-from bot.storage import conversations, inbox, outbox, runs, sent_messages
+from bot.storage import conversations, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
 from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 from bot.storage.states import QuestionKind, QuestionState, RunState
+from catalogue import N_, _, list_items
 
 NO_ANSWER = "no answer in time"
-EXPIRED = "⌛ Nobody answered in time, so I go on without an answer: {text}"
-_AGAIN = " I have not read your message; send it again after that."
-REFUSED = (
-    "This question can only be answered with one of: {options}. Press a button, or send me one of these words." + _AGAIN
+EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
+REFUSED = N_(
+    "This question can only be answered with one of: {options}. Press a button, or send me one of these words."
+    " I have not read your message; send it again after that."
 )
-AMBIGUOUS = "Press a button under the question that you mean, or reply to its message with one of its options." + _AGAIN
-NOT_ASKED = "I wait for an answer that only the person whom I asked can give." + _AGAIN
-CLOSED = "That question is closed, and another one is open: please answer that one." + _AGAIN
+AMBIGUOUS = N_(
+    "Press a button under the question that you mean, or reply to its message with one of its options."
+    " I have not read your message; send it again after that."
+)
+NOT_ASKED = N_(
+    "I'm waiting for an answer that only the person I asked can give."
+    " I have not read your message; send it again after that."
+)
+CLOSED = N_(
+    "That question is closed, and another one is open: please answer that one."
+    " I have not read your message; send it again after that."
+)
+CHOSEN = N_("{name} chose **{option}**: {question}")
 _NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
 
 
@@ -34,7 +46,7 @@ class Bound:
 
     answers: list[tuple[QuestionRow, str, Message]] = field(default_factory=list)
     answering: set[str] = field(default_factory=set)
-    refused: list[tuple[Message, str]] = field(default_factory=list)
+    refused: list[tuple[Message, Callable[[], str]]] = field(default_factory=list)
     rest: list[str] = field(default_factory=list)
 
 
@@ -60,7 +72,7 @@ def bind(questions: Sequence[QuestionRow], messages: Iterable[Message], replies:
         else:
             target = message.target if click else replies.get(message.key, "")
             given = _match_message([*unanswered.values()], message, target)
-            if isinstance(given, str):
+            if callable(given):
                 bound.refused += [] if click else [(message, given)]
                 continue
             bound.answering.add(message.key)
@@ -70,23 +82,25 @@ def bind(questions: Sequence[QuestionRow], messages: Iterable[Message], replies:
     return bound
 
 
-def _match_message(unanswered: list[QuestionRow], message: Message, target: str) -> list[tuple[QuestionRow, str]] | str:
-    """Return the questions that a message answers, with the answers, or why it answers none."""
+def _match_message(
+    unanswered: list[QuestionRow], message: Message, target: str
+) -> list[tuple[QuestionRow, str]] | Callable[[], str]:
+    """Return the questions that a message answers, with the answers, or what says why it answers none."""
     allowed = [question for question in unanswered if may_answer(question, message.author.id)]
     if not allowed:
-        return NOT_ASKED
+        return partial(_, NOT_ASKED)
     if target:
         meant = [(question, message.text) for question in allowed if question.id == target]
         if not meant:
-            return CLOSED
+            return partial(_, CLOSED)
     else:
         meant = _numbered_answers(allowed, message.text) or _match_text(allowed, message.text)
         if not meant:
-            return AMBIGUOUS
+            return partial(_, AMBIGUOUS)
     given = [(question, answer) for question, text in meant if (answer := question.accept(text)) is not None]
     if len(given) < len(meant):
         refusing = next(question for question, text in meant if question.accept(text) is None)
-        return REFUSED.format(options=", ".join(f"**{option}**" for option in refusing.options))
+        return lambda: _(REFUSED, options=list_items(f"**{option}**" for option in refusing.options))
     return given
 
 
@@ -122,9 +136,11 @@ def record_answers(execute: Execute, conversation: str, messages: Collection[Mes
     for question, text, message in bound.answers:
         stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
         if question.kind == QuestionKind.APPROVE:  # everybody in the chat sees who decided
-            words = f"{message.author.name or message.author.id} chose **{text}**: {question.text}"
             key = f"answered:{question.id}:{message.key}"
-            outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
+            with languages.speak_to(execute, message.thread, message.author):
+                name = message.author.name or message.author.id
+                words = _(CHOSEN, name=name, option=text, question=question.text)
+                outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
     return bound
 
 
@@ -135,7 +151,7 @@ def can_click(execute: Execute, conversation: str, click: Message, pending: Coll
     """
     questions = stored.unresolved_questions(execute, conversation)
     bound = bind(questions, pending, _replies(execute, pending))
-    answered = {question.id for question, _, _ in bound.answers}
+    answered = {question.id for question, *_rest in bound.answers}
     for question in questions:
         if question.id == click.target and question.state == QuestionState.OPEN and question.id not in answered:
             return may_answer(question, click.author.id)
@@ -156,10 +172,17 @@ def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
 def given_answers(execute: Execute, conversation: str) -> tuple[Answer, ...]:
     """Return the answers with which the next turn resumes. Raises Damaged."""
     return tuple(
-        Answer(question.id, question.answer, question.answer_key)
+        Answer(question.id, _english_answer(question), question.answer_key)
         for question in stored.unresolved_questions(execute, conversation)
         if question.state == QuestionState.ANSWERED
     )
+
+
+def _english_answer(question: QuestionRow) -> str:
+    """Return the answer as the agent expects it: the options of an approval were shown in the person's language."""
+    if question.kind == QuestionKind.APPROVE and question.answer in question.options:
+        return APPROVAL_OPTIONS[question.options.index(question.answer)]
+    return question.answer
 
 
 def replace_questions(
@@ -209,6 +232,8 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
         stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
         if row and run:
             nobody = Author(run.requester, "")
-            click = Message(Thread.parse(row.thread), key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id)
+            thread = Thread.parse(row.thread)
+            click = Message(thread, key, "", nobody, NO_ANSWER, now, Kind.CLICK, target=question.id)
             inbox.store_message(execute, click, conversation, ready=now, received=now)
-            outbox.enqueue_notice(execute, row.thread, EXPIRED.format(text=question.text), key=key, now=now)
+            with languages.speak_to(execute, thread, nobody):
+                outbox.enqueue_notice(execute, thread, _(EXPIRED, text=question.text), key=key, now=now)

@@ -19,6 +19,7 @@ from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import tool_calls, usage
 from bot.storage.database import Database, Execute
+from catalogue import _, use_language
 from channels.base import Channel, Reply
 
 NOTED_STEP = "heard:"  # before the key of a message: the id of the step that shows its arrival
@@ -42,7 +43,8 @@ class RunningTurn:
     def message_arrived(self, message: Message) -> None:
         """Note a new message, and show at once that it was received."""
         self.has_unread = True
-        self.feed.publish(_noted_step(message, taken=False))
+        with use_language(self.job.language):
+            self.feed.publish(_noted_step(message, taken=False))
 
     def stop(self, by: str) -> None:
         """Cancel the work for a person; its text so far stays."""
@@ -140,6 +142,6 @@ class StoredLedger:
 
 
 def _noted_step(message: Message, *, taken: bool) -> Step:
-    words = " ".join(message.text.split()) or "a file"
+    words = " ".join(message.text.split()) or _("a file")
     short = words if len(words) <= 60 else f"{words[:57]}…"
-    return Step(f"{NOTED_STEP}{message.key}", f"noted: {short}", "done" if taken else "running")
+    return Step(f"{NOTED_STEP}{message.key}", _("got it: {text}", text=short), "done" if taken else "running")

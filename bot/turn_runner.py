@@ -16,11 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View, command_hint
+from agent.blocks import Approve, Ask, Done, Failed, Final, Usage, View, command_hint, internal_fault
 from agent.context import Turn, TurnContext, UserInput
 from bot import access, artifacts, claims, questions
 from bot.artifacts import Artifacts
 from bot.attachments import Attachments
+from bot.background import until_stored
 from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
@@ -37,6 +38,7 @@ from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
+from catalogue import N_, _, format_duration, list_items, ngettext, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -48,18 +50,10 @@ if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a 
 log = logging.getLogger(__name__)
 
 DEFAULT_UPLOAD_BYTES = 50 << 20  # of one file, while its channel is not connected
-RETRY = f"Send {command_hint('retry')} to try {{}}."
-EXHAUSTED = Failed("I was interrupted {n} times while I worked on this and gave up.", RETRY.format("once more"))
-FAULT = Failed("Something went wrong on my side; the operator can see what in the log.", RETRY.format("again"))
-UNREADABLE = Failed("I can't read what you wrote: it was damaged on my side.", "Please send it again.")
-UNRECORDED = Failed(
-    "Something went wrong on my side when I stored this answer; the operator can see what in the log.",
-    f"No files were sent. Ask me for them, or send {command_hint('retry')} to try again.",
-)
 PING_TEXTS = {
-    RunState.DONE: "Done after",
-    RunState.WAITING: "I need your answer to go on, after",
-    RunState.FAILED: "This failed after",
+    RunState.DONE: N_("Done after {time}."),
+    RunState.WAITING: N_("I need your answer to continue, after {time}."),
+    RunState.FAILED: N_("This failed after {time}."),
 }
 
 
@@ -128,13 +122,15 @@ class TurnRunner:
             return NullReply()
         posts = StoredSentMessages(self._store, f"r{job.run}", job.thread, job.conversation, job.posted)
         try:
-            return open_reply(channel, job.thread, posts, to=job.reply_to, asker=job.requester)
+            with use_language(job.language):  # the reply's tasks inherit it
+                return open_reply(channel, job.thread, posts, to=job.reply_to, asker=job.requester)
         except Exception:  # the run is claimed: the outbox delivers its end
             log.exception("turn.no_reply thread=%s", job.thread)
             return NullReply()
 
     async def run_turn(self, live: RunningTurn) -> None:
-        """Run the agent, then record the end. Never raises: this is the boundary of one turn."""
+        """Run the agent, then record the end. Never raises: this is the boundary of a turn's task."""
+        set_language(live.job.language)
         thread_var.set(str(live.job.thread))
         run_var.set(str(live.job.run))
         log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
@@ -151,11 +147,12 @@ class TurnRunner:
             if task := asyncio.current_task():
                 task.uncancel()
         except TimeoutError:
-            limit = _format_duration(work.limits.turn_seconds)
-            live.feed.record(Failed(f"This took longer than the limit of {limit}.", "What is done so far is kept."))
+            limit = format_duration(work.limits.turn_seconds)
+            what = _("This took longer than the limit of {time}.", time=limit)
+            live.feed.record(Failed(what, _("What is done so far is kept.")))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
             log.exception("turn.fault")
-            live.feed.record(FAULT)
+            live.feed.record(internal_fault())
         live.working = False
         await asyncio.shield(self._end_turn(live, work))
 
@@ -173,15 +170,17 @@ class TurnRunner:
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
         if job.attempt > work.limits.attempts:
-            live.feed.record(replace(EXHAUSTED, what=EXHAUSTED.what.format(n=job.attempt - 1)))
+            live.feed.record(_exhausted(job.attempt - 1))
             return
         if not job.messages:
-            live.feed.record(UNREADABLE)
+            what = _("I can't read what you wrote: it was damaged on my side.")
+            live.feed.record(Failed(what, _("Please send it again.")))
             return
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
         context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
+        context.permissions = self._current.permissions
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
@@ -283,12 +282,16 @@ class TurnRunner:
             log.exception("turn.not_recalled")
 
     async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
-        view = replace(work.view, asks=[], failed=UNRECORDED)
+        what = _("Something broke on my side when I stored this answer. It's logged.")
+        what_to_do = _(
+            "No files were sent. Ask me for them, or send {retry} to try again.", retry=command_hint("retry")
+        )
+        view = replace(work.view, asks=[], failed=Failed(what, what_to_do))
         return RunResult(RunEnding(RunState.FAILED, clean=False), view.final())
 
     async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
         work.account.meter.take_unrecorded()  # not even its usage, which the log has
-        return RunResult(RunEnding(RunState.FAILED, clean=False), View(failed=FAULT).final())
+        return RunResult(RunEnding(RunState.FAILED, clean=False), View(failed=internal_fault()).final())
 
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
@@ -312,17 +315,12 @@ class TurnRunner:
             return items, usage.usage_of_run(execute, job.run)
 
         self._outbox.adopt_reply(job.run, live.reply)
-        while True:
-            try:
-                items, used = await work.account.commit(record)
-                break
-            except ClaimLost:
-                log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
-                await live.reply.close()
-                return
-            except StorageError as error:
-                log.error("turn.not_recorded reason=%s", error)  # noqa: TRY400 — the reason is enough
-                await asyncio.sleep(1.0)
+        try:
+            items, used = await until_stored("turn", partial(work.account.commit, record))
+        except ClaimLost:
+            log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
+            await live.reply.close()
+            return
         self._outbox.offer(items)
         self.feed.end_run(job.run, ending.state)
         if end.title_text:
@@ -345,8 +343,10 @@ class TurnRunner:
         after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
-        files = f" ({', '.join(file.name for file in collected.files)})" if collected.files else ""
-        return Final(f"{PING_TEXTS[state]} {_format_duration(seconds)}{files}.", mention=job.requester)
+        text = _(PING_TEXTS[state], time=format_duration(seconds))
+        if collected.files:
+            text = f"{text} ({list_items(file.name for file in collected.files)})"
+        return Final(text, mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
@@ -370,7 +370,8 @@ class TurnRunner:
         except (OSError, SandboxError) as error:
             log.exception("turn.outputs")
             reason = error.strerror if isinstance(error, OSError) else error
-            collected = Artifacts(before, notes=(f"The files in outputs/ could not be collected: {reason}.",))
+            note = _("The files in outputs/ could not be collected: {reason}.", reason=reason)
+            collected = Artifacts(before, notes=(note,))
         return collected, before
 
 
@@ -379,18 +380,22 @@ def conversation_folder(data_dir: Path, conversation: str) -> Path:
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
 
 
-def _format_duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+def _exhausted(attempts: int) -> Failed:
+    what = ngettext(
+        "I was interrupted {n} time while I worked on this and gave up.",
+        "I was interrupted {n} times while I worked on this and gave up.",
+        attempts,
+    )
+    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
 
 
 def _final_reply(view: View, collected: Artifacts) -> Final:
     final = view.final()
     text = final.text
     if collected.files and not (view.text.strip() or view.failed or view.asks):
-        stopped = "\n\n_Stopped._" if view.done and view.done.state == "stopped" else ""
-        text = "Created: " + ", ".join(file.name for file in collected.files) + stopped
+        text = _("Created: {files}", files=list_items(file.name for file in collected.files))
+        if view.done and view.done.state == "stopped":
+            text += "\n\n" + _("_Stopped._")
     if collected.notes:
         text = f"{text}\n\n" + "\n".join(collected.notes)
     return replace(final, text=text.strip())

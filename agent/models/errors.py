@@ -17,6 +17,7 @@ import openai
 from langchain_core.exceptions import ContextOverflowError, ModelError
 
 from agent.blocks import Failed, command_hint
+from catalogue import N_, _
 
 
 class ModelFailure(Exception):
@@ -24,7 +25,8 @@ class ModelFailure(Exception):
 
     def __init__(self, what: str, what_to_do: str, tries: int = 1) -> None:
         super().__init__(what)
-        self.failed = Failed(f"{what} I tried {tries} times." if tries > 1 else what, what_to_do)
+        tried = _("{problem} I tried {count} times.", problem=what, count=tries) if tries > 1 else what
+        self.failed = Failed(tried, what_to_do)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,6 @@ class ErrorVerdict:
     retry_after_seconds: float | None = None  # None: the server asked for no delay
 
 
-TRY_LATER = f"Try again in a few minutes, or choose another model with {command_hint('model')}."
-TELL_OPERATOR = f"Please tell the operator, or try another model with {command_hint('model')}."
-TOO_LONG = ("The conversation is too long for the model.", f"Start a new one with {command_hint('new')}.")
 CONNECT_ERRORS = (httpx2.ConnectError, aiohttp.ClientConnectorError)
 TIMEOUT_ERRORS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
 NETWORK_ERRORS = (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError, *TIMEOUT_ERRORS)
@@ -56,45 +55,63 @@ TOO_LONG_PHRASES = (
 NO_CREDIT_CODES = ("insufficient_quota", "billing_hard_limit_reached", "credit_balance_exhausted")
 
 
+def _try_later() -> str:
+    return _("Try again in a few minutes, or choose another model with {model}.", model=command_hint("model"))
+
+
+def _tell_operator() -> str:
+    return _("Whoever runs me can fix it. Another model may help ({model}).", model=command_hint("model"))
+
+
+def too_long() -> tuple[str, str]:
+    """Return what happened, and what to do, when a conversation exceeds the context window."""
+    what_to_do = _("Start a new one with {new}.", new=command_hint("new"))
+    return _("The conversation is too long for my model."), what_to_do
+
+
 def classify_error(error: Exception) -> ErrorVerdict | None:
     """Return the verdict on an error of a model call, or None if the error does not come from a model."""
     if isinstance(error, ContextOverflowError) or _is_too_long(error):
-        return ErrorVerdict("shorten", *TOO_LONG)
+        return ErrorVerdict("shorten", *too_long())
     status = _http_status(error)
     if status is not None:
         return _classify_status(error, status)
     if isinstance(error, NETWORK_ERRORS):
-        return ErrorVerdict("retry", _describe_network_error(error), TRY_LATER)
+        return ErrorVerdict("retry", _describe_network_error(error), _try_later())
     if isinstance(error, openai.APIError):  # an error event in the stream, without an HTTP status
-        return ErrorVerdict("retry", "The model reported an error in the middle of its answer.", TRY_LATER)
+        return ErrorVerdict("retry", _("My model reported an error in the middle of its answer."), _try_later())
     if isinstance(error, ModelError):
         if error.is_retryable:
-            return ErrorVerdict("retry", "The model reported an error.", TRY_LATER)
-        return ErrorVerdict("fail", "The model reported an error.", TELL_OPERATOR)
+            return ErrorVerdict("retry", _("My model reported an error."), _try_later())
+        return ErrorVerdict("fail", _("My model reported an error."), _tell_operator())
     return None
 
 
 def _describe_network_error(error: Exception) -> str:
     causes = tuple(_causes(error))  # the openai SDK wraps every error of the transport
     if any(isinstance(cause, CONNECT_ERRORS) for cause in causes):
-        return "The model's server cannot be reached."
+        return _("My model's server can't be reached.")
     if any(isinstance(cause, TIMEOUT_ERRORS) for cause in causes):
-        return "The model did not answer in time."
-    return "The connection to the model broke."
+        return _("My model didn't answer in time.")
+    return _("The connection to my model broke.")
 
 
 def _classify_status(error: Exception, status: int) -> ErrorVerdict:
     if getattr(error, "code", None) in NO_CREDIT_CODES:
-        return ErrorVerdict("fail", "The credit at the model's provider is used up.", TELL_OPERATOR)
+        return ErrorVerdict("fail", _("My account at the model's provider has run out of credit."), _tell_operator())
     if status in BUSY_STATUSES or status >= 500:
-        what = f"The model's server has a problem ({status})." if status >= 500 else f"The model is busy ({status})."
-        return ErrorVerdict("retry", what, TRY_LATER, _retry_after_seconds(error))
+        what = (
+            N_("My model's server has a problem ({status}).") if status >= 500 else N_("My model is busy ({status}).")
+        )
+        return ErrorVerdict("retry", _(what, status=status), _try_later(), _retry_after_seconds(error))
     if status in (401, 403):
-        return ErrorVerdict("fail", f"The model's server does not accept our key ({status}).", TELL_OPERATOR)
+        what = _("My model refused its key ({status}), so I can't think right now.", status=status)
+        return ErrorVerdict("fail", what, _tell_operator())
     if status == 404:
-        return ErrorVerdict("fail", "The model's server does not know this model (404).", TELL_OPERATOR)
-    what_to_do = f"{TELL_OPERATOR} You can also start over with {command_hint('new')}."
-    return ErrorVerdict("fail", f"The model's server refused the request ({status}).", what_to_do)
+        return ErrorVerdict("fail", _("My model's server doesn't know this model (404)."), _tell_operator())
+    start_over = _("You can also start over with {new}.", new=command_hint("new"))
+    what = _("My model's server refused the request ({status}).", status=status)
+    return ErrorVerdict("fail", what, f"{_tell_operator()} {start_over}")
 
 
 def _http_status(error: Exception) -> int | None:

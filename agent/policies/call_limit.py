@@ -12,6 +12,7 @@ from agent.policies.base import (
     messages_since_human,
     model_answer,
 )
+from catalogue import ngettext
 
 COUNT_KEY = "turn_call"
 
@@ -28,7 +29,13 @@ class CallLimitPolicy:
         answers = [message for message in messages_since_human(request.messages) if isinstance(message, AIMessage)]
         count = int(answers[-1].response_metadata.get(COUNT_KEY, 0)) if answers else 0
         if count >= self._max_calls:
-            return final_response(f"I stopped after {count} steps without finishing. Tell me how to continue.")
+            return final_response(
+                ngettext(
+                    "I stopped after {n} step without finishing. Tell me how to continue.",
+                    "I stopped after {n} steps without finishing. Tell me how to continue.",
+                    count,
+                )
+            )
         response = await handler(request)
         model_answer(response).response_metadata[COUNT_KEY] = count + 1
         return response

@@ -7,6 +7,7 @@ from dataclasses import replace
 from langchain_core.language_models import BaseChatModel
 
 from agent.models.answers import LEAD
+from agent.permissions.policy import PermissionPolicy
 from agent.policies.accounting import AccountingPolicy
 from agent.policies.base import PolicyChain
 from agent.policies.brief import BriefPolicy
@@ -48,6 +49,7 @@ def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None
             AccountingPolicy(agent),  # counts every attempt
         ),
         tool=(
+            PermissionPolicy(),  # a question about a call is not yet its beginning
             LedgerPolicy(),  # stores what the model received
             TruncationPolicy(settings.context.output_chars),
             loop_detection,  # compares whole outputs

@@ -7,6 +7,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from agent.blocks import command_hint
 from agent.models.errors import ModelFailure
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack, model_answer
+from catalogue import _
 
 ASK_AGAIN = HumanMessage(
     "(Your last message was empty or could not be read. Answer the person, or call a tool properly.)"
@@ -36,10 +37,10 @@ def _is_empty(message: AIMessage) -> bool:
 def _why_empty(message: AIMessage) -> tuple[str, str]:
     reason = message.response_metadata.get("finish_reason")
     if reason == "length":
-        return "The model reached its output limit before it answered.", "Ask for less at once."
+        return _("My model reached its output limit before it answered."), _("Ask for less at once.")
     if reason == "content_filter":
-        return "The model's provider filtered the answer.", "Rephrase your request."
+        return _("My model's provider filtered the answer."), _("Please rephrase your request.")
     if message.invalid_tool_calls:
-        switch = f"Ask again, or choose another model with {command_hint('model')}."
-        return "The model made a malformed tool call twice.", switch
-    return "The model gave an empty answer twice.", "Ask again, or rephrase your request."
+        switch = _("Ask again, or choose another model with {model}.", model=command_hint("model"))
+        return _("My model made a malformed tool call twice."), switch
+    return _("I got no answer from my model, twice."), _("Please rephrase, or ask again.")

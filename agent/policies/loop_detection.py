@@ -21,6 +21,7 @@ from agent.policies.base import (
     messages_since_human,
 )
 from agent.tools.tool import traits_of
+from catalogue import _
 
 FINGERPRINT_KEY = "fingerprint"
 READ_WINDOW_LINES = 200  # reads that start within the same window count as equal
@@ -59,8 +60,12 @@ class LoopDetectionPolicy:
             return await handler(request)
         tool = next(m.name for m in request.messages if isinstance(m, ToolMessage) and _fingerprint_of(m) == mark)
         return final_response(
-            f"I stopped because I was going in circles: I called `{tool}` {count} times with the same arguments and "
-            "always got the same result. Tell me what to try instead."
+            _(
+                "I stopped because I was going in circles: I called `{tool}` {count} times with the same arguments and"
+                " always got the same result. Tell me what to try instead.",
+                tool=tool,
+                count=count,
+            )
         )
 
 

@@ -9,6 +9,7 @@ from agent.backoff import backoff_seconds
 from agent.blocks import Notice
 from agent.models.errors import ModelFailure, classify_error
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
+from catalogue import _
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,14 @@ class RetryPolicy:
                 if attempt == retries:
                     raise ModelFailure(verdict.what, verdict.what_to_do, attempt + 1) from error
                 wait = self._wait_seconds(attempt, verdict.retry_after_seconds)
-            again = f"trying again in {max(1, round(wait))} s ({attempt + 2} of {retries + 1})"
-            emit(Notice("retry", f"{verdict.what.rstrip('.')}; {again}."))
+            text = _(
+                "{problem} Trying again in {seconds} s ({attempt} of {attempts}).",
+                problem=verdict.what,
+                seconds=max(1, round(wait)),
+                attempt=attempt + 2,
+                attempts=retries + 1,
+            )
+            emit(Notice("retry", text))
             await asyncio.sleep(wait)
         raise AssertionError("the loop ends by return or raise")
 

@@ -12,6 +12,7 @@ from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallRes
 from agent.policies.retry import ContextOverflow
 from agent.policies.summarization import estimated_tokens
 from agent.tools.tool import AgentTool
+from catalogue import _
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +34,12 @@ class RoutePolicy:
                     following = _with_room(following, needed)
                 if not following:
                     raise
-                what = str(error).rstrip(".")
+                what = str(error)
             context.route = following
             taker = following[0].settings
             log.warning("model.fallback from=%s to=%s", failed.settings.name, taker.name)
-            request.runtime.stream_writer(Notice("fallback", f"{what}; {taker.label} answers instead.", kept=True))
+            text = _("{problem} {model} answers instead.", problem=what, model=taker.label)
+            request.runtime.stream_writer(Notice("fallback", text, kept=True))
 
 
 def _for_model(request: ModelCallRequest, entry: LoadedModel) -> ModelCallRequest:

@@ -27,10 +27,11 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from agent.blocks import Notice
 from agent.models.answers import ask_model
-from agent.models.errors import TOO_LONG, ModelFailure, classify_error
+from agent.models.errors import ModelFailure, classify_error, too_long
 from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.retry import ContextOverflow
 from agent.sections import ContextConfig
+from catalogue import _
 
 log = logging.getLogger(__name__)
 
@@ -84,18 +85,18 @@ class SummarizationPolicy:
             cut = cut_index(request.messages, self._keep_messages, count_tokens_approximately(request.messages) // 4)
             condensed = await self._condense_messages(request, cut, at_any_price=True) if cut else []
         if not condensed:
-            raise ModelFailure(*TOO_LONG)
+            raise ModelFailure(*too_long())
         try:
             return _rewrite_state(await handler(request.override(messages=condensed)), condensed)
         except ContextOverflow:
-            raise ModelFailure(*TOO_LONG) from None
+            raise ModelFailure(*too_long()) from None
 
     async def _condense_messages(
         self, request: ModelCallRequest, cut: int, *, at_any_price: bool = False
     ) -> list[AnyMessage]:
         """Replace the first `cut` messages by a summary. Return [] if it failed, unless it is needed `at_any_price`."""
         old, kept = request.messages[:cut], request.messages[cut:]
-        request.runtime.stream_writer(Notice("summary", "This conversation is long; I'm summarizing its beginning."))
+        request.runtime.stream_writer(Notice("summary", _("Long conversation: I'm summarizing the beginning.")))
         try:
             text = await self._call_summary_model(request, old)
         except Exception as error:

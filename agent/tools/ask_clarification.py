@@ -9,7 +9,7 @@ from langgraph.types import interrupt
 from agent.tools.tool import Runtime, ToolTraits, always, make_tool
 
 
-@make_tool(ToolTraits(effect="resumable", asks=True))
+@make_tool(ToolTraits(effect="resumable", asks=True, permission="allow"))
 async def ask_clarification(
     question: Annotated[str, "One self-contained question."],
     runtime: Runtime,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 from agent.context import ToolServices
+from agent.permissions.rules import Subject
 from agent.sections import AgentSettings
 from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool
 from sandbox.base import ShellCommand
@@ -41,7 +42,7 @@ class LiveOutput:
         self._write({"type": "output", "call": self._call, "text": text})
 
 
-@make_tool(ToolTraits(needs_sandbox=True))
+@make_tool(ToolTraits(needs_sandbox=True, permission="allow", subject=Subject("command", "shell")))
 async def bash(
     command: Annotated[str, "The bash command or script."],
     runtime: Runtime,

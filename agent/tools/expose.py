@@ -16,7 +16,7 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
     if make_link is None or not services.runs_commands:
         return None
 
-    @make_tool(ToolTraits(needs_sandbox=True))
+    @make_tool(ToolTraits(needs_sandbox=True, permission="allow"))
     async def expose(
         port: Annotated[int, "The port on which your server listens in the sandbox, on 127.0.0.1 or all addresses."],
         runtime: Runtime,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from agent.permissions.rules import Subject
 from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, join_lines, make_tool
 from sandbox.base import ROOT
 
 MAX_LINES = 100
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect="none"))
+@make_tool(ToolTraits(needs_sandbox=True, effect="none", permission="allow", subject=Subject("path", "path")))
 async def grep(
     pattern: Annotated[str, "A Python regular expression."],
     runtime: Runtime,

@@ -17,7 +17,7 @@ class PresentedFile(BaseModel):
     caption: str = Field(default="", description="A short caption for the file.")
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect="none"))
+@make_tool(ToolTraits(needs_sandbox=True, effect="none", permission="allow"))
 async def present_files(
     files: Annotated[list[PresentedFile], "The files in the order to send them."],
     runtime: Runtime,

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
+from agent.permissions.rules import Subject
 from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
 from sandbox.base import Sandbox, SandboxFileError
 
@@ -15,7 +16,9 @@ CHUNK_BYTES = 1 << 20
 MAX_BYTES = 64 << 20  # read before giving up
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect="none", paged=True))
+@make_tool(
+    ToolTraits(needs_sandbox=True, effect="none", paged=True, permission="allow", subject=Subject("path", "path"))
+)
 async def read_file(
     path: Annotated[str, "Absolute path."],
     runtime: Runtime,

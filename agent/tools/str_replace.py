@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated
 from weakref import WeakValueDictionary
 
+from agent.permissions.rules import Subject
 from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, make_tool
 from sandbox.base import SandboxFileError
 
@@ -14,7 +15,7 @@ MAX_FILE_BYTES = 4 << 20
 _locks: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
 
 
-@make_tool(ToolTraits(needs_sandbox=True))
+@make_tool(ToolTraits(needs_sandbox=True, permission="allow", subject=Subject("path", "path")))
 async def str_replace(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     old: Annotated[str, "The exact text to replace, including whitespace and line ends."],

@@ -20,6 +20,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field, create_model
 
 from agent.context import ToolServices, TurnContext
+from agent.permissions.rules import Subject, Verdict
 from agent.sections import AgentSettings
 from sandbox.base import WORKSPACE, SandboxError
 
@@ -41,6 +42,8 @@ class ToolTraits:
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "once"
     asks: bool = False  # shown as a question, not as a step
     paged: bool = False  # limits its own output; calls for nearly the same range count as equal
+    permission: Verdict = "ask"  # without a rule: `allow` for a tool that stays inside the sandbox
+    subject: Subject | None = None  # the argument that the patterns of rules are compared with
 
     def effect_of(self, args: Mapping[str, Any]) -> Effect:
         """Return the effect of a call with these arguments."""

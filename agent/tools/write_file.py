@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from agent.permissions.rules import Subject
 from agent.tools.tool import Effect, Runtime, ToolTraits, absolute_path, always, make_tool
 
 
@@ -12,7 +13,7 @@ def _effect_of(args: Mapping[str, Any]) -> Effect:
     return "once" if args.get("append", False) else "none"
 
 
-@make_tool(ToolTraits(needs_sandbox=True, effect=_effect_of))
+@make_tool(ToolTraits(needs_sandbox=True, effect=_effect_of, permission="allow", subject=Subject("path", "path")))
 async def write_file(
     path: Annotated[str, "Absolute path below /mnt/user-data."],
     content: Annotated[str, "The text."],

@@ -21,13 +21,14 @@ from typing import Any
 import orjson
 
 from agent.blocks import Final, spell_commands
-from agent.messages import Thread
+from agent.messages import Author, Thread
 from agent.stored_json import Damaged
 from bot.admin.backup import back_up
-from bot.storage import conversations, dead_letters, outbox, people, transcripts
+from bot.storage import conversations, dead_letters, languages, outbox, people, transcripts
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import EVENT_PREFIX, DeadLetter
 from bot.storage.states import OutboxKind
+from catalogue import _
 from sandbox.disk.folders import ConversationFolders
 
 log = logging.getLogger(__name__)
@@ -105,9 +106,9 @@ class Operations:
             if paired is None:
                 raise NotFound("this code is unknown, used or older than an hour")
             thread = Thread.parse(paired.thread)
-            outbox.enqueue_notice(
-                execute, thread, "You may talk to me now. What can I do for you?", key=f"paired:{code}:{now}", now=now
-            )
+            with languages.speak_to(execute, thread, Author(paired.person, paired.name)):
+                words = _("You're in! What can I do for you?")
+                outbox.enqueue_notice(execute, thread, words, key=f"paired:{code}:{now}", now=now)
             return {"channel": paired.channel, "person": paired.person, "name": paired.name}
 
         answer = await self._store.run(work)

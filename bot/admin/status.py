@@ -14,6 +14,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import count_jobs
 from bot.storage.states import OutboxState
 from bot.version import VERSION
+from catalogue import _, ngettext
 from channels.base import Channel, Health
 
 SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
@@ -43,10 +44,13 @@ class ServiceStatus:
         """Return a few lines for a chat."""
         live = len(self._scheduler.running_turns)
         model = next(iter(self._current.models.values()))
-        return (
-            f"Fawn {VERSION}, up for {_format_seconds(time.time() - self._started)},"
-            f" {live} turn{'s' * (live != 1)} going on.\n"
-            f"Model: {model}. {self.sandbox}"
+        up = _format_seconds(time.time() - self._started)
+        running = ngettext("{n} turn running", "{n} turns running", live)
+        return "\n".join(
+            [
+                _("Fawn {version}, up for {time}, {turns}.", version=VERSION, time=up, turns=running),
+                f"{_('Model: {model}.', model=model)} {self.sandbox}",
+            ]
         )
 
     async def report(self) -> dict[str, Any]:
@@ -90,5 +94,9 @@ def _row_counts(execute: Execute) -> dict[str, Any]:
 def _format_seconds(seconds: float) -> str:
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
     if minutes < 1:
-        return "less than a minute"
-    return f"{days} days" if days > 1 else f"{hours} hours" if hours > 1 else f"{minutes} minute{'s' * (minutes > 1)}"
+        return _("less than a minute")
+    if days > 1:
+        return ngettext("{n} day", "{n} days", days)
+    if hours > 1:
+        return ngettext("{n} hour", "{n} hours", hours)
+    return ngettext("{n} minute", "{n} minutes", minutes)

@@ -129,6 +129,9 @@ def _explain(error: Mapping[str, Any], hidden: bool, names: Sequence[str]) -> tu
             )
         case "greater_than_equal":
             return f"must be at least {error['ctx']['ge']}", ""
+        case "value_error":  # from a type of ours: what is wrong, a colon, and how to fix it
+            wrong, _, fix = str(error["ctx"]["error"]).partition(": ")
+            return wrong, fix
         case "finite_number":
             return "must be a finite number", ""
         case "json_invalid":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
-from agent.sections import ContextConfig, ModelRoles, PromptConfig
+from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PromptConfig
 from agent.setting import setting
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -126,6 +126,7 @@ class FileConfig:
     models: tuple[ModelSettings, ...] = setting((), "the models, described below; empty: the built-in demo model")
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
+    permissions: PermissionConfig = PermissionConfig()
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()

@@ -12,6 +12,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -95,7 +96,8 @@ class Database:
         if self._closing:
             raise StorageError("the database is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, durable, future))
+        context = copy_context()  # with the caller's language
+        self._waiting.append((lambda execute: context.run(work, execute), durable, future))
         self._wake.set()
         return await future
 

@@ -11,6 +11,7 @@ import orjson
 
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
+from catalogue import _
 
 _WAITING = "owner IS NULL AND due IS NOT NULL"
 _GIVEN_UP = "owner IS NULL AND due IS NULL"
@@ -46,8 +47,13 @@ class JobCounts:
     failing: str
 
     def __str__(self) -> str:
-        line = f"Background jobs: {self.waiting} waiting, {self.running} running, {self.given_up} given up."
-        return f"{line} Last error: {self.failing}" if self.failing else line
+        line = _(
+            "Background jobs: {waiting} waiting, {running} running, {given_up} given up.",
+            waiting=self.waiting,
+            running=self.running,
+            given_up=self.given_up,
+        )
+        return f"{line} {_('Last error: {error}', error=self.failing)}" if self.failing else line
 
 
 def enqueue_job(

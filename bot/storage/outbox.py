@@ -13,6 +13,7 @@ from agent.stored_json import build_dataclass
 from bot.storage.database import Execute, Row
 from bot.storage.rows import insert_row
 from bot.storage.states import OutboxKind, OutboxState
+from catalogue import current_language
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class OutboxItem:
     payload: bytes
     attempts: int
     created: float
+    language: str
 
     @classmethod
     def from_row(cls, row: Row) -> OutboxItem:
@@ -46,9 +48,9 @@ class OutboxItem:
 def enqueue_notice(
     execute: Execute, thread: Thread | str, text: str, *, key: str, now: float, reply_to: str = ""
 ) -> None:
-    """Enqueue a notice of the bot itself. A second one with the same `key` is not enqueued."""
+    """Enqueue a notice of the bot itself, in the current language. A second one with this `key` is not enqueued."""
     values = {"kind": OutboxKind.SAY, "thread": str(thread), "payload": Final(text).dump(), "reply_to": reply_to}
-    insert_row(execute, "outbox", "key", {"key": key, "created": now} | values)
+    insert_row(execute, "outbox", "key", {"key": key, "created": now, "language": current_language()} | values)
 
 
 def latest_notice(execute: Execute, prefix: str) -> float:
@@ -65,11 +67,12 @@ def enqueue_claimed(
     The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
     """
     rows = execute(
-        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, payload, state, created)"
-        f" SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :payload, {OutboxState.CLAIMED}, :now"
+        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, created)"
+        " SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :language, :payload,"
+        f" {OutboxState.CLAIMED}, :now"
         " FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
         " ON CONFLICT(key) DO NOTHING RETURNING *",
-        {"key": key, "kind": kind, "run": run, "payload": payload, "now": now},
+        {"key": key, "kind": kind, "run": run, "language": current_language(), "payload": payload, "now": now},
     )
     return [OutboxItem.from_row(row) for row in rows]
 

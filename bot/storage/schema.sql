@@ -157,6 +157,7 @@ CREATE TABLE outbox (
     created FLOAT NOT NULL,
     error TEXT DEFAULT '' NOT NULL,
     person TEXT DEFAULT '' NOT NULL,
+    language TEXT DEFAULT '' NOT NULL,
     UNIQUE ("key")
 );
 CREATE INDEX outbox_state ON outbox (state, created);
@@ -247,9 +248,15 @@ CREATE TABLE transcript (
 );
 CREATE INDEX transcript_at ON transcript (at);
 
+CREATE TABLE languages (
+    reader TEXT NOT NULL,
+    language TEXT NOT NULL,
+    PRIMARY KEY (reader)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0009');
+INSERT INTO alembic_version VALUES ('0010');
 COMMIT;

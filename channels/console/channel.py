@@ -23,6 +23,7 @@ from uuid import uuid4
 from agent.blocks import Ask, Block, Final, View
 from agent.messages import Attachment, Author, Kind, Message, Thread
 from agent.setting import setting
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -140,12 +141,12 @@ class ConsoleChannel:
                 break
             except NotStored as error:
                 if not notified:
-                    await self.view.write(NOT_STORED)
+                    await self.view.write(_(NOT_STORED))
                     log.error("console.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
                 notified = True
                 await asyncio.sleep(_STORE_RETRY_SECONDS)
         if receipts == [Receipt.IGNORED]:
-            await self.view.write("I ignored that, because you don't have access. See `access` in config.yaml.")
+            await self.view.write(_("You're not on the list of this console: see `channels.console.access`."))
         elif message.kind is not Kind.COMMAND and not self._open_replies:
             self._waiting = True
             self.view.set_busy(True)
@@ -155,7 +156,7 @@ class ConsoleChannel:
         if self._stopping or not (self._open_replies or self._waiting):
             return False
         self._stopping = True
-        await self.view.write("Stopping… (Press Ctrl-C again to leave.)")
+        await self.view.write(_("Stopping… (Ctrl-C again quits Fawn.)"))
         await self._offer_until_stored(receive, self._make_event(Kind.COMMAND, "stop"))
         return True
 
@@ -170,9 +171,11 @@ class ConsoleChannel:
             return
         path = await asyncio.to_thread(save_download, file, self._downloads)
         shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-        caption = f" — {file.caption}" if file.caption else ""
+        name, size = strip_controls(file.name), human_size(file.size)
+        line = _("File: {name} ({size}) → {path}", name=name, size=size, path=shown)
+        line = f"{line} — {file.caption}" if file.caption else line
         await posts.sending(0)
-        await self.view.write(f"File: {strip_controls(file.name)} ({human_size(file.size)}) → {shown}{caption}")
+        await self.view.write(line)
         await posts.sent(0, str(path))
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
@@ -185,7 +188,7 @@ class ConsoleChannel:
         return f"/{command}"
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
-        self.view.set_completions([(command.name, command.help) for command in commands])
+        self.view.set_completions([(command.name, _(command.help)) for command in commands])
 
     # ------------------------------------------------------------ events of replies
 
@@ -225,7 +228,7 @@ class ConsoleReply:
         known = first_sent_message(self._posts)
         if known and known.id is not None:
             return
-        pieces = [REPEAT_MARK] if known else []
+        pieces = [_(REPEAT_MARK)] if known else []
         for markdown, ask in final.messages():
             pieces += [markdown, *(_describe_options(ask, alone=len(final.asks) == 1) if ask else ())]
         text = "\n\n".join(pieces)
@@ -246,7 +249,7 @@ def _describe_options(ask: Ask, *, alone: bool) -> list[str]:
     """Return the options of a question, numbered if it is the only one, and how to answer."""
     if not (ask.options and alone):
         return ["\n".join(f"- {option}" for option in ask.options)] if ask.options else []
-    hint = "Type a number, or answer in your own words." if ask.free_text else "Type a number."
+    hint = _("Type a number, or answer in your own words.") if ask.free_text else _("Type a number.")
     return ["\n".join(f"{i}. {option}" for i, option in enumerate(ask.options, 1)), hint]
 
 

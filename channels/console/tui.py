@@ -22,6 +22,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.utils import get_cwidth
 
 from agent.blocks import Block, View
+from catalogue import _
 from channels.base import ChatGone
 from channels.console.view import ICONS, Key, one_line, strip_controls
 from channels.shared.background import BackgroundTasks
@@ -72,7 +73,7 @@ class TerminalView:
             input=create_input(self._source),
             output=create_output(self._target),
             complete_while_typing=False,
-            placeholder=[("ansibrightblack", "Ask me, or /help")],
+            placeholder=[("ansibrightblack", _("Ask me, or /help"))],
             reserve_space_for_menu=_completion_lines(self._terminal_size()[1]),
         )
         session.app.min_redraw_interval = 0.05

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread
+from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
 from channels.shared.texts import option_in_full, remove_bot_mention
@@ -67,7 +68,7 @@ def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message |
     text, mentioned = _text_without_mention(event, me)
     quotes, to_bot, files = _reply_context(event, me)
     files = (*_attachments_of(event, event), *files)
-    unsupported = "a poll" if event.get("poll") else "a sticker" if event.get("sticker_items") else ""
+    unsupported = N_("a poll") if event.get("poll") else N_("a sticker") if event.get("sticker_items") else ""
     empty = not (text or files or quotes)
     if empty and not (unsupported or mentioned):
         return None

@@ -16,6 +16,7 @@ import orjson
 
 from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
+from catalogue import _
 from channels.base import CatchUpSource, NotStored, Receipt, Receive, TryLater
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
@@ -209,7 +210,7 @@ class Inbound:
 
         for event in self._outage.take_due(batch, place_of):
             reference = {"message_id": event.id, "fail_if_not_exists": False}
-            body = {"content": NOT_STORED, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+            body = {"content": _(NOT_STORED), "message_reference": reference, "allowed_mentions": NO_MENTIONS}
             posting = self._api("POST", f"/channels/{place_of(event).topic}/messages", body)
             self._background.start_best_effort(posting, f"not stored {event.thread}")
 

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 from agent.messages import Kind, Message
+from catalogue import N_, _
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
 from channels.shared.texts import click_answer, shorten
@@ -21,8 +22,8 @@ MAX_LABEL_CHARS = 80  # of a button
 # Types of a response (discord.com/developers/docs/interactions/receiving-and-responding)
 RESPOND_MESSAGE, DEFER_MESSAGE, DEFER_UPDATE, RESPOND_UPDATE = 4, 5, 6, 7
 EPHEMERAL_FLAG = 1 << 6
-NOT_ALLOWED = "You can't use this here. If I don't know you yet, send me a direct message first."
-NOT_STORED = "I can't save this right now. Please try again in a moment."
+NOT_ALLOWED = N_("You can't use this here. If I don't know you yet, send me a direct message first.")
+NOT_STORED = N_("I can't save this right now. Please try again in a moment.")
 
 
 class Interactions:
@@ -72,14 +73,14 @@ class Interactions:
             [receipt] = await storing
         except NotStored as error:
             log.error("discord.not_stored events=1 reason=%s", error)  # noqa: TRY400 — the reason is enough
-            await self._respond_privately(event, NOT_STORED, deferred)
+            await self._respond_privately(event, _(NOT_STORED), deferred)
             return
         finally:
             storing.cancel()
         if not is_command and (refusal := click_answer(receipt)):
             await self._respond_privately(event, refusal, deferred)
         elif receipt is Receipt.IGNORED:
-            await self._respond_privately(event, NOT_ALLOWED, deferred)
+            await self._respond_privately(event, _(NOT_ALLOWED), deferred)
         elif token:
             waiting = deferred or await self._respond(event, defer, receipt is Receipt.ACCEPTED)
             token.set_result(_response_token(event) if waiting else "")

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from agent.messages import Thread
+from catalogue import N_, _
 from channels.base import ChannelError, ChatGone, Refused
 from channels.discord.api import NO_MENTIONS, DiscordApi, Forbidden, ThreadArchived, ThreadExists
 from channels.discord.guild_cache import GuildCache
@@ -24,7 +25,7 @@ MAX_TITLE_CHARS = 100  # discord.com/developers/docs/resources/channel#start-thr
 AUTO_ARCHIVE_MINUTES = 1440  # without a message
 TYPING_SECONDS = 8.0  # Discord shows it for 10, unless a message comes (…#trigger-typing-indicator)
 
-THREADS_FORBIDDEN = (
+THREADS_FORBIDDEN = N_(
     "I can't open threads in this channel, so I'll answer here. To change that, ask a server admin to grant me"
     " “Create Public Threads” and “Send Messages in Threads”."
 )
@@ -180,7 +181,7 @@ class DiscordThreads:
         if self._explained.get(thread.chat, True):
             return
         self._explained[thread.chat] = True
-        body = {"content": f"-# {THREADS_FORBIDDEN}", "allowed_mentions": NO_MENTIONS}
+        body = {"content": f"-# {_(THREADS_FORBIDDEN)}", "allowed_mentions": NO_MENTIONS}
         await self._api("POST", f"/channels/{thread.chat}/messages", body)
 
 

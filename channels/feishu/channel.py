@@ -17,6 +17,7 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread, Unreadable
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -189,7 +190,7 @@ class FeishuChannel:
                 self._missed_since = min(self._missed_since, event.time)
             for affected in self._outage.take_due([event]):
                 sender = MessageSender(self._api, affected.thread, "sorry", affected.id)
-                sending = sender.send_message("text", {"text": NOT_STORED}, "")
+                sending = sender.send_message("text", {"text": _(NOT_STORED)}, "")
                 self._background.start_best_effort(sending, f"feishu not stored {affected.thread}")
             raise
         self._outage.end()

@@ -13,23 +13,24 @@ from typing import Any, Literal
 import orjson
 
 from agent.messages import Attachment
+from catalogue import N_
 from channels.shared.texts import remove_bot_mention
 
 FORWARDED_TEXT = "(forwarded messages)"  # text of a bundle until `enrich` reads it
 
 _UNSUPPORTED = {
-    "sticker": "stickers",
-    "hongbao": "red packets",
-    "share_calendar_event": "calendar entries",
-    "calendar": "calendar entries",
-    "general_calendar": "calendar entries",
-    "share_chat": "shared groups",
-    "share_user": "contact cards",
-    "location": "locations",
-    "folder": "folders",
-    "video_chat": "calls",
-    "todo": "tasks",
-    "vote": "polls",
+    "sticker": N_("stickers"),
+    "hongbao": N_("red packets"),
+    "share_calendar_event": N_("calendar entries"),
+    "calendar": N_("calendar entries"),
+    "general_calendar": N_("calendar entries"),
+    "share_chat": N_("shared groups"),
+    "share_user": N_("contact cards"),
+    "location": N_("locations"),
+    "folder": N_("folders"),
+    "video_chat": N_("calls"),
+    "todo": N_("tasks"),
+    "vote": N_("polls"),
 }
 _MENTION_KEY = re.compile(r"@_user_\d+|@_all")
 

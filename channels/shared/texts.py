@@ -6,19 +6,24 @@ import re
 from collections.abc import Sequence
 
 from agent.blocks import Ask, Plan, Step, View
+from catalogue import N_, _, ngettext
 from channels.base import Receipt
 
-NOT_STORED = "I can't save messages right now. You don't need to send it again: I'll pick yours up as soon as I can."
-NOT_YOURS = "Only the person who was asked can answer this."
-ANSWERED = "This is already answered or closed."
-REPEAT_MARK = "↻ Possibly a repeat:"  # before a message that may be visible twice
+NOT_STORED = N_(
+    "I can't save messages right now. Yours isn't lost: I'll pick it up by myself, no need to send it again."
+)
+NOT_YOURS = N_("Only the person I asked can answer.")
+ANSWERED = N_("This is already answered or closed.")
+REPEAT_MARK = N_("↻ You may have seen this already:")  # before a message that may be visible twice
 _STEP = {"running": "▸", "done": "✓", "failed": "✗", "stopped": "■"}
 _ITEM = {"pending": "☐", "running": "▸", "done": "☑"}
 
 
 def click_answer(receipt: Receipt) -> str:
     """Return why a click had no effect, or "" if it had one."""
-    return {Receipt.IGNORED: NOT_YOURS, Receipt.DUPLICATE: ANSWERED}.get(receipt, "")
+    if receipt is Receipt.ACCEPTED:
+        return ""
+    return _(NOT_YOURS) if receipt is Receipt.IGNORED else _(ANSWERED)
 
 
 def shorten(text: str, max_chars: int) -> str:
@@ -51,9 +56,9 @@ def question_hint(ask: Ask, *, has_buttons: bool, max_label_chars: int) -> str:
     if not has_buttons or any(len(option) > max_label_chars for option in ask.options):
         lines += numbered_options(ask.options)
     if ask.options and ask.free_text:
-        lines += ["", "_Choose, or answer in your own words._" if has_buttons else "_Answer in your own words._"]
+        lines += ["", _("_Choose, or answer in your own words._") if has_buttons else _("_Answer in your own words._")]
     elif ask.options and not has_buttons:
-        lines += ["", "_Answer with one of these._"]
+        lines += ["", _("_Answer with one of these._")]
     return "\n".join(lines).strip()
 
 
@@ -77,4 +82,6 @@ def _step_lines(steps: Sequence[Step], max_steps: int) -> list[str]:
         f"{_STEP[step.state]} {shorten(step.title, 80)}" + (f": {shorten(step.detail, 80)}" if step.detail else "")
         for step in steps[-max_steps:]
     ]
-    return [f"… {len(steps) - max_steps} earlier", *lines] if len(steps) > max_steps else lines
+    if len(steps) <= max_steps:
+        return lines
+    return [ngettext("… {n} earlier step", "… {n} earlier steps", len(steps) - max_steps), *lines]

@@ -13,6 +13,7 @@ import aiohttp
 
 from agent.messages import Attachment, Message, Thread
 from agent.setting import Secret
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -140,7 +141,7 @@ class SlackChannel:
             await workspace.api.upload(target["upload_url"], file.path)
         except OutcomeUnknown as error:  # the file is invisible until the upload is completed
             raise TryLater(str(error)) from None
-        caption = " ".join(piece for piece in (REPEAT_MARK if known else "", file.caption) if piece)
+        caption = " ".join(piece for piece in (_(REPEAT_MARK) if known else "", file.caption) if piece)
         await post_once(
             posts, lambda: self._share_uploaded_file(workspace, thread, str(target["file_id"]), file.name, caption)
         )

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from catalogue import N_
 from channels.base import parse_command_text
 from channels.shared.texts import remove_bot_mention
 from channels.slack.manifest import MESSAGE_SHORTCUT
@@ -109,7 +110,7 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
     if (command := parse_command_text(text, account.name)) is not None:
         kind, text = Kind.COMMAND, command
     elif not (text or files or quotes or mentioned or raw.get("type") == "app_mention"):
-        kind, noun = Kind.UNSUPPORTED, "a message without text"
+        kind, noun = Kind.UNSUPPORTED, N_("a message without text")
     return Message(
         thread=Thread(NAME, account.team_id, channel, root if private else root or ts),
         key=message_key(account, channel, ts),

@@ -15,6 +15,7 @@ from typing import Any
 
 from agent.blocks import Final, View
 from agent.messages import Thread
+from catalogue import _, format_duration, ngettext
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
 from channels.shared.rate_limit import Priority
 from channels.shared.reply_writer import MessageMissing
@@ -150,16 +151,17 @@ class SlackRenderer:
         """Return the title of a finished turn, such as "Worked for 3 min · 6 steps", which stays the same."""
         if self._tasks and not self._summary:
             seconds = round(time.monotonic() - self._began)
-            took = f"{seconds} s" if seconds < 60 else f"{round(seconds / 60)} min"
-            steps = f" · {self._steps} step{'' if self._steps == 1 else 's'}" if self._steps else ""
-            self._summary = f"Worked for {took}{steps}"
+            took = format_duration(seconds if seconds < 60 else round(seconds / 60) * 60)
+            self._summary = _("Worked for {time}", time=took)
+            if self._steps:
+                self._summary += " · " + ngettext("{n} step", "{n} steps", self._steps)
         return self._summary
 
     def placeholder(self) -> None:
         """Show none: the status or reaction is enough, and a message would notify people."""
 
     def repeat(self, part: SlackMessage) -> SlackMessage:
-        return replace(part, mark=REPEAT_MARK)
+        return replace(part, mark=_(REPEAT_MARK))
 
     def plain(self, part: SlackMessage) -> SlackMessage:
         lines = "\n".join(task.line for task in part.tasks)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.blocks import View
+from catalogue import N_, _
 from channels.base import ChatGone, Refused
 from channels.shared.reply_writer import MessageMissing
 from channels.slack.blocks import SlackMessage, message_arguments
 from channels.slack.reply import SlackRenderer
 
 ID_PREFIX = "response:"  # of our ids, because Slack gives such an answer none
-ONLY_YOU_NOTE = "Only you see this, because I'm not a member of this conversation. Invite me to continue here."
+ONLY_YOU_NOTE = N_("Only you see this, because I'm not a member of this conversation. Invite me to continue here.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class EphemeralRenderer(SlackRenderer):
             if (
                 part.live
                 or self._only
-                or not (message_id := await self._respond(replace(part, mark=ONLY_YOU_NOTE), index))
+                or not (message_id := await self._respond(replace(part, mark=_(ONLY_YOU_NOTE)), index))
             ):
                 raise
             return message_id

@@ -19,6 +19,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Unreadable
+from catalogue import _
 from channels.base import (
     CatchUpSource,
     ChannelError,
@@ -274,7 +275,7 @@ class SocketMode:
         """
         if "event" not in payload:
             if url := payload.get("response_url"):
-                answer = {"text": NOT_STORED_RESEND, "replace_original": False, "response_type": "ephemeral"}
+                answer = {"text": _(NOT_STORED_RESEND), "replace_original": False, "response_type": "ephemeral"}
                 self._background.start_best_effort(workspace.api.post_to_response_url(url, answer), "slack not stored")
             return True
         self._not_stored[event.key] = (workspace, event, payload)

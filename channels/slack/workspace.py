@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import aiohttp
 
 from agent.messages import Kind, Message, Quote, Thread, Unreadable
+from catalogue import N_, _
 from channels.base import ChannelError, NotStored, Receipt, Refused
 from channels.shared import texts
 from channels.shared.outage_notices import OutageNotices
@@ -32,7 +33,7 @@ SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session e
 MAX_TITLE_CHARS = 60  # of a session
 MAX_CACHED_PEOPLE = 10_000
 
-NOT_STORED_RESEND = "I can't save messages right now, so I didn't get yours. Please send it again in a few minutes."
+NOT_STORED_RESEND = N_("I can't save messages right now, so I didn't get yours. Please send it again in a few minutes.")
 _MENTION = re.compile(r"<@([A-Z0-9]+)>")
 _CHANNEL = re.compile(r"<#([A-Z0-9]+)>")
 
@@ -255,7 +256,9 @@ class Workspace:
                 "event_type": "fawn_note",
                 "event_payload": {},
             }  # SlackRenderer must not find it as an unfinished answer
-            await self.api("chat.postMessage", **thread_arguments(event.thread), text=texts.NOT_STORED, metadata=mark)
+            await self.api(
+                "chat.postMessage", **thread_arguments(event.thread), text=_(texts.NOT_STORED), metadata=mark
+            )
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""

@@ -14,6 +14,7 @@ from weakref import WeakSet
 import telegram
 
 from agent.messages import Attachment, Message, Thread
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -109,7 +110,7 @@ class TelegramChannel:
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
         file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "Telegram")
-        caption = cut_units((f"{REPEAT_MARK} " if posts.known else "") + file.caption, MAX_CAPTION_UNITS)
+        caption = cut_units((f"{_(REPEAT_MARK)} " if posts.known else "") + file.caption, MAX_CAPTION_UNITS)
         await post_once(posts, lambda: self._upload_file(thread, file, caption), self._rate_limit_scope(thread))
 
     async def _upload_file(self, thread: Thread, file: OutgoingFile, caption: str) -> str:

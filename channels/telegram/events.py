@@ -12,6 +12,7 @@ import telegram
 from telegram import MessageEntity as Entity
 
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Quote, Thread, Unreadable
+from catalogue import N_
 from channels.base import parse_command_text
 from channels.shared.markdown_split import utf16_length
 from channels.shared.texts import option_in_full, remove_bot_mention
@@ -22,18 +23,18 @@ STOP_EMOJI = frozenset("❌👎")  # reactions that stop a turn; Telegram does n
 LONG_TEXT_UNITS = 4000  # UTF-16 units: the person's app may have split such a text (it does at 4,096)
 
 _UNSUPPORTED = {  # field of a message → its name for a person
-    "sticker": "a sticker",
-    "poll": "a poll",
-    "contact": "a contact",
-    "venue": "a place",
-    "location": "a location",
-    "dice": "a dice",
-    "game": "a game",
-    "story": "a story",
-    "paid_media": "paid media",
-    "invoice": "an invoice",
-    "giveaway": "a giveaway",
-    "checklist": "a checklist",
+    "sticker": N_("a sticker"),
+    "poll": N_("a poll"),
+    "contact": N_("a contact"),
+    "venue": N_("a place"),
+    "location": N_("a location"),
+    "dice": N_("a dice"),
+    "game": N_("a game"),
+    "story": N_("a story"),
+    "paid_media": N_("paid media"),
+    "invoice": N_("an invoice"),
+    "giveaway": N_("a giveaway"),
+    "checklist": N_("a checklist"),
 }
 
 

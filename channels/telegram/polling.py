@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Unreadable
+from catalogue import _
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.health import ConnectionHealth
@@ -133,13 +134,13 @@ class Poller:
     async def _store_updates(self, updates: list[dict[str, Any]], account: TelegramAccount, receive: Receive) -> None:
         """Store a batch, then confirm it with the offset of the next poll."""
         parsed = [(raw, event) for raw in updates if (event := parse_update(raw, account))]
-        if events := [event for _, event in parsed]:
+        if events := [event for _update, event in parsed]:
             try:
                 receipts = await receive(events)
             except NotStored as error:
                 log.error("telegram.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
                 for event in self._outage.take_due(events):
-                    call = self._api.call_in_thread(event.thread, "sendMessage", text=NOT_STORED)
+                    call = self._api.call_in_thread(event.thread, "sendMessage", text=_(NOT_STORED))
                     self._background.start_best_effort(call, f"telegram not stored {event.thread}")
                 self._failed_batches += 1
                 await asyncio.sleep(backoff_seconds(self._failed_batches, MAX_BACKOFF_SECONDS))

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
+from catalogue import _
 from channels.base import Refused
 from channels.shared import texts
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
@@ -88,7 +89,7 @@ class TelegramRenderer:
         return TelegramMessage("…")
 
     def repeat(self, part: TelegramMessage) -> TelegramMessage:
-        return replace(part, head=f"{texts.REPEAT_MARK} {part.head}")
+        return replace(part, head=f"{_(texts.REPEAT_MARK)} {part.head}")
 
     def plain(self, part: TelegramMessage) -> TelegramMessage:
         text = texts.with_options(part.head + part.markdown + part.foot, [label for label, _ in part.buttons])

@@ -8,7 +8,8 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import ask
+from tests.fakes.telegram_world import Shown
+from tests.support.service_process import Service, ask
 
 
 def question(text: str, *options: str) -> dict[str, Any]:
@@ -16,6 +17,14 @@ def question(text: str, *options: str) -> dict[str, Any]:
 
 
 BOTH = [{"calls": [question("Which format?", "csv", "xlsx"), question("Delete the old one?", "Yes", "No")]}]
+
+
+async def ask_both(telegram: FakeTelegram, service: Service) -> list[Shown]:
+    """Let the model ask both questions, and return their messages once the turn has ended."""
+    telegram.send(ask(steps=BOTH, text="thank you"))
+    await telegram.wait(JANE, "Delete the old one?")
+    await service.quiet()
+    return [shown for shown in telegram.visible(JANE) if shown.buttons]
 
 
 def results(model: FakeModel) -> list[str]:
@@ -26,10 +35,7 @@ async def test_two_open_questions_are_answered_separately(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
-    telegram.send(ask(steps=BOTH, text="thank you"))
-    await telegram.wait(JANE, "Delete the old one?")
-    await service.quiet()
-    first, _ = [shown for shown in telegram.visible(JANE) if shown.buttons]
+    first, _ = await ask_both(telegram, service)
     assert [label for label, _ in first.buttons] == ["csv", "xlsx"]
     telegram.send("no")  # only one of them has that option
     await telegram.wait(JANE, "✓ Delete the old one? → no")
@@ -45,10 +51,7 @@ async def test_a_second_click_during_the_resumed_turn_is_kept(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
-    telegram.send(ask(steps=BOTH, text="thank you"))
-    await telegram.wait(JANE, "Delete the old one?")
-    await service.quiet()
-    first, second = [shown for shown in telegram.visible(JANE) if shown.buttons]
+    first, second = await ask_both(telegram, service)
     telegram.click(first.buttons[0][1], first.id)
     click = telegram.click(second.buttons[1][1], second.id)
     await telegram.wait(JANE, "thank you")
@@ -80,10 +83,7 @@ async def test_a_reply_to_a_question_and_a_press_after_a_kill_answer_their_own_q
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start()
-    telegram.send(ask(steps=BOTH, text="thank you"))
-    await telegram.wait(JANE, "Delete the old one?")
-    await service.quiet()
-    _, second = [shown for shown in telegram.visible(JANE) if shown.buttons]
+    _, second = await ask_both(telegram, service)
     telegram.send("rather not", reply_to=second.id)  # without the reply it would answer the first question
     await telegram.wait(JANE, "✓ Delete the old one? → rather not")
     await service.quiet()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 METHOD_SCOPES = {
-    "agents.sessions.setStatus": "assistant:write",
+    "agents.sessions.setStatus": "chat:write",
     "apps.connections.open": "connections:write",
     "chat.appendStream": "chat:write",
     "chat.delete": "chat:write",

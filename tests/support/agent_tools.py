@@ -22,7 +22,9 @@ def tool_with(
     """Return a decorator that makes a tool with these traits."""
 
     def decorate(function: Callable[..., Awaitable[Any]]) -> AgentTool:
-        made = AgentTool.from_function(coroutine=function, response_format=response, traits=ToolTraits(**traits))
+        made = AgentTool.from_function(
+            coroutine=function, response_format=response, traits=ToolTraits(**{"permission": "allow"} | traits)
+        )
         assert isinstance(made, AgentTool)
         return made
 

@@ -99,14 +99,14 @@ def test_a_text_answers_the_matching_question(
 )
 def test_a_question_without_free_text_rejects_text_and_stays_open(asks: list[Ask], text: str) -> None:
     bound = bind(asks, said(text))
-    [(message, _)] = bound.refused
+    [(message, _refusal)] = bound.refused
     assert message.text == text
     assert not bound.answers
 
 
 def test_the_refusal_names_the_choices_of_its_question() -> None:
-    [(_, words)] = bind([FORMAT, APPROVE], said("2: rather not")).refused
-    assert "**Approve**, **Deny**" in words
+    [(_message, refusal)] = bind([FORMAT, APPROVE], said("2: rather not")).refused
+    assert "**Approve**, **Deny**" in refusal()
 
 
 def test_each_question_is_answered_once_by_the_first_answer() -> None:
@@ -125,12 +125,12 @@ def test_a_reply_to_the_message_of_a_question_answers_that_question() -> None:
     asks = [FORMAT, DELETE, SURE, APPROVE, TWICE]
     bound = bind(asks, said("no", "2", "no"), {"k0": "d", "k1": "f", "k2": "d"})
     assert given(bound) == [("d", "No".lower()), ("f", "Deny")]
-    [(message, words)] = bound.refused
-    assert (message.key, words) == ("k2", questions.CLOSED)
+    [(message, refusal)] = bound.refused
+    assert (message.key, refusal()) == ("k2", questions.CLOSED)
 
 
 def test_only_the_named_people_answer() -> None:
     foreign = [replace(message, author=Author("7", "Bob")) for message in (*said("approve"), clicked(APPROVE, "Deny"))]
     bound = bind([APPROVE], foreign)
-    assert (bound.answers, [words for _, words in bound.refused]) == ([], [questions.NOT_ASKED])
+    assert (bound.answers, [refusal() for _message, refusal in bound.refused]) == ([], [questions.NOT_ASKED])
     assert given(bind([APPROVE, FORMAT], foreign)) == [("a", "approve")]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from agent.blocks import Final
+from agent.blocks import Final, internal_fault
 from agent.context import ToolServices
 from agent.factory import build_agent
 from agent.messages import Author, Message, Thread
@@ -27,7 +27,7 @@ from bot.outbox import Outbox
 from bot.scheduler import Scheduler
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
-from bot.turn_runner import FAULT, TurnRunner, conversation_folder
+from bot.turn_runner import TurnRunner, conversation_folder
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
@@ -230,7 +230,7 @@ async def test_the_last_fallback_records_one_plain_sentence(harness: TurnHarness
     await harness.inbox.receive([HELLO])
     await harness.idle()
     assert await harness.states() == ["failed"]
-    assert await harness.replies() == [f"⚠️ {FAULT}"]
+    assert await harness.replies() == [f"⚠️ {internal_fault()}"]
 
 
 @pytest.mark.slow

@@ -244,7 +244,7 @@ async def test_a_person_who_may_not_click_gets_a_private_notice(rig: SlackRig) -
     rig.server.click("red", shown(rig).ts, user="U2")
     await until(lambda: rig.server.calls_of("chat.postEphemeral"))
     told = rig.server.visible(OPS, rig.root(7))[-1]
-    assert (told.only_for, told.text) == ("U2", "Only the person who was asked can answer this.")
+    assert (told.only_for, told.text) == ("U2", "Only the person I asked can answer.")
     rig.press("red", 7)
     await until(lambda: not rig.buttons(7))
     rig.server.conversation(OPS).posts[shown(rig).ts].blocks = rig.server.calls_of("chat.postMessage")[0].args["blocks"]

@@ -213,7 +213,7 @@ async def test_a_repeated_file_of_unknown_outcome_is_marked(rig: TelegramRig, tm
     with pytest.raises(OutcomeUnknown, match="did not answer"):
         await rig.channel.send_file(rig.thread(), file, posts)
     await rig.channel.send_file(rig.thread(), file, Memory(rows=posts.rows))
-    assert rig.visible() == ["tablea.csv", "↻ Possibly a repeat: tablea.csv"]
+    assert rig.visible() == ["tablea.csv", "↻ You may have seen this already: tablea.csv"]
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ async def test_a_stream_with_a_lost_post_leaves_the_repeat_to_the_final_reply(
     await until(lambda: "writer.refused" in caplog.text, what="the end of the stream")
     assert rig.visible() == ["half"]
     await reply.finish(Final("whole"))
-    assert rig.visible() == ["half", "↻ Possibly a repeat: whole"]
+    assert rig.visible() == ["half", "↻ You may have seen this already: whole"]
 
 
 async def test_a_refused_stream_leaves_the_error_to_the_final_reply(rig: TelegramRig) -> None:

@@ -1,0 +1,192 @@
+"""Rules about tool calls: `deny`, then `ask`, then `allow`, by tool and by a pattern on the argument that matters.
+
+The form is the one people know: `bash(git push *)`, `write_file(/mnt/user-data/outputs/*)`, `mcp__github__*`. How
+specific a rule is does not matter. A shell line is judged by every command in it; what cannot be seen in it is never
+allowed by a pattern.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import posixpath
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+from sandbox.base import WORKSPACE
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+
+class RuleText(str):
+    """The text of a rule in the configuration, checked when it is read."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
+        from pydantic import AfterValidator
+
+        return handler(Annotated[str, AfterValidator(lambda text: parse_rule("ask", text) and cls(text))])
+
+
+Verdict = Literal["allow", "ask", "deny"]
+SEVERITY: Sequence[Verdict] = ("deny", "ask", "allow")
+
+_RULE = re.compile(r"([A-Za-z_][\w*.-]*)(?:\((.*)\))?", re.DOTALL)
+
+
+def permission_question(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of the interrupt that asks whether a call may run."""
+    return {"kind": "approve", "name": name, "args": dict(args), "permission": True}
+
+
+def is_permission_question(value: object) -> bool:
+    """Return whether the permission policy asked, rather than a tool itself."""
+    return isinstance(value, dict) and value.get("permission") is True
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The argument of a tool that patterns are compared with, and what it holds."""
+
+    argument: str
+    kind: Literal["shell", "path", "text"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """One tool call as rules see it: the tool's name, its arguments, its subject, and the verdict without a rule."""
+
+    name: str
+    args: Mapping[str, Any]
+    subject: Subject | None = None
+    default: Verdict = "ask"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict, and the rule that led to it ("" if none did)."""
+
+    verdict: Verdict
+    rule: str = ""
+
+
+class PermissionGate(Protocol):
+    """Decides about the calls of one turn. The bot gives it the rules and rights that are in force."""
+
+    def judge(self, use: ToolUse) -> Judgement:
+        """Return the verdict about a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A verdict for calls of the tools that `tool` matches, whose subject `pattern` matches ("" matches all)."""
+
+    verdict: Verdict
+    tool: str
+    pattern: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.tool}({self.pattern})" if self.pattern else self.tool
+
+    def names(self, tool: str) -> bool:
+        """Return whether the rule is about this tool. Upper and lower case are equal, so `Bash` is `bash`."""
+        return fnmatch.fnmatchcase(tool.lower(), self.tool.lower())
+
+    def matches(self, text: str) -> bool:
+        """Return whether the pattern matches. `*` matches any text; `git *` also matches `git`."""
+        if not self.pattern or (self.pattern.endswith(" *") and text == self.pattern[:-2]):
+            return True
+        return fnmatch.fnmatchcase(text, self.pattern.replace("[", "[[]"))
+
+
+def parse_rule(verdict: Verdict, text: str) -> Rule:
+    """Read a rule. Raises ValueError with what to write instead."""
+    found = _RULE.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is not a rule: write a tool, `bash`, or a tool with a pattern, `bash(git *)`")
+    pattern = (found[2] or "").strip()
+    if pattern.endswith(":*"):  # an older form of a prefix
+        pattern = f"{pattern[:-2]} *"
+    return Rule(verdict, found[1], "" if pattern == "*" else pattern)
+
+
+def parse_rules(deny: Iterable[str] = (), ask: Iterable[str] = (), allow: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """Read the rules of all three kinds. Raises ValueError."""
+    texts: Mapping[Verdict, Iterable[str]] = {"deny": deny, "ask": ask, "allow": allow}
+    return tuple(parse_rule(verdict, text) for verdict in SEVERITY for text in texts[verdict])
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a person allowed for the future: a tool with exactly this subject, or the whole tool if it has none."""
+
+    tool: str
+    subject: str = ""
+
+
+def grant_for(use: ToolUse) -> Grant:
+    """Return the grant that allows this call again."""
+    return Grant(use.name, _subject_texts(use)[0] if use.subject else "")
+
+
+def judge(rules: Sequence[Rule], use: ToolUse, grants: Collection[Grant] = ()) -> Judgement:
+    """Return the verdict about a call. A grant answers what would be asked; it does not lift a denial."""
+    judgement = _judge(rules, use)
+    return Judgement("allow", "granted") if judgement.verdict == "ask" and grant_for(use) in grants else judgement
+
+
+@dataclass(frozen=True, slots=True)
+class RulePermissions:
+    """A gate of rules and grants. Without any, the tools' own defaults hold."""
+
+    rules: Sequence[Rule] = ()
+    grants: Collection[Grant] = ()
+
+    def judge(self, use: ToolUse) -> Judgement:
+        """Return the verdict about a call."""
+        return judge(self.rules, use, self.grants)
+
+
+def _judge(rules: Sequence[Rule], use: ToolUse) -> Judgement:
+    mine = [rule for rule in rules if rule.names(use.name)]
+    if use.subject and use.subject.kind == "shell" and any(rule.pattern for rule in mine):
+        return _judge_shell_line(mine, use, str(use.args.get(use.subject.argument, "")))
+    texts = _subject_texts(use)
+    # Without a subject, what must not be missed is looked for in every argument, and a pattern cannot allow.
+    hits = [rule for rule in mine if use.subject or rule.verdict != "allow" or not rule.pattern]
+    return _worst([Judgement(rule.verdict, str(rule)) for rule in hits if any(map(rule.matches, texts))], use.default)
+
+
+def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgement:
+    from agent.permissions.shell import parse_shell_line
+
+    line = parse_shell_line(text)
+    found = [_judge_command(rules, " ".join(words), use.default) for words in line.commands or [(text,)]]
+    strict = [rule for rule in rules if rule.verdict != "allow" and rule.pattern]
+    if not line.certain:
+        found += [Judgement(rule.verdict, str(rule)) for rule in strict for each in line.pieces() if rule.matches(each)]
+    trusted = use.default == "allow" or any(rule.verdict == "allow" and not rule.pattern for rule in rules)
+    if (not line.certain and (strict or not trusted)) or (line.writes and not trusted):
+        found.append(Judgement("ask"))
+    return _worst(found, use.default)
+
+
+def _judge_command(rules: Sequence[Rule], command: str, default: Verdict) -> Judgement:
+    return _worst([Judgement(rule.verdict, str(rule)) for rule in rules if rule.matches(command)], default)
+
+
+def _worst(found: Sequence[Judgement], default: Verdict) -> Judgement:
+    return min(found, key=lambda each: SEVERITY.index(each.verdict), default=Judgement(default))
+
+
+def _subject_texts(use: ToolUse) -> list[str]:
+    """Return what patterns are compared with: the subject, or all arguments as JSON and each text among them."""
+    if not use.subject:
+        texts = [value for value in use.args.values() if isinstance(value, str)]
+        return [json.dumps(use.args, ensure_ascii=False, sort_keys=True, default=str), *texts]
+    value = str(use.args.get(use.subject.argument, ""))
+    return [posixpath.normpath(posixpath.join(WORKSPACE, value))] if use.subject.kind == "path" else [value]

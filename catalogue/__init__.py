@@ -1,0 +1,97 @@
+"""Every sentence to people, in the language of its reader.
+
+The sentences stand in the code, in English, inside `_`, `ngettext` or `N_`; `zh.po` has the Chinese ones. The bot sets
+the language where something for a person begins: a turn, a command, a row of the outbox. Log lines, prompts and the
+documentation are English.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib.resources import files
+
+from catalogue.po_file import read_po
+
+LANGUAGES = {"en": "English", "zh": "简体中文"}  # code → its own name
+_language: ContextVar[str] = ContextVar("language", default="")
+
+
+def _(sentence: str, /, **values: object) -> str:
+    """Return a sentence in the current language, with `values` in place of its named placeholders."""
+    text = _translations(current_language()).get(sentence, sentence)
+    return text.format(**values) if values else text
+
+
+def ngettext(one: str, many: str, n: int, /, **values: object) -> str:
+    """Return the sentence for the number `n`, which is its placeholder `{n}`."""
+    text = _translations(current_language()).get(one) or (one if n == 1 else many)
+    return text.format(n=n, **values)
+
+
+def N_(sentence: str) -> str:
+    """Mark a constant as a sentence. It is returned as it is: pass it to `_` where a person will read it."""
+    return sentence
+
+
+def list_items(items: Iterable[str]) -> str:
+    """Return a list of items as part of a sentence."""
+    return _(", ").join(items)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration such as "2 h 5 min"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return _("{hours} h {minutes} min", hours=hours, minutes=minutes) if minutes else _("{hours} h", hours=hours)
+    if minutes:
+        return _("{minutes} min {seconds} s", minutes=minutes, seconds=rest) if rest else _("{n} min", n=minutes)
+    return _("{n} s", n=rest)
+
+
+# ------------------------------------------------------------ the current language
+
+
+def match_language(tag: str) -> str:
+    """Return the language of the catalogue for a tag such as "zh-Hans-CN" or "en_US.UTF-8"; "" for another one."""
+    code = tag.replace("_", "-").partition("-")[0].lower()
+    return code if code in LANGUAGES else ""
+
+
+def current_language() -> str:
+    """Return the language of what is said now."""
+    return _language.get() or "en"
+
+
+def default_language(hint: str = "") -> str:
+    """Return the configured language, else the one that a platform or terminal reports, else English.
+
+    Only for code that does not already work for a person.
+    """
+    return _language.get() or match_language(hint) or "en"
+
+
+def set_language(language: str) -> None:
+    """Set the language of this task and of the tasks that it will start; "" for none in particular."""
+    _language.set(language)
+
+
+@contextmanager
+def use_language(language: str) -> Iterator[None]:
+    """Set the language for a block of code."""
+    token = _language.set(language)
+    try:
+        yield
+    finally:
+        _language.reset(token)
+
+
+@cache
+def _translations(language: str) -> dict[str, str]:
+    """Return the translations by English sentence; none for English itself."""
+    if language == "en":
+        return {}
+    return read_po(files(__package__).joinpath(f"{language}.po").read_text("utf-8"))

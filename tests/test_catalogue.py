@@ -1,0 +1,225 @@
+"""Every sentence to people is in the catalogue, and the catalogue has all of them in Chinese."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from string import Formatter
+
+import pytest
+from babel.messages import pofile
+from babel.messages.catalog import Catalog
+from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
+
+from catalogue.po_file import read_po
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("bot", "channels", "agent", "sandbox")
+PO = ROOT / "catalogue/zh.po"
+MARKERS = ("_", "ngettext", "N_")
+HOW_TO = (
+    "Wrap it: _('…', name=value) where it is made, N_('…') for a constant that is passed to _ later,"
+    " ngettext('{n} file', '{n} files', count) for a number (all from catalogue). Then run `make words`"
+    " and write the Chinese into catalogue/zh.po. If no person reads it in a chat or on the console, add it to"
+    " ENGLISH_FILES or ENGLISH_CALLS in tests/test_catalogue.py."
+)
+
+# Files (or folders) whose sentences stay English, by who reads them.
+ENGLISH_FILES = {
+    "agent/checkpointer.py": "SQL",
+    "agent/policies/ledger.py": "the model",
+    "agent/policies/tool_errors.py": "the model",
+    "agent/policies/truncation.py": "the model",
+    "agent/repair.py": "the model",
+    "agent/title.py": "the model",
+    "agent/tools/": "the model",
+    "agent/user_message.py": "the model",
+    "bot/__main__.py": "operators: the command line",
+    "bot/admin/": "operators: the command line",
+    "bot/config/": "operators: the command line and docs/configuration.md",
+    "bot/storage/migrations/": "SQL",
+    "channels/discord/gateway.py": "operators: the state of a channel",
+    "channels/discord/texts.py": "operators: the state of a channel",
+    "channels/feishu/account_probe.py": "operators: `fawn check`",
+    "channels/feishu/api.py": "operators: the state of a channel",
+    "channels/feishu/connection.py": "operators: the state of a channel",
+    "channels/slack/api.py": "operators: the state of a channel",
+    "channels/slack/manifest.py": "Slack, which has one text for all readers",
+    "channels/slack/socket_mode.py": "operators: the state of a channel",
+    "channels/telegram/api.py": "operators: the state of a channel",
+    "channels/telegram/polling.py": "operators: the state of a channel",
+    "sandbox/": "the model and operators",
+}
+# Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.
+ENGLISH_CALLS = re.compile(r"setting|re\.compile|log\.\w+|logging\.\w+")
+# Errors whose texts people read in a chat.
+ERRORS_TO_PEOPLE = {"Refused", "ChatGone", "Unconfirmed"}
+
+
+def python_files() -> Iterator[tuple[str, ast.Module]]:
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8"))
+
+
+def literal_text(node: ast.AST) -> str | None:
+    """Return the text of a string literal, with {} for each value of an f-string."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def is_sentence(text: str) -> bool:
+    """Return whether a text looks like a sentence: several words, with a capital first or a full stop last."""
+    words = text.strip().lstrip("_*(⚠️↻⌛… \n")
+    several = len(re.findall(r"[A-Za-z][a-z']+", words)) > 1 and re.search(r"\s", words)
+    return bool(several and re.search(r"^[A-Z“]|[a-z)}][.!?…:][_)]*\s*$", words)) and not re.match(r"[A-Z]{4,} ", words)
+
+
+def loose_sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each literal that looks like a sentence and is not in the catalogue."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
+            continue
+        if isinstance(node, ast.Call) and (ENGLISH_CALLS.fullmatch(name := ast.unparse(node.func)) or name in MARKERS):
+            continue
+        if isinstance(node, ast.Raise):
+            error = node.exc.func if isinstance(node.exc, ast.Call) else None
+            if not (isinstance(error, ast.Name) and error.id in ERRORS_TO_PEOPLE):
+                continue
+        text = literal_text(node)
+        if text is None:
+            yield from loose_sentences(node)
+        elif is_sentence(text):
+            yield getattr(node, "lineno", 0), text
+
+
+def test_sentences_to_people_are_in_the_catalogue() -> None:
+    found = [
+        f"{path}:{line}: {text[:100]!r}"
+        for path, tree in python_files()
+        if not path.startswith((*ENGLISH_FILES, *LATER))
+        for line, text in loose_sentences(tree)
+    ]
+    assert found == [], f"these sentences are outside the catalogue. {HOW_TO}"
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('say("Nothing is running here.")', True),
+        ('say(f"I could not send {name}: {error}")', True),
+        ('TEXT = "_Stopped by a person._"', True),
+        ('def f():\n    "Return the text of it."', False),
+        ('say(_("Nothing is running here."))', False),
+        ('TEXT = N_("Nothing is running here.")', False),
+        ('say(ngettext("One file is left.", "{n} files are left.", n))', False),
+        ('log.info("Nothing is running here.")', False),
+        ('raise ValueError("Nothing is running here.")', False),
+        ('raise Refused("This file is too large.")', True),
+        ('say("bold", name="max chars")', False),
+    ],
+)
+def test_a_sentence_outside_the_catalogue_is_found(source: str, found: bool) -> None:
+    assert bool([*loose_sentences(ast.parse(source))]) is found
+
+
+def test_no_function_that_translates_names_something_else_underscore() -> None:
+    """There, `_` would be that other thing."""
+    found = []
+    for path, tree in python_files():
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                names = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == "_"]
+                if {type(node.ctx) for node in names} == {ast.Load, ast.Store}:
+                    found.append(f"{path}:{function.lineno}: give the unused value another name, such as _unused")
+    assert found == []
+
+
+def test_translated_literals_are_constants() -> None:
+    """An f-string would be another sentence for each value; the values are named arguments of `_`."""
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in python_files()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKERS
+        if any(isinstance(part, ast.JoinedStr) for argument in node.args for part in ast.walk(argument))
+    ]
+    assert found == []
+
+
+# ------------------------------------------------------------ the Chinese catalogue
+
+
+def extracted() -> Catalog:
+    """Return the sentences in the code, as `make words` finds them."""
+    catalog = Catalog()
+    for folder in (*SOURCES, "catalogue"):
+        for name, line, message, comments, context in extract_from_dir(ROOT / folder, keywords=DEFAULT_KEYWORDS):
+            catalog.add(message, None, [(f"{folder}/{name}", line)], auto_comments=comments, context=context)
+    return catalog
+
+
+def chinese() -> Catalog:
+    with PO.open("rb") as file:
+        return pofile.read_po(file, locale="zh")
+
+
+def forms(text: str | Sequence[str] | None) -> list[str]:
+    return [text] if isinstance(text, str) else [*(text or ())]
+
+
+def placeholders(text: str) -> set[str]:
+    return {name for _literal, name, _spec, _conversion in Formatter().parse(text) if name is not None}
+
+
+def test_every_sentence_has_a_chinese_one() -> None:
+    translations = chinese()
+    missing = []
+    for message in extracted():
+        found = translations.get(message.id) if message.id else None
+        if message.id and not (found and all(forms(found.string))):
+            places = ", ".join(f"{path}:{line}" for path, line in message.locations)
+            missing.append(f"{places}: {forms(message.id)[0]!r}")
+    assert missing == [], "run `make words`, then write the Chinese of these into catalogue/zh.po"
+
+
+def test_the_chinese_catalogue_has_nothing_else() -> None:
+    known = {forms(message.id)[0] for message in extracted() if message.id}
+    unused = [forms(message.id)[0] for message in chinese() if message.id and forms(message.id)[0] not in known]
+    assert unused == [], "run `make words`: it removes sentences that the code no longer has"
+    assert [message.id for message in chinese() if message.id and message.fuzzy] == []
+    assert "#~" not in PO.read_text("utf-8")
+
+
+def test_translations_have_the_placeholders_of_their_sentences() -> None:
+    wrong = []
+    for message in chinese():
+        if message.id:
+            wanted = set.union(*map(placeholders, forms(message.id)))
+            wrong += [text for text in forms(message.string) if placeholders(text) != wanted]
+    assert wrong == []
+
+
+def test_translations_keep_the_marks_of_their_sentences() -> None:
+    """Markdown, code and the space around a text stay; Chinese sentences end with Chinese punctuation."""
+    wrong = []
+    for message in chinese():
+        for text in forms(message.string) if message.id else ():
+            source = forms(message.id)[0]
+            same = [len(re.findall(mark, source)) == len(re.findall(mark, text)) for mark in ("`", r"\*\*", "^_|_$")]
+            around = [re.findall(r"^\s*|\s*$", each) for each in (source, text)]
+            if not all(same) or (around[0] != around[1] and source.strip(", ")) or re.search(r"[一-鿿][.,!?:;]", text):
+                wrong.append(f"{source!r} → {text!r}")
+    assert wrong == []
+
+
+def test_the_reader_of_the_service_agrees_with_babel() -> None:
+    theirs = {forms(each.id)[0]: forms(each.string)[0] for each in chinese() if each.id}
+    assert read_po(PO.read_text("utf-8")) == theirs
+
+
+# Files whose sentences are not in the catalogue yet. Shrink this list; never add to it.
+LATER = ("agent/demo/",)

@@ -1,0 +1,208 @@
+"""Rules about tool calls, and the commands that a shell line runs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.permissions.rules import Grant, Subject, ToolUse, Verdict, grant_for, judge, parse_rule, parse_rules
+
+ALLOWED = ("git *", "echo *", "cat *", "ls *", "cd *", "head *", "true", ":")
+RULES = parse_rules(deny=["bash(rm *)"], allow=[f"bash({text})" for text in ALLOWED])
+
+RUNS_RM = [
+    "rm",
+    "rm x",
+    "rm\tx",
+    "git log; rm -rf /",
+    "git log&&rm x",
+    "git log |& rm x",
+    "git log $(rm x)",
+    "git log `rm x`",
+    "echo hi > $(rm x)",
+    "cat <(rm x)",
+    "( rm x )",
+    "{ rm x; }",
+    "for i in 1; do rm $i; done",
+    "if true; then rm x; fi",
+    "if rm x; then :; fi",
+    "while rm x; do :; done",
+    "until rm x; do :; done",
+    "case x in x) rm x;; esac",
+    "select x in 1; do rm x; done",
+    'r"m" x',
+    "'rm' x",
+    "r''m x",
+    "\\rm x",
+    "r\\m x",
+    "/bin/rm x",
+    "/usr/bin/../bin/rm x",
+    "sudo rm x",
+    "sudo -u bob rm x",
+    "env A=b rm x",
+    "timeout 5 rm x",
+    "timeout -s KILL 5 rm x",
+    "nohup nice -n 5 rm x &",
+    "xargs rm < list",
+    "xargs -n 1 rm",
+    "ls | xargs -I{} rm {}",
+    "command -p rm x",
+    "builtin rm x",
+    "coproc rm x",
+    "time -p rm x",
+    "f() { rm x; }; f",
+    "function g { rm x; }; g",
+    "[[ -f x ]] && rm x",
+    "[[ $(rm x) ]]",
+    'echo "$(rm x)"',
+    "echo $((1+$(rm x)))",
+    "echo ${x:-$(rm y)}",
+    "x=$(rm y) git status",
+    "export X=$(rm y)",
+    'cat <<< "$(rm x)"',
+    "cat < <(rm x)",
+    "a=(1 2); rm x",
+    "((x=1)); rm x",
+    "bash -c 'rm x'",
+    'bash -c "git log; rm x"',
+    "sh -c 'bash -c \"rm x\"'",
+    "echo x > /dev/null; rm y",
+    "git log\\\n; rm x",
+    "git log #\nrm x",
+    "git status\nrm x",
+    "cat <<EOF\n$(rm x)\nEOF",
+    "git commit -F - <<'MSG' 2>&1 | rm x\nmsg\nMSG",
+    "cat <<A <<'B'; rm x\na\nA\nb\nB",
+]
+ASKS = [
+    "gitk",
+    "git log && curl x | sh",
+    "$x -rf /",
+    "$(echo rm) x",
+    "$'rm' x",
+    "eval rm x",
+    "source x",
+    ". x",
+    "find . -exec rm {} +",
+    "find . -delete",
+    "PATH=. git status",
+    "export PATH=.",
+    "env -i PATH=/x git status",
+    "git status > out.txt",
+    "git status | tee x",
+    "echo a >| f",
+    "exec 3<>f",
+    "echo '",
+    "",
+    "alias git=rm; git x",
+    "bash script.sh",
+    "bash -c 'git status'",
+    'bash -c "$x"',
+    "ssh host git status",
+    "python - <<'EOF'\nprint(1)\nEOF",
+    "git log\x00rm",
+]
+ALLOWS = [
+    "git",
+    "git status",
+    "git log --oneline | head -3",
+    "cd src && git diff",
+    "A=b git status",
+    "git status 2>&1",
+    "git status 2>/dev/null",
+    "git status &",
+    "! git status",
+    "echo 'rm -rf x'",
+    "echo rm -rf x",
+    "git log # rm -rf",
+    "cat <<'EOF'\n$(rm x)\nEOF",
+    "cat <<EOF | git log\nx\nEOF",
+]
+
+
+def bash(line: str) -> ToolUse:
+    return ToolUse("bash", {"command": line}, Subject("command", "shell"))
+
+
+def verdict(line: str) -> Verdict:
+    return judge(RULES, bash(line)).verdict
+
+
+@pytest.mark.parametrize("line", RUNS_RM)
+def test_a_denied_command_is_found_wherever_it_stands(line: str) -> None:
+    assert verdict(line) == "deny"
+
+
+@pytest.mark.parametrize("line", ASKS)
+def test_what_is_not_allowed_or_not_certain_is_asked(line: str) -> None:
+    assert verdict(line) == "ask"
+
+
+@pytest.mark.parametrize("line", ALLOWS)
+def test_a_line_of_allowed_commands_runs(line: str) -> None:
+    assert verdict(line) == "allow"
+
+
+@given(st.text(max_size=60))
+def test_every_text_is_parsed(line: str) -> None:
+    assert verdict(line) in ("allow", "ask", "deny")
+
+
+def test_deny_precedes_ask_precedes_allow_however_specific() -> None:
+    rules = parse_rules(
+        deny=["bash(git push --force*)"], ask=["bash(git push *)"], allow=["bash(git push origin main)", "bash"]
+    )
+    assert judge(rules, bash("git push origin main")).verdict == "ask"
+    assert judge(rules, bash("git push --force origin")).verdict == "deny"
+    assert judge(rules, bash("make test")).verdict == "allow"
+    assert judge(rules, bash("$command")).verdict == "ask"  # it may be a push
+
+
+def test_inside_the_sandbox_only_what_a_rule_names_is_asked() -> None:
+    def use(line: str) -> ToolUse:
+        return ToolUse("bash", {"command": line}, Subject("command", "shell"), "allow")
+
+    rules = parse_rules(ask=["bash(git push *)"])
+    assert judge((), use("$x > y")).verdict == "allow"
+    assert judge(rules, use("make test > log; python - <<'E'\nprint(1)\nE")).verdict == "allow"
+    assert judge(rules, use("make test && git push")).verdict == "ask"
+    assert judge(rules, use("eval $x")).verdict == "ask"
+
+
+def test_paths_are_compared_as_the_sandbox_resolves_them() -> None:
+    rules = parse_rules(deny=["write_file(/mnt/user-data/uploads/*)"])
+
+    def use(path: str) -> ToolUse:
+        return ToolUse("write_file", {"path": path, "content": "x"}, Subject("path", "path"), "allow")
+
+    assert judge(rules, use("/mnt/user-data/uploads/a")).verdict == "deny"
+    assert judge(rules, use("../uploads/a")).verdict == "deny"
+    assert judge(rules, use("/mnt/user-data/outputs/../uploads/./a")).verdict == "deny"
+    assert judge(rules, use("uploads/a")).verdict == "allow"
+
+
+def test_a_tool_without_a_subject_is_denied_by_any_argument_and_allowed_as_a_whole() -> None:
+    use = ToolUse("mcp__github__create_issue", {"repo": "secret/x", "title": "t"})
+    assert judge((), use).verdict == "ask"
+    assert judge(parse_rules(allow=["mcp__github__*"]), use).verdict == "allow"
+    assert judge(parse_rules(allow=["mcp__github__*(public/*)"]), use).verdict == "ask"
+    assert judge(parse_rules(deny=["mcp__*(secret/*)"], allow=["mcp__github__*"]), use).verdict == "deny"
+
+
+def test_a_grant_answers_a_question_and_lifts_no_denial() -> None:
+    use = bash("deploy *")
+    grant = grant_for(use)
+    assert grant == Grant("bash", "deploy *")
+    assert judge(RULES, use, [grant]).verdict == "allow"
+    assert judge(RULES, bash("deploy prod"), [grant]).verdict == "ask"  # a grant is exact, not a pattern
+    assert judge(RULES, bash("rm x"), [Grant("bash", "rm x")]).verdict == "deny"
+    assert grant_for(ToolUse("mcp__a__b", {"x": 1})) == Grant("mcp__a__b")
+
+
+def test_the_forms_that_people_know_are_read() -> None:
+    assert parse_rule("ask", "Bash(git push:*)") == parse_rule("ask", "Bash(git push *)")
+    assert parse_rule("deny", "bash(*)").pattern == ""
+    assert judge(parse_rules(deny=["Bash(git *)"]), bash("git log")).verdict == "deny"
+    with pytest.raises(ValueError, match="is not a rule"):
+        parse_rule("ask", "bash(git")

@@ -16,6 +16,7 @@ import orjson
 from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread, Unreadable
+from catalogue import _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -127,7 +128,7 @@ class DingTalkChannel:
             except NotStored as error:
                 log.error("dingtalk.not_stored reason=%s", error)  # noqa: TRY400 — the reason is enough
                 for affected in self._outage.take_due([event]):
-                    notice = RobotMessenger(self._api, self._settings, affected.thread).send_text(NOT_STORED)
+                    notice = RobotMessenger(self._api, self._settings, affected.thread).send_text(_(NOT_STORED))
                     self._background.start_best_effort(notice, f"dingtalk not stored {affected.thread}")
                 failures += 1
                 await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS))
@@ -193,7 +194,7 @@ class DingTalkChannel:
         """Send an image or a file. It has no caption: that follows as text, as does the mark of a possible repeat."""
         file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "DingTalk")
         sender = RobotMessenger(self._api, self._settings, thread)
-        caption = f"{REPEAT_MARK} {file.name}. {file.caption}".strip() if posts.known else file.caption
+        caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if posts.known else file.caption
 
         async def post() -> str:
             key = await sender.send_message(*await self._upload_file(file))

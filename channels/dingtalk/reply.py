@@ -19,6 +19,7 @@ import orjson
 
 from agent.blocks import Final, View
 from agent.messages import Thread
+from catalogue import _
 from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, TryLater
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkChatGone, DingTalkRefusal
@@ -28,7 +29,7 @@ from channels.shared.markdown_split import split_markdown
 from channels.shared.reply_writer import MessageMissing
 
 MAX_CARD_BYTES = 3_000  # of a card's text: DingTalk recommends at most 3 K; above about 9 K a card stays blank
-MAX_TEXT_BYTES = 12_000  # of a message of the robot: 15,000 as JSON
+MAX_TEXT_BYTES = 14_000  # of a message of the robot: 15,000 with its title
 MAX_HEAD_BYTES = 1_200  # of plan and steps above the text
 MAX_VALUE_BYTES = 1_000  # of a variable of a card
 MAX_SHOWN_STEPS = 8
@@ -82,8 +83,7 @@ class RobotMessenger:
         path = "/v1.0/robot/otoMessages/batchRecall"
         if is_group(self._thread):
             path, body["openConversationId"] = "/v1.0/robot/groupMessages/recall", self._thread.chat
-        failed = (await self._api("POST", path, body)).get("failedResult")
-        if failed:
+        if failed := (await self._api("POST", path, body)).get("failedResult"):
             raise Refused(f"DingTalk did not recall the message ({', '.join(map(str, failed.values()))})")
 
 
@@ -118,20 +118,19 @@ class DingTalkRenderer:
         if not self._settings.card_template_id:
             return []
         lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
-        while _line_bytes("\n".join(lines)) > MAX_HEAD_BYTES:
+        while _text_bytes("\n".join(lines)) > MAX_HEAD_BYTES:
             del lines[0]
         notice = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
-        blocks = ["\n".join(lines), view.text, notice]
-        return [
-            DingTalkMessage(chunk) for chunk in _split("\n\n".join(block for block in blocks if block), MAX_CARD_BYTES)
-        ]
+        text = "\n\n".join(filter(None, ("\n".join(lines), view.text, notice)))
+        return [DingTalkMessage(chunk) for chunk in _split(text, MAX_CARD_BYTES)]
 
     def render_final(self, final: Final) -> list[DingTalkMessage]:
         """Render the answer; the options of an open question are buttons on its last card."""
         has_cards = bool(self._settings.card_template_id)
         parts: list[DingTalkMessage] = []
         for text, ask in final.messages():
-            options = ask.options if ask and has_cards and _fit_buttons(ask.options) else ()
+            fits = ask and has_cards and len(_buttons_json(ask.options).encode()) <= MAX_VALUE_BYTES
+            options = ask.options if ask and fits else ()
             hint = texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS) if ask else ""
             chunks = _split(f"{text}\n\n{hint}" if hint else text, MAX_CARD_BYTES if has_cards else MAX_TEXT_BYTES)
             parts += [DingTalkMessage(chunk, final=True, plain=not has_cards) for chunk in chunks]
@@ -146,7 +145,7 @@ class DingTalkRenderer:
         return DingTalkMessage("") if self._settings.card_template_id else None
 
     def repeat(self, part: DingTalkMessage) -> DingTalkMessage:
-        return replace(part, text=f"{texts.REPEAT_MARK}\n\n{part.text}")
+        return replace(part, text=f"{_(texts.REPEAT_MARK)}\n\n{part.text}")
 
     def plain(self, part: DingTalkMessage) -> DingTalkMessage:
         return replace(part, text=texts.with_options(part.text, part.options), ask_id="", options=(), plain=True)
@@ -172,13 +171,12 @@ class DingTalkRenderer:
         The outTrackId is the same in every attempt and process: DingTalk refuses to create the card twice. Then an
         earlier attempt of unknown outcome has delivered it, or it exists without being delivered.
         """
-        seed = f"{self._thread} {self._key} {index} {replaced} {part.mention}"
+        seed = f"{self._thread} {self._key} {index} {replaced}"
         track = f"{self._key}-{hashlib.blake2b(seed.encode(), digest_size=12).hexdigest()}"
         space, deliver = self._delivery(part)
-        variables = {"content": "", **NO_BUTTONS}
         card = {
             "cardTemplateId": self._settings.card_template_id,
-            "cardData": {"cardParamMap": variables},
+            "cardData": {"cardParamMap": {"content": "", **NO_BUTTONS}},
             "callbackType": "STREAM",
             "imGroupOpenSpaceModel": {"supportForward": True},
             "imRobotOpenSpaceModel": {"supportForward": True},
@@ -195,7 +193,6 @@ class DingTalkRenderer:
                 answer = await self._api("POST", "/v1.0/card/instances/deliver", address)
                 key = _delivered_key(answer.get("result") or ())
         self._streaming.add(track)
-        stored_id = f"{track}/{key}"
         try:
             if part.text:
                 await self._change_card(track, part)
@@ -205,7 +202,7 @@ class DingTalkRenderer:
             raise
         except ChannelError as error:  # the card is visible, its text is not
             raise OutcomeUnknown(str(error)) from None
-        return stored_id
+        return f"{track}/{key}"
 
     def _delivery(self, part: DingTalkMessage) -> tuple[str, dict[str, Any]]:
         """Return the address of a card, and how to deliver it. A mention notifies only with the delivery."""
@@ -231,35 +228,25 @@ class DingTalkRenderer:
     async def _change_card(self, track: str, part: DingTalkMessage) -> None:
         """Stream the whole text. The last frame finishes the card; buttons are variables, set before it.
 
-        A card of an earlier process may be finished already, and may have buttons: its variables are set.
+        A card of an earlier process, or whose last frame got no answer, may be finished already and have buttons: its
+        variables are set, the text too. `isError` is never used, because it shows DingTalk's own text instead.
         """
-        is_streaming = track in self._streaming
-        text = card_markdown(part.text)
+        is_streaming, text = track in self._streaming, card_markdown(part.text)
         if part.final and (part.options or not is_streaming):
-            variables = {**NO_BUTTONS, **self._button_variables(part)}
-            await self._set_variables(track, variables if is_streaming else {"content": text, **variables})
-        try:
-            await self._stream_text(track, text, is_final=part.final)
-        except DingTalkRefusal:
-            if is_streaming or not part.final:
-                raise  # else it was finished before, and its variable has the text
+            variables = NO_BUTTONS if is_streaming else {"content": text, **NO_BUTTONS}
+            if part.options:
+                ask = orjson.dumps({"id": part.ask_id, "chat": self._thread.chat}).decode()
+                variables = {**variables, "buttons": _buttons_json(part.options), "ask": ask}
+            data = {"cardData": {"cardParamMap": variables}, "cardUpdateOptions": {"updateCardDataByKey": True}}
+            await self._api("PUT", "/v1.0/card/instances", {"outTrackId": track, **data})
         if part.final:
             self._streaming.discard(track)
-
-    def _button_variables(self, part: DingTalkMessage) -> dict[str, str]:
-        if not part.options:
-            return {}
-        ask = orjson.dumps({"id": part.ask_id, "chat": self._thread.chat}).decode()
-        return {"buttons": _buttons_json(part.options), "ask": ask}
-
-    async def _stream_text(self, track: str, text: str, *, is_final: bool) -> None:
-        # `isError` is not used: it would show DingTalk's own text instead of ours.
         frame = {"outTrackId": track, "guid": uuid.uuid4().hex, "key": "content", "content": text, "isFull": True}
-        await self._api("PUT", "/v1.0/card/streaming", {**frame, "isFinalize": is_final, "isError": False})
-
-    async def _set_variables(self, track: str, variables: Mapping[str, str]) -> None:
-        data = {"cardData": {"cardParamMap": variables}, "cardUpdateOptions": {"updateCardDataByKey": True}}
-        await self._api("PUT", "/v1.0/card/instances", {"outTrackId": track, **data})
+        try:
+            await self._api("PUT", "/v1.0/card/streaming", {**frame, "isFinalize": part.final, "isError": False})
+        except DingTalkRefusal:
+            if is_streaming or not part.final:
+                raise  # else the card is finished, and its variable has the text
 
     async def delete(self, message_id: str) -> None:
         track, _, key = message_id.partition("/")
@@ -291,25 +278,21 @@ def card_markdown(text: str) -> str:
         else:
             kept.append("<br>")
         kept.append(line)
-    return "".join(kept).encode("utf-8", "replace").decode()  # no lone surrogates
+    return "".join(kept)
 
 
-def _line_bytes(text: str) -> int:
-    """Return the size of a text in a card, in which a line break takes up to four bytes."""
-    return len(text.encode("utf-8", "replace")) + 3 * text.count("\n")
+def _text_bytes(text: str) -> int:
+    """Return the size of a text as JSON, with its line breaks as <br>."""
+    return len(orjson.dumps(text)) + 3 * (text.count("\n") + 1)
 
 
 def _split(text: str, limit: int) -> list[str]:
-    return split_markdown(text, limit, _line_bytes)
+    return split_markdown(text.encode("utf-8", "replace").decode(), limit, _text_bytes)  # no lone surrogates
 
 
 def _buttons_json(options: tuple[str, ...]) -> str:
     buttons = [{"text": texts.shorten(option, MAX_LABEL_CHARS) or "…", "value": option} for option in options]
     return orjson.dumps(buttons).decode()
-
-
-def _fit_buttons(options: tuple[str, ...]) -> bool:
-    return len(_buttons_json(options).encode()) <= MAX_VALUE_BYTES
 
 
 def _delivered_key(results: Any) -> str:

@@ -19,6 +19,7 @@ from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receip
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.dingtalk.events import DingTalkAccount, parse_event
 from channels.dingtalk.reply import MAX_CARD_BYTES, card_markdown
+from channels.shared.texts import REPEAT_MARK
 from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk
 from tests.fakes.server import until
 from tests.support.recording_inbox import Memory, Rows
@@ -138,6 +139,24 @@ async def test_a_long_answer_of_lines_fits_its_cards(rig: DingTalkRig) -> None:
     await deliver(rig, Final("\n".join(lines)), Memory())
     assert "\n".join(rig.visible()).split() == lines
     assert max(len(card.variables["content"].encode()) for card in rig.server.cards.values()) <= MAX_CARD_BYTES
+    assert rig.server.calls_of("message.send") == []
+
+
+async def test_a_last_frame_without_an_answer_keeps_the_card(rig: DingTalkRig) -> None:
+    reply = rig.channel.reply(rig.thread(), Memory())
+    reply.show(Text("Half"))
+    await settled(rig, "Half")
+    rig.server.fault("error", "card.stream", code=504, after=True)
+    with pytest.raises(TryLater):
+        await reply.finish(Final("Whole."))
+    await reply.finish(Final("Whole."))
+    assert rig.visible() == ["Whole."]
+    assert rig.server.calls_of("message.") == []
+
+
+async def test_a_lone_surrogate_is_replaced(rig: DingTalkRig) -> None:
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("a \ud800 b"))
+    assert rig.visible() == ["a ? b"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +168,6 @@ async def test_a_long_answer_of_lines_fits_its_cards(rig: DingTalkRig) -> None:
         ("```\na\nb\n```\nc\nd", "```\na\nb\n```\nc<br>d"),
         ("see\n| a |\n|---|\n| b |", "see\n\n| a |\n|---|\n| b |"),
         ("# Head\ntext\nmore", "# Head\ntext<br>more"),
-        ("\ud800", "?"),
     ],
 )
 def test_markdown_of_a_card_keeps_its_lines(text: str, shown: str) -> None:
@@ -214,7 +232,7 @@ async def test_a_possible_repeat_of_a_file_is_marked(rig: DingTalkRig, tmp_path:
     path = tmp_path / "copy"
     path.write_bytes(b"a,b\n")
     await rig.channel.send_file(rig.thread(), OutgoingFile(path, "a.csv", 4, "The table"), Memory(rows=Rows({0: None})))
-    assert rig.visible() == ["a.csv", "↻ Possibly a repeat: a.csv. The table"]
+    assert rig.visible() == ["a.csv", f"{REPEAT_MARK} a.csv\n\nThe table"]
 
 
 async def test_a_picture_is_sent_as_an_image(rig: DingTalkRig, tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ class RobotMessenger:
         if is_group(self._thread):
             path, body["openConversationId"] = "/v1.0/robot/groupMessages/recall", self._thread.chat
         if failed := (await self._api("POST", path, body)).get("failedResult"):
-            raise Refused(f"DingTalk did not recall the message ({', '.join(map(str, failed.values()))})")
+            reason = ", ".join(map(str, failed.values()))
+            raise Refused(_("DingTalk did not recall the message ({reason}).", reason=reason))
 
 
 class DingTalkRenderer:
@@ -217,7 +218,7 @@ class DingTalkRenderer:
     async def edit(self, message_id: str, part: DingTalkMessage) -> None:
         track = message_id.partition("/")[0]
         if not track:
-            raise Refused("DingTalk cannot change a message of the robot")
+            raise Refused(_("DingTalk cannot change a message of the robot."))
         try:
             await self._change_card(track, part)
         except DingTalkRefusal as error:
@@ -299,5 +300,5 @@ def _delivered_key(results: Any) -> str:
     """Return the key of a delivered card. Raises Refused if it was not delivered."""
     for result in results:
         if not result.get("success"):
-            raise Refused(f"DingTalk did not deliver the card: {result.get('errorMsg')}")
+            raise Refused(_("DingTalk did not deliver the card ({reason}).", reason=result.get("errorMsg")))
     return next((str(result.get("carrierId") or "") for result in results), "")

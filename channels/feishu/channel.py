@@ -7,7 +7,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -60,24 +60,10 @@ MAX_WORKING = 1_000  # messages with the sign of work
 CLICK_ANSWER_SECONDS = 1.0  # after the answer to a click: Feishu undoes earlier changes of its card
 
 
-class ReactingReplyWriter(ReplyWriter[FeishuMessage]):
-    """A reply writer that calls `on_finished` when the reply is complete."""
+class FeishuReplyWriter(ReplyWriter[FeishuMessage]):
+    """A reply writer that repeats a post for as long as Feishu recognizes it."""
 
     MAX_IDEMPOTENT_POSTS = MAX_IDEMPOTENT_POSTS
-
-    def __init__(
-        self,
-        renderer: FeishuRenderer,
-        posts: SentMessages,
-        scope: RateLimitScope,
-        on_finished: Callable[[Final], None],
-    ) -> None:
-        super().__init__(renderer, posts, scope)
-        self._on_finished = on_finished
-
-    async def finish(self, final: Final) -> None:
-        await super().finish(final)
-        self._on_finished(final)
 
 
 class FeishuChannel(PlatformChannel):
@@ -262,7 +248,8 @@ class FeishuChannel(PlatformChannel):
                 finishing = self._show_finished(to, done=final.state == "done" and not final.asks)
                 self._background.start_best_effort(finishing, f"feishu finished {to}")
 
-        return self._add_reply(ReactingReplyWriter(renderer, posts, self._rate_limit_scope(thread), show_finished))
+        scope = self._rate_limit_scope(thread)
+        return self._add_reply(FeishuReplyWriter(renderer, posts, scope, on_finished=show_finished))
 
     async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
         sender = MessageSender(self._api, thread, posts.key)

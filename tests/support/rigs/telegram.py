@@ -49,7 +49,7 @@ class TelegramRig(FakeRig):
 
     name = "telegram"
     # Bots get no deletions and cannot read the history; updates are kept for them, and posts have no idempotency key.
-    can = frozenset(ABILITIES) - {"withdraw", "earlier", "catch_up", "follow_up", "socket", "once"}
+    can = frozenset(ABILITIES) - {"withdraw", "earlier", "catch_up", "follow_up", "socket", "once", "files_once"}
 
     def __init__(self, server: FakeTelegram, settings: telegram.TelegramSettings) -> None:
         super().__init__(lambda: telegram.connect(settings))

@@ -53,7 +53,8 @@ async def test_calls_share_a_token_until_the_platform_rejects_it() -> None:
         return fetched[-1], 7200.0
 
     token = AccessToken(fetch, margin_seconds=600.0)
-    assert await asyncio.gather(token.get(), token.get()) == ["token 0", "token 0"]
+    first, second = await asyncio.gather(token.get(), token.get())
+    assert first == second == "token 0"
     token.reject("token 0")
     assert await token.get() == "token 1"
     token.reject("token 0")  # by a call that was made before

@@ -29,34 +29,15 @@ class CardApi:
     def __init__(self, api: FeishuApi) -> None:
         self._api = api
         self._sequences: LatestDict[str, int] = LatestDict(MAX_KNOWN_CARDS)  # card → number of its last change
-        self._posted: LatestDict[str, str] = LatestDict(MAX_KNOWN_CARDS)  # uuid of a post → card of its first attempt
-        self._questions: LatestDict[str, Any] = LatestDict(MAX_KNOWN_QUESTIONS)  # card → its JSON, while it has buttons
+        # uuid of a post → card of its first attempt: a repeated uuid returns the first message, with that card
+        self.posted: LatestDict[str, str] = LatestDict(MAX_KNOWN_CARDS)
+        self.questions: LatestDict[str, Any] = LatestDict(MAX_KNOWN_QUESTIONS)  # card → its JSON, while it has buttons
 
     async def create_card(self, json: Any) -> str:
         """Create a card entity that no message shows yet; return its id."""
         body = {"type": "card_json", "data": dump_json(json)}
         answer = await self._api("POST", "cardkit/v1/cards", body, repeatable=True)  # invisible so far
         return str(answer["card_id"])
-
-    def card_of_post(self, uuid: str) -> str:
-        """Return the card that the first attempt of a post sent; "" if this process has not made one."""
-        return self._posted.get(uuid, "")
-
-    def remember_post(self, uuid: str, card_id: str) -> None:
-        """Store which card a post sends: a repeated uuid returns the first message, with the first card."""
-        self._posted[uuid] = card_id
-
-    def forget_post(self, uuid: str) -> None:
-        """Forget a post whose message shows another card."""
-        self._posted.pop(uuid, None)
-
-    def remember_question(self, card_id: str, json: Any) -> None:
-        """Store a card with buttons, for the answer to a click."""
-        self._questions[card_id] = json
-
-    def take_question(self, card_id: str) -> Any:
-        """Return the JSON of a card with buttons, once; None if this process has not shown it."""
-        return self._questions.pop(card_id, None)
 
     async def replace_card(self, card_id: str, json: Any) -> None:
         """Replace the whole card."""

@@ -199,7 +199,7 @@ class FeishuChannel(PlatformChannel):
             return {"toast": {"type": "info", "content": refusal}}
         answer: dict[str, object] = {"toast": {"type": "success", "content": f"✓ {click.text}"[:100]}}
         card_id = click.id.partition("/")[2]
-        if card := self._cards.take_question(card_id):
+        if card := self._cards.questions.pop(card_id, None):
             answer["card"] = {"type": "raw", "data": answered_card(card, click.text)}
         elif card_id:  # a card of an earlier process
             self._background.start_best_effort(self._close_buttons(card_id, click.text), f"feishu click {click.key}")

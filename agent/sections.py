@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import setting
@@ -56,6 +58,16 @@ class PermissionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """One entry of `policies:`: code of yours around model calls, tool calls or both (agent/policies/base.py)."""
+
+    use: str = field(metadata={"help": "the class, `package.module:Class`, with `wrap_model_call` or `wrap_tool_call`"})
+    before: str = setting("", "the policy that it comes before (outside of), such as `ledger`; empty: the last one")
+    after: str = setting("", "the policy that it comes after (inside of)")
+    options: Mapping[str, Any] = field(default_factory=dict, metadata={"help": "arguments of the class"})
+
+
+@dataclass(frozen=True, slots=True)
 class AgentSettings:
     """Everything an operator sets for the agent, except the models."""
 
@@ -64,4 +76,5 @@ class AgentSettings:
     context: ContextConfig = ContextConfig()
     time_zone: str = ""
     max_model_calls: int = MAX_MODEL_CALLS
+    policies: tuple[PolicySettings, ...] = ()
     retry_seconds: float = 1.0  # the first backoff after a model error

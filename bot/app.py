@@ -185,7 +185,9 @@ class App:
     async def _build_agent(self, config: Config, services: ToolServices) -> Agent:
         from agent.factory import build_agent
 
-        settings = AgentSettings(config.roles, config.prompt, config.context, config.time_zone)
+        settings = AgentSettings(
+            config.roles, config.prompt, config.context, config.time_zone, policies=config.policies
+        )
         return await build_agent(config.models, settings, self._checkpoints, services)
 
 

@@ -20,6 +20,7 @@ from sandbox.base import WORKSPACE
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
 
+
 class RuleText(str):
     """The text of a rule in the configuration, checked when it is read."""
 

@@ -12,6 +12,7 @@ from agent.policies.accounting import AccountingPolicy
 from agent.policies.base import PolicyChain
 from agent.policies.brief import BriefPolicy
 from agent.policies.call_limit import CallLimitPolicy
+from agent.policies.custom import place_policies
 from agent.policies.empty_response import EmptyResponsePolicy
 from agent.policies.ledger import LedgerPolicy
 from agent.policies.loop_detection import LoopDetectionPolicy
@@ -37,7 +38,7 @@ def lead_policies(
 def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None, agent: str) -> PolicyChain:
     """Return the policies of `agent`, which runs inside a tool call: the messages of people belong to the lead."""
     loop_detection = LoopDetectionPolicy()
-    return PolicyChain(
+    chain = PolicyChain(
         model=(
             BriefPolicy(),
             loop_detection,
@@ -56,3 +57,4 @@ def worker_policies(settings: AgentSettings, summary_model: BaseChatModel | None
             ToolErrorPolicy(),
         ),
     )
+    return place_policies(chain, settings.policies)

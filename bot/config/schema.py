@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
-from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PromptConfig
+from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
@@ -127,6 +127,7 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()

@@ -16,6 +16,7 @@ import asyncio
 import itertools
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,7 +172,9 @@ class FakeDingTalk(LocalServer, Methods):
             return
         assert answer["code"] == 200
         assert answer["headers"]["contentType"] == "application/json"
-        event = next(one for one in self.pushed if answer["headers"]["messageId"] in one.frames)
+        event = next((one for one in self.pushed if answer["headers"]["messageId"] in one.frames), None)
+        if event is None:  # some clients acknowledge the other frames of SYSTEM, too
+            return
         first = not event.answers
         event.answers.append(data)
         update = data["response"]
@@ -186,7 +189,8 @@ class FakeDingTalk(LocalServer, Methods):
         async def push() -> None:
             while not event.answers:
                 if self.sockets and not self.deaf:  # with several connections one of them gets it
-                    event.frames.append(await self._send(self.sockets[-1], "CALLBACK", topic, data))
+                    with suppress(ConnectionError):  # it is being closed
+                        event.frames.append(await self._send(self.sockets[-1], "CALLBACK", topic, data))
                 await asyncio.sleep(self.patience)
 
         def start() -> None:

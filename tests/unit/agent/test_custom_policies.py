@@ -1,0 +1,88 @@
+"""An operator's own policies: their places, and the faults of their configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from langchain.agents.middleware.types import ToolCallRequest
+
+from agent.models.settings import AgentConfigError
+from agent.policies.base import (
+    ModelCallHandler,
+    ModelCallRequest,
+    ModelCallResponse,
+    PolicyChain,
+    ToolCallHandler,
+    ToolCallResult,
+)
+from agent.policies.chains import worker_policies
+from agent.policies.custom import policy_name
+from agent.sections import AgentSettings, PolicySettings
+
+HERE = "tests.unit.agent.test_custom_policies"
+
+
+class Redact:
+    """Wraps both kinds of calls."""
+
+    def __init__(self, word: str = "") -> None:
+        self.word = word
+
+    async def wrap_model_call(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
+        return await handler(request)
+
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        return await handler(request)
+
+
+class WatchTools:
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        return await handler(request)
+
+
+class Nothing:
+    pass
+
+
+def chain_with(*entries: dict[str, Any]) -> PolicyChain:
+    policies = tuple(PolicySettings(**{**entry, "use": f"{HERE}:{entry['use']}"}) for entry in entries)
+    return worker_policies(replace(AgentSettings(), policies=policies), None, "worker")
+
+
+def names(chain: PolicyChain) -> tuple[list[str], list[str]]:
+    return [policy_name(each) for each in chain.model], [policy_name(each) for each in chain.tool]
+
+
+def test_a_policy_stands_where_its_entry_says() -> None:
+    _, tools = names(
+        chain_with({"use": "WatchTools", "after": "permission"}, {"use": "WatchTools", "before": "tool_error"})
+    )
+    assert tools == ["permission", "watch_tools", "ledger", "truncation", "loop_detection", "watch_tools", "tool_error"]
+    _, tools = names(chain_with({"use": "WatchTools"}))
+    assert tools[-1] == "watch_tools"
+
+
+def test_a_policy_around_both_kinds_of_calls_gets_its_options() -> None:
+    chain = chain_with({"use": "Redact", "after": "loop_detection", "options": {"word": "secret"}})
+    model, tools = names(chain)
+    assert model[model.index("redact") - 1] == tools[tools.index("redact") - 1] == "loop_detection"
+    assert id(chain.model[model.index("redact")]) == id(chain.tool[tools.index("redact")])
+    assert chain.tool[tools.index("redact")].word == "secret"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ({"use": "WatchTools", "before": "permission"}, "must come after `permission`"),
+        ({"use": "WatchTools", "before": "leger"}, "there is no policy 'leger' here; there are permission, ledger"),
+        ({"use": "WatchTools", "after": "tool_error", "before": "ledger"}, "cannot come after `tool_error`"),
+        ({"use": "Nothing"}, "has neither wrap_model_call nor wrap_tool_call"),
+        ({"use": "Missing"}, "cannot be made: AttributeError"),
+        ({"use": "WatchTools", "options": {"x": 1}}, "cannot be made: TypeError"),
+    ],
+)
+def test_an_order_that_cannot_be_met_is_a_fault(entry: dict[str, Any], fault: str) -> None:
+    with pytest.raises(AgentConfigError, match=f"policies\\[0\\].*{fault}"):
+        chain_with(entry)

@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 
 from agent.messages import Kind, Message, Thread, Unreadable
-from catalogue import _
 from channels.base import CatchUpSource, Gap, NotStored, Receive
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
@@ -26,7 +25,7 @@ from channels.discord.interactions import Interactions
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
 from channels.shared.inbound import Event, InboundPipeline
-from channels.shared.texts import NOT_STORED
+from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +192,8 @@ class Inbound:
 
     async def _apologize(self, event: Message) -> None:
         reference = {"message_id": event.id, "fail_if_not_exists": False}
-        body = {"content": _(NOT_STORED), "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+        text = text_for(event.author, NOT_STORED)
+        body = {"content": text, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
         await self._api("POST", f"/channels/{self._place_of(event).topic}/messages", body)
 
     # ------------------------------------------------------------ catching up

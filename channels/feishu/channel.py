@@ -15,8 +15,7 @@ from functools import partial
 import orjson
 
 from agent.blocks import Final
-from agent.messages import Attachment, Kind, Message, Thread, Unreadable
-from catalogue import _
+from agent.messages import Attachment, Message, Thread, Unreadable
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -33,7 +32,7 @@ from channels.base import (
     Reply,
     SentMessages,
 )
-from channels.feishu import FeishuSettings
+from channels.feishu import DOMAINS, FeishuSettings
 from channels.feishu import files as feishu_files
 from channels.feishu.api import FeishuApi
 from channels.feishu.card_api import CardApi, dump_json
@@ -48,7 +47,7 @@ from channels.shared.inbound import InboundPipeline
 from channels.shared.lifecycle import PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
-from channels.shared.texts import NOT_STORED
+from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +78,7 @@ class FeishuChannel(PlatformChannel):
 
     def __init__(self, settings: FeishuSettings) -> None:
         self._app_id = settings.app_id
+        self._language = "zh" if settings.base_url == DOMAINS["feishu"] else ""  # Lark is for everywhere else
         self._api = FeishuApi(settings)
         super().__init__(self._api)
         self._cards = CardApi(self._api)
@@ -121,7 +121,7 @@ class FeishuChannel(PlatformChannel):
                 bot = answer.get("bot") or answer
                 log.info("feishu.connected bot=%s", bot.get("app_name"))
                 health.failures = 0
-                return FeishuAccount(self._app_id, str(bot["open_id"]))
+                return FeishuAccount(self._app_id, str(bot["open_id"]), self._language)
             except ChannelError as error:
                 detail = self._api.credentials_error or f"{error}."
                 await asyncio.sleep(health.note_failure(detail, MAX_BACKOFF_SECONDS))
@@ -171,7 +171,7 @@ class FeishuChannel(PlatformChannel):
 
     async def _apologize(self, event: Message) -> None:
         sender = MessageSender(self._api, event.thread, "sorry", event.id)
-        await sender.send_message("text", {"text": _(NOT_STORED)}, "")
+        await sender.send_message("text", {"text": text_for(event.author, NOT_STORED)}, "")
 
     async def _parse_menu(self, raw: bytes, me: FeishuAccount) -> Message | None:
         """Parse an entry of the bot's menu: its event names the person, but not the chat."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Thread
-from catalogue import _
 from channels.base import ChannelError, Health, NotStored, Readiness, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
 from channels.shared.buttons import is_stop, press_toast
@@ -18,7 +17,7 @@ from channels.shared.caches import TypingActions
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.inbound import InboundPipeline
-from channels.shared.texts import NOT_STORED, choice_line
+from channels.shared.texts import NOT_STORED, choice_line, text_for
 from channels.telegram.api import PollConflict, TelegramApi
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
 from channels.telegram.reply import choice_arguments
@@ -151,7 +150,7 @@ class Poller:
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
     async def _apologize(self, event: Message) -> None:
-        await self._api.call_in_thread(event.thread, "sendMessage", text=_(NOT_STORED))
+        await self._api.call_in_thread(event.thread, "sendMessage", text=text_for(event.author, NOT_STORED))
 
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""

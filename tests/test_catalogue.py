@@ -48,6 +48,7 @@ ENGLISH_FILES = {
     "channels/dingtalk/account_probe.py": "operators: `fawn check`",
     "channels/dingtalk/api.py": "operators: the state of a channel",
     "channels/dingtalk/connection.py": "operators: the state of a channel",
+    "channels/dingtalk/setup_guide.py": "operators: the command line",
     "channels/discord/gateway.py": "operators: the state of a channel",
     "channels/discord/texts.py": "operators: the state of a channel",
     "channels/discord/account_probe.py": "operators: `fawn check`",

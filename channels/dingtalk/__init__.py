@@ -1,7 +1,7 @@
 """DingTalk channel in stream mode: settings and entry points.
 
-The configuration imports only this file. `connection` and `events` receive messages, `reply` and `files` answer them,
-all over `api` (docs/decisions/0035-dingtalk-over-aiohttp.md).
+The configuration imports only this file. `connection` and `events` receive messages, `reply` answers them, all over
+`api` (docs/decisions/0048-dingtalk-over-aiohttp.md).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from agent.setting import Secret, setting
 from channels.base import Channel
 from channels.shared.lifecycle import open_channel, run_probe
+
+PUBLIC_URL = "https://api.dingtalk.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class DingTalkSettings:
     robot_code: str = setting("", "the robot's code, if it is not the Client ID")
     name: str = setting("Fawn", "the robot's name, as people mention it in groups")
     reaction: bool = setting(True, "show 🤔 on a message while the bot works on it: two API calls for each message")
-    base_url: str = setting("https://api.dingtalk.com", "URL of the API")
+    base_url: str = setting(PUBLIC_URL, "URL of the API")
     upload_url: str = setting("https://oapi.dingtalk.com", "URL of the older API, which takes files")
     proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")

@@ -24,9 +24,10 @@ from channels.base import (
     Receive,
     Reply,
     SentMessages,
+    find_sent_message,
 )
-from channels.dingtalk import DingTalkSettings
-from channels.dingtalk.api import DingTalkApi, DingTalkRefusal
+from channels.dingtalk import PUBLIC_URL, DingTalkSettings
+from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
 from channels.dingtalk.connection import StreamConnection
 from channels.dingtalk.events import NAME, DingTalkAccount, is_group, parse_event
 from channels.dingtalk.reply import (
@@ -38,12 +39,13 @@ from channels.dingtalk.reply import (
 )
 from channels.shared import file_limits
 from channels.shared.caches import LatestDict
+from channels.shared.file_groups import group_files, send_groups
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.lifecycle import PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter, post_once
-from channels.shared.texts import NOT_STORED, REPEAT_MARK
+from channels.shared.texts import NOT_STORED, REPEAT_MARK, choice_line, text_for
 
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours: DingTalk names no limit
@@ -69,7 +71,8 @@ class DingTalkChannel(PlatformChannel):
         self._api = DingTalkApi(settings)
         super().__init__(self._api)
         self._connection = StreamConnection(self._api)
-        self._me = DingTalkAccount(settings.client_id, settings.name)
+        language = "zh" if settings.base_url == PUBLIC_URL else ""
+        self._me = DingTalkAccount(settings.client_id, settings.name, language)
         self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
         self._conversations: LatestDict[str, str] = LatestDict(MAX_WORKING)  # message → its conversation
@@ -88,16 +91,18 @@ class DingTalkChannel(PlatformChannel):
         event = parse_event(topic, raw, self._me)
         if event is None:
             return None
-        if isinstance(event, Message) and event.kind is not Kind.CLICK:
+        if isinstance(event, Message) and topic != CARD_TOPIC:
             self._names[event.author.id] = event.author.name
             self._conversations[event.id] = orjson.loads(raw)["conversationId"]
         [receipt] = await self._pipeline.store_with_retries([event])
-        if isinstance(event, Message) and event.kind is Kind.CLICK and receipt is not Receipt.IGNORED:
-            return clicked_card(event.text if receipt is Receipt.ACCEPTED else "")
+        if isinstance(event, Message) and topic == CARD_TOPIC and receipt is not Receipt.IGNORED:
+            is_choice = event.kind is Kind.CLICK and receipt is Receipt.ACCEPTED
+            name = self._names.get(event.author.id, event.author.id)
+            return clicked_card(choice_line(event.text, name) if is_choice else "")
         return None
 
     async def _apologize(self, message: Message) -> None:
-        await self._messenger(message.thread).send_text(_(NOT_STORED))
+        await self._messenger(message.thread).send_text(text_for(message.author, NOT_STORED))
 
     async def _show_working(self, message: Message) -> None:
         await self._set_reaction("reply", message.id)
@@ -134,20 +139,29 @@ class DingTalkChannel(PlatformChannel):
         scope = self._rate_limit_scope(thread, idempotent=bool(self._settings.card_template_id))
         return self._add_reply(ReplyWriter(renderer, posts, scope, on_finished=take_off_reaction))
 
-    async def send_file(self, thread: Thread, file: OutgoingFile, posts: SentMessages) -> None:
-        """Send an image or a file. It has no caption: that follows as text, as does the mark of a possible repeat."""
-        file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "DingTalk")
-        sender = self._messenger(thread)
-        caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if posts.known else file.caption
+    async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        """Send images and files, each as a message, because no message takes several.
 
-        async def post() -> str:
-            key = await sender.send_message(*await self._upload_file(file))
-            with suppress(ChannelError):  # the file is visible, and must not be sent again
-                if caption:
-                    await sender.send_text(caption)
-            return f"/{key}"
+        They have no captions: these follow as text, as does the mark of a possible repeat.
+        """
+        sender, scope = self._messenger(thread), self._rate_limit_scope(thread, idempotent=False)
 
-        await post_once(posts, post, self._rate_limit_scope(thread, idempotent=False))
+        async def send(group: Sequence[OutgoingFile], index: int) -> None:
+            [file] = group
+            file_limits.check_outgoing_file(file, MAX_UPLOAD_BYTES, "DingTalk")
+            is_repeat = find_sent_message(posts, index)
+            caption = f"{_(REPEAT_MARK)} {file.name}\n\n{file.caption}".strip() if is_repeat else file.caption
+
+            async def post() -> str:
+                key = await sender.send_message(*await self._upload_file(file))
+                with suppress(ChannelError):  # the file is visible, and must not be sent again
+                    if caption:
+                        await sender.send_text(caption)
+                return f"/{key}"
+
+            await post_once(posts, post, scope, index=index)
+
+        await send_groups(group_files(files, 1, MAX_UPLOAD_BYTES), posts, send)
 
     async def _upload_file(self, file: OutgoingFile) -> tuple[str, dict[str, str]]:
         """Upload a file. Returns the type and content of its message."""

@@ -17,6 +17,7 @@ import orjson
 from agent.messages import Attachment, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.dingtalk.api import MESSAGE_TOPIC
+from channels.shared.buttons import as_command
 
 NAME = "dingtalk"
 MAX_QUOTE_CHARS = 4_000
@@ -33,10 +34,11 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DingTalkAccount:
-    """The app, and the robot's name in mentions."""
+    """The app, the robot's name in mentions, and the language of the brand ("": unknown)."""
 
     client_id: str
     name: str
+    language: str = ""
 
     def thread(self, chat: str) -> Thread:
         return Thread(NAME, self.client_id, chat)
@@ -88,7 +90,7 @@ def _parse_message(event: Json, me: DingTalkAccount) -> Message:
         thread=me.thread(f"@{person}" if private else str(event["conversationId"])),
         key=me.key(id),
         id=id,
-        author=Author(person, str(event.get("senderNick") or person), guest=is_guest),
+        author=Author(person, str(event.get("senderNick") or person), guest=is_guest, language=me.language),
         text=text if command is None else command,
         time=int(event["createAt"]) / 1000,
         kind=message_kind,
@@ -123,21 +125,24 @@ def _file(kind: str, content: Json, message_id: str, index: int) -> list[Attachm
 
 
 def _parse_click(event: Json, me: DingTalkAccount) -> Message | None:
-    """Parse a click. A click has no id: a second click of a person on one option of a card is the same event."""
+    """Parse a pressed button. A press has no id: a second one of a person on one button of a card is the same event."""
     params = orjson.loads(event["content"]).get("cardPrivateData", {}).get("params") or {}
     if "ask" not in params or "option" not in params:
         return None
     ask, option = orjson.loads(params["ask"]), str(params["option"])
     person, track = str(event["userId"]), str(event["outTrackId"])
     chat, digest = str(ask["chat"]), hashlib.blake2b(option.encode(), digest_size=8).hexdigest()
-    return Message(
+    click = Message(
         thread=me.thread(chat),
         key=me.key(f"click:{track}:{person}:{digest}"),
         id=track,
-        author=Author(person, person),
+        author=Author(person, person, language=me.language),
         text=option,
         time=time.time(),
         kind=Kind.CLICK,
         target=str(ask["id"]),
         private=chat.startswith("@"),
+        to_bot=True,
+        reply_to=track,
     )
+    return as_command(click, option) or click

@@ -24,7 +24,7 @@ from channels.base import ChannelError, OutcomeUnknown, Refused, SentMessages, T
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkChatGone, DingTalkRefusal
 from channels.dingtalk.events import is_group
-from channels.shared import texts
+from channels.shared import buttons, progress, texts
 from channels.shared.markdown_split import split_markdown
 from channels.shared.reply_writer import MessageMissing
 
@@ -46,6 +46,7 @@ class DingTalkMessage:
     text: str
     ask_id: str = ""
     options: tuple[str, ...] = ()
+    command: str = ""  # the data of a button that sends a command
     mention: str = ""  # the id of the person to notify
     final: bool = False
     plain: bool = False
@@ -115,25 +116,30 @@ class DingTalkRenderer:
         """Render a running turn; nothing without cards, because messages of the robot cannot be changed."""
         if not self._settings.card_template_id:
             return []
-        lines = texts.progress_lines(view, MAX_SHOWN_STEPS)
-        while _text_bytes("\n".join(lines)) > MAX_HEAD_BYTES:
-            del lines[0]
+        head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_BYTES, _text_bytes)
         notice = f"⏳ {texts.shorten(view.notice.text, 300)}" if view.notice else ""
-        text = "\n\n".join(filter(None, ("\n".join(lines), view.text, notice)))
+        text = "\n\n".join(filter(None, (head, view.text, notice)))
         return [DingTalkMessage(chunk) for chunk in _split(text, MAX_CARD_BYTES)]
 
     def render_final(self, final: Final) -> list[DingTalkMessage]:
-        """Render the answer; the options of an open question are buttons on its last card."""
+        """Render the answer and a line about its steps.
+
+        The options of an open question are buttons on its last card, as is Retry under a failure.
+        """
         has_cards = bool(self._settings.card_template_id)
         parts: list[DingTalkMessage] = []
+        summary, command = progress.summary_line(final), buttons.final_command(final) if has_cards else ""
         for text, ask in final.messages():
             fits = ask and has_cards and len(_buttons_json(ask.options).encode()) <= MAX_VALUE_BYTES
             options = ask.options if ask and fits else ()
             hint = texts.question_hint(ask, has_buttons=bool(options), max_label_chars=MAX_LABEL_CHARS) if ask else ""
-            chunks = _split(f"{text}\n\n{hint}" if hint else text, MAX_CARD_BYTES if has_cards else MAX_TEXT_BYTES)
+            text = "\n\n".join(filter(None, (text, hint, summary)))
+            chunks, summary = _split(text, MAX_CARD_BYTES if has_cards else MAX_TEXT_BYTES), ""
             parts += [DingTalkMessage(chunk, final=True, plain=not has_cards) for chunk in chunks]
             if ask and options:
                 parts[-1] = replace(parts[-1], ask_id=ask.id, options=options)
+        if parts and command:
+            parts[-1] = replace(parts[-1], command=buttons.command_data(command, self._key))
         if parts and final.mention and is_group(self._thread):
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
@@ -146,7 +152,8 @@ class DingTalkRenderer:
         return replace(part, text=f"{_(texts.REPEAT_MARK)}\n\n{part.text}")
 
     def plain(self, part: DingTalkMessage) -> DingTalkMessage:
-        return replace(part, text=texts.with_options(part.text, part.options), ask_id="", options=(), plain=True)
+        text = texts.with_options(part.text, part.options) if part.options else part.text
+        return replace(part, text=text, ask_id="", options=(), command="", plain=True)
 
     async def typing(self) -> None:
         """Do nothing: a reaction on the question shows that the bot is working."""
@@ -230,11 +237,12 @@ class DingTalkRenderer:
         variables are set, the text too. `isError` is never used, because it shows DingTalk's own text instead.
         """
         is_streaming, text = track in self._streaming, card_markdown(part.text)
-        if part.final and (part.options or not is_streaming):
+        has_buttons = bool(part.options or part.command)
+        if part.final and (has_buttons or not is_streaming):
             variables = NO_BUTTONS if is_streaming else {"content": text, **NO_BUTTONS}
-            if part.options:
+            if has_buttons:
                 ask = orjson.dumps({"id": part.ask_id, "chat": self._thread.chat}).decode()
-                variables = {**variables, "buttons": _buttons_json(part.options), "ask": ask}
+                variables = {**variables, "buttons": _buttons_json(part.options, part.command), "ask": ask}
             data = {"cardData": {"cardParamMap": variables}, "cardUpdateOptions": {"updateCardDataByKey": True}}
             await self._api("PUT", "/v1.0/card/instances", {"outTrackId": track, **data})
         if part.final:
@@ -258,9 +266,9 @@ class DingTalkRenderer:
         await self._change_card(track, DingTalkMessage("·", final=True))
 
 
-def clicked_card(option: str) -> dict[str, Any]:
+def clicked_card(choice: str) -> dict[str, Any]:
     """Return the answer to a click that shows the choice in place of the buttons; "" removes only the buttons."""
-    variables = {"buttons": "[]"} | ({"choice": f"✓ {texts.shorten(option, 200)}"} if option else {})
+    variables = {"buttons": "[]"} | ({"choice": texts.shorten(choice, 200)} if choice else {})
     return {"cardUpdateOptions": {"updateCardDataByKey": True}, "cardData": {"cardParamMap": variables}}
 
 
@@ -288,9 +296,11 @@ def _split(text: str, limit: int) -> list[str]:
     return split_markdown(text.encode("utf-8", "replace").decode(), limit, _text_bytes)  # no lone surrogates
 
 
-def _buttons_json(options: tuple[str, ...]) -> str:
-    buttons = [{"text": texts.shorten(option, MAX_LABEL_CHARS) or "…", "value": option} for option in options]
-    return orjson.dumps(buttons).decode()
+def _buttons_json(options: tuple[str, ...], command: str = "") -> str:
+    shown = [{"text": texts.shorten(option, MAX_LABEL_CHARS) or "…", "value": option} for option in options]
+    if command:
+        shown.append({"text": buttons.button_label(command), "value": command})
+    return orjson.dumps(shown).decode()
 
 
 def _delivered_key(results: Any) -> str:

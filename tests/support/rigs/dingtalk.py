@@ -42,9 +42,11 @@ class DingTalkRig(FakeRig):
     name = "dingtalk"
     template = TEMPLATE
     # Robots cannot read a history, and get neither edits, deletions nor reactions. In groups, they get only messages
-    # that mention them. There are no native commands. A rate limit names no time. Files have no idempotency key.
+    # that mention them. There are no native commands. A rate limit names no time. Files have no idempotency key, and go
+    # one by one. A card has buttons of one colour, only when it is finished: there is Retry, but not Stop.
     can = frozenset(ABILITIES) - {"kept", "catch_up", "earlier", "follow_up", "captions", "amend", "withdraw", "erase"}
-    can -= {"reactions", "native", "menu", "retry_after", "files_once"}
+    can -= {"reactions", "native", "menu", "retry_after", "files_once", "albums", "titles", "title_events"}
+    can -= {"commands", "styles", "folds", "documents", "local_times"}
 
     def __init__(self, server: FakeDingTalk, settings: dingtalk.DingTalkSettings) -> None:
         super().__init__(lambda: dingtalk.connect(settings))

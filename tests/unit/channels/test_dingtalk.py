@@ -19,6 +19,7 @@ from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receip
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.dingtalk.events import DingTalkAccount, parse_event
 from channels.dingtalk.reply import MAX_CARD_BYTES, card_markdown
+from channels.shared.buttons import LABELS
 from channels.shared.texts import REPEAT_MARK
 from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk
 from tests.fakes.server import until
@@ -129,9 +130,35 @@ async def test_an_answer_after_a_restart_replaces_the_buttons_of_a_finished_card
     await rig.back()
     await ready(rig)
     rig.press("red")
-    await until(lambda: rig.visible()[0].endswith("✓ red"))
+    await until(lambda: "✓ red (" in rig.visible()[0])
     await rig.channel.reply(rig.thread(), Memory(rows=posts.rows)).finish(Final("Red it is."))
     assert rig.visible() == ["Red it is."]
+
+
+async def test_an_ended_turn_keeps_a_line_about_its_steps(rig: DingTalkRig) -> None:
+    steps = (Step("1", "Running tests", "done"), Step("2", "Reading the log", "failed"))
+    await deliver(rig, Final("It fails.", steps=steps, step_count=2, seconds=62), Memory())
+    assert rig.visible() == ["It fails.\n\n✅ 2 steps, 1 failed · 1 min 2 s"]
+
+
+async def test_a_failure_has_a_button_that_retries_once(rig: DingTalkRig) -> None:
+    await rig.say("work")
+    await rig.channel.reply(rig.thread(), Memory("r32")).finish(Final("It broke.", state="failed"))
+    assert rig.buttons() == [LABELS["retry"]]
+    rig.press(LABELS["retry"])
+    pressed = await rig.box.next(kind=Kind.COMMAND)
+    assert (pressed.text, pressed.target, pressed.thread, pressed.to_bot) == ("retry", "r32", rig.thread(), True)
+    await until(lambda: rig.buttons() == [])
+    assert rig.visible()[0].startswith("It broke.")
+
+
+async def test_a_refused_press_of_retry_keeps_the_button(rig: DingTalkRig) -> None:
+    rig.box.refuses = lambda message: message.kind is Kind.COMMAND
+    await rig.channel.reply(rig.thread(), Memory("r33")).finish(Final("It broke.", state="failed"))
+    rig.press(LABELS["retry"])
+    await until(lambda: rig.box.receipts == [Receipt.IGNORED])
+    await until(rig.felt)
+    assert rig.buttons() == [LABELS["retry"]]
 
 
 async def test_a_long_answer_of_lines_fits_its_cards(rig: DingTalkRig) -> None:
@@ -231,14 +258,15 @@ async def test_a_used_up_quota_waits_longer_than_a_rate_limit(rig: DingTalkRig, 
 async def test_a_possible_repeat_of_a_file_is_marked(rig: DingTalkRig, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     path.write_bytes(b"a,b\n")
-    await rig.channel.send_file(rig.thread(), OutgoingFile(path, "a.csv", 4, "The table"), Memory(rows=Rows({0: None})))
+    file = OutgoingFile(path, "a.csv", 4, "The table")
+    await rig.channel.send_files(rig.thread(), [file], Memory(rows=Rows({0: None})))
     assert rig.visible() == ["a.csv", f"{REPEAT_MARK} a.csv\n\nThe table"]
 
 
 async def test_a_picture_is_sent_as_an_image(rig: DingTalkRig, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     path.write_bytes(b"png")
-    await rig.channel.send_file(rig.thread(2), OutgoingFile(path, "plot.png", 3), Memory())
+    await rig.channel.send_files(rig.thread(2), [OutgoingFile(path, "plot.png", 3)], Memory())
     assert [call.body["msgKey"] for call in rig.server.calls_of("message.send")] == ["sampleImageMsg"]
 
 

@@ -190,9 +190,6 @@ class SlackChannel(PlatformChannel):
 
 async def _upload_file(workspace: Workspace, file: OutgoingFile) -> str:
     """Upload a file and return its id. It is invisible until the upload is completed."""
-    try:
-        target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
-        await workspace.api.upload(target["upload_url"], file.path)
-    except OutcomeUnknown as error:
-        raise TryLater(str(error)) from None
+    target = await workspace.api("files.getUploadURLExternal", filename=file.name, length=file.size)
+    await workspace.api.upload(target["upload_url"], file.path)
     return str(target["file_id"])

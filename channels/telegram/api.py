@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -18,6 +19,7 @@ from channels.shared.reply_writer import MessageMissing
 from channels.telegram import TelegramSettings
 from channels.telegram.transport import SdkTransport, TransportError
 
+logging.getLogger("telegram.Bot").setLevel(logging.WARNING)  # its debug lines contain the token and messages
 # The SDK's typed methods build an object of each answer, which costs more than the call.
 warnings.filterwarnings("ignore", r"Please use 'Bot\.", PTBUserWarning)
 

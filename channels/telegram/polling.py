@@ -144,7 +144,7 @@ class Poller:
                 return
             self._failed_batches = 0
             for (raw, event), receipt in zip(parsed, receipts, strict=True):
-                if isinstance(event, Message) and event.kind is Kind.CLICK:
+                if isinstance(event, Message) and "callback_query" in raw:
                     showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
                     self._background.start_best_effort(showing, f"telegram click {event.key}")
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))

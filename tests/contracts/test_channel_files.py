@@ -174,7 +174,7 @@ async def test_one_file_that_cannot_be_sent_does_not_keep_back_the_others(rig: R
     assert times_shown(rig, *NAMES) == [1, 0, 1]
 
 
-@demanded("uploads", "wire", "once")
+@demanded("uploads", "wire", "files_once")
 async def test_several_files_accepted_without_an_answer_are_shown_once(rig: Rig, tmp_path: Path) -> None:
     posts = Memory()
     rig.wire.fault("drop", "upload", after=True)
@@ -193,11 +193,11 @@ async def test_a_crash_between_messages_repeats_no_file(rig: Rig, tmp_path: Path
         await asyncio.sleep(0.45)
         sending.cancel()
         await asyncio.wait({sending})
-        if "once" not in rig.can:
+        if "files_once" not in rig.can:
             break
     await send_until_done(rig, files, posts)
     shown = times_shown(rig, *names)
-    assert set(shown) == {1} if "once" in rig.can else set(shown) <= {1, 2}
+    assert set(shown) == {1} if "files_once" in rig.can else set(shown) <= {1, 2}
 
 
 @demanded("downloads")

@@ -20,6 +20,7 @@ METHODS: dict[Call, tuple[str, ...]] = {
     "edit": ("card.stream", "card.update"),
     "delete": ("message.recall",),
     "upload": ("media.upload",),
+    "album": ("message.send",),
     "any": ("*",),
 }
 DIRECT = f"@{JANE}"

@@ -60,7 +60,7 @@ async def test_missed_messages_are_answered_once(service: AllPlatforms) -> None:
         service.rigs[name].mutter(ask(text=f"before {name}", id=f"b-{name}"), 7, mention=True)
         await service.shows(name, f"before {name}", 7)
         service.rigs[name].mutter("!status")  # an unknown direct chat cannot be found on Discord
-        await service.shows(name, "idle")
+        await service.shows(name, "ready for your next message")
     await service.quiet()
     await service.stop()
     for name in away:

@@ -53,7 +53,9 @@ class TranscriptRecorder:
             case Text():
                 return TranscriptEntry(_text_item(block.part), EntryKind.TEXT, block.delta, at)
             case Step():
-                return TranscriptEntry(f"step:{block.id}", EntryKind.STEP, block.title, at, state=block.state)
+                return TranscriptEntry(
+                    f"step:{block.id}", EntryKind.STEP, block.detail or block.title, at, state=block.state
+                )
             case Ask() | Approve():
                 ask = block.to_question() if isinstance(block, Approve) else block
                 text = "\n".join([ask.question, *(f"- {option}" for option in ask.options)])

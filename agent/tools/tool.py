@@ -122,7 +122,7 @@ def describe_as(title: str) -> Callable[[Mapping[str, Any]], str]:
 
     def describe(args: Mapping[str, Any]) -> str:
         values = {name: str(value) for name, value in args.items()}
-        values["name"] = PurePosixPath(values.get("path", "")).name or "/"
+        values["name"] = PurePosixPath(values.get("path", WORKSPACE)).name or "/"
         return _(title).format_map(defaultdict(str, values))
 
     return describe

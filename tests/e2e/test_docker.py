@@ -93,7 +93,8 @@ async def test_turns_survive_a_restart_of_the_engine(
 async def test_log_check_and_status_report_the_sandbox_in_the_same_sentence(
     telegram: FakeTelegram, start: Start, engine: DockerEngine
 ) -> None:
-    service = await start(sandbox=DOCKER)
+    operated = {"telegram": {"access": {"open": True, "operators": [str(JANE)]}}}
+    service = await start(sandbox=DOCKER, channels=operated)
     bounds = "without network, 4096 MB of files each (measured)"
     sentence = f"Docker, one isolated container of {IMAGE} per conversation, {bounds}."
     await until(lambda: sentence in service.log(), 20, "the line in the log")

@@ -53,6 +53,7 @@ def test_each_tool_says_what_it_does_and_the_raw_call_is_the_detail() -> None:
             "read_file: uploads/report.pdf",
         ),
         ("write_file", {"path": "/mnt/a.txt", "content": "x"}, "Writing a.txt", "write_file: a.txt"),
+        ("ls", {}, "Listing workspace", "ls"),
         ("ls", {"path": "/"}, "Listing /", "ls: /"),
         ("grep", {"pattern": "TODO {x}"}, "Searching for TODO {x}", "grep: TODO {x}"),
         ("grep", {}, "Searching for", "grep"),

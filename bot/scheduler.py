@@ -21,7 +21,7 @@ from bot.running_turn import RunningTurn
 from bot.storage import conversations, inbox
 from bot.storage.database import Database, Execute
 from bot.turn_runner import TurnRunner
-from catalogue import N_, _, use_language
+from catalogue import ngettext, use_language
 from channels.base import Reply
 from channels.shared.background import BackgroundTasks
 
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0  # between looks without a wake-up
 QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before its reply says so
-QUEUED = N_("I'm busy with {count} other conversations. You're number {place}; I'll start by myself.")
 
 
 class Scheduler:
@@ -155,9 +154,14 @@ class Scheduler:
         )
         for job in jobs:
             reply = self._queued[job.conversation] = self._turns.make_reply(job)
-            place = len(self._queued)
             with use_language(job.language):
-                reply.show(Notice("queue", _(QUEUED, count=self._live_limit, place=place)))
+                sentence = ngettext(
+                    "I'm busy with {n} other conversation. You're number {place}; I'll start by myself.",
+                    "I'm busy with {n} other conversations. You're number {place}; I'll start by myself.",
+                    self._live_limit,
+                    place=len(self._queued),
+                )
+                reply.show(Notice("queue", sentence))
 
     # ------------------------------------------------------------ the end
 

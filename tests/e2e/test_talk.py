@@ -290,7 +290,7 @@ async def test_queued_users_are_told_their_position(telegram: FakeTelegram, star
     telegram.send(ask(text="slow one", delay_ms=5000), chat=500)
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"))
     telegram.send(ask(text="was kept"), chat=501)
-    waiting = await telegram.wait(501, "I'm busy", seconds=10)
+    waiting = await telegram.wait(501, "busy with 1 other conversation. You're number 1;", seconds=10)
     done = await telegram.wait(501, "was kept", seconds=15)
     assert done.id == waiting.id
     await service.quiet()

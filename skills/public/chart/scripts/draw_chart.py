@@ -125,8 +125,10 @@ def prepare_matplotlib(text: str) -> tuple[Any, list[str]]:
     installed = {font.name for font in importlib.import_module("matplotlib.font_manager").fontManager.ttflist}
     fonts = [font for font in CJK_FONTS if font in installed]
     matplotlib.rcParams.update({
-        "font.family": ["DejaVu Sans", *fonts[:1]], "font.size": 11, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.grid": True, "axes.grid.axis": "y", "date.converter": "concise", "grid.alpha": 0.3, "axes.axisbelow": True, "axes.unicode_minus": False,
+        "font.family": ["DejaVu Sans", *fonts[:1]], "font.size": 11,
+        "axes.spines.top": False, "axes.spines.right": False,
+        "axes.grid": True, "axes.grid.axis": "y", "date.converter": "concise",
+        "grid.alpha": 0.3, "axes.axisbelow": True, "axes.unicode_minus": False,
         "axes.titlelocation": "left", "axes.titlesize": 14, "axes.titleweight": "bold",
         "axes.prop_cycle": importlib.import_module("cycler").cycler(color=COLORS),
     })  # fmt: skip
@@ -210,7 +212,7 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
     values = [value for numbers in series.values() for value in numbers if not math.isnan(value)]
     low, high = min(0.0, *values) if options.kind == "bar" else min(values), max(values)
     spread = (high - low) or 1.0
-    numeric = not isinstance(x[0], str)
+    numeric = not isinstance(x[0], str) and options.kind != "bar"
     marks = (
         [value.timestamp() if isinstance(value, datetime.datetime) else float(value) for value in x]
         if numeric
@@ -229,12 +231,14 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
         value = low + spread * step / 5
         _, y = at(first, value)
         parts.append(
-            f'<path d="M{left} {y}H{width - 30}" stroke="#ddd"/><text x="{left - 8}" y="{y + 4}" text-anchor="end">{value:,.4g}</text>'
+            f'<path d="M{left} {y}H{width - 30}" stroke="#ddd"/>'
+            f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{value:,.4g}</text>'
         )
     for index in range(0, len(x), max(1, len(x) // 10)):
         label = str(x[index].date() if isinstance(x[index], datetime.datetime) else x[index])
         parts.append(
-            f'<text x="{at(marks[index] if options.kind != "bar" else index, low)[0]}" y="{height - bottom + 20}" text-anchor="middle">{html.escape(label)}</text>'
+            f'<text x="{at(marks[index], low)[0]}" y="{height - bottom + 20}"'
+            f' text-anchor="middle">{html.escape(label)}</text>'
         )
     size = (width - left - 30) / len(x) * 0.8 / len(series)
     for order, (name, numbers) in enumerate(series.items()):
@@ -249,11 +253,13 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
             for x_at, y_at in points:
                 corner = round(x_at + (order - len(series) / 2) * size, 1)
                 parts.append(
-                    f'<rect x="{corner}" y="{min(y_at, zero)}" width="{size:.1f}" height="{abs(zero - y_at):.1f}" fill="{color}"/>'
+                    f'<rect x="{corner}" y="{min(y_at, zero)}" width="{size:.1f}" '
+                    f'height="{abs(zero - y_at):.1f}" fill="{color}"/>'
                 )
         elif options.kind == "line":
             parts.append(
-                f'<polyline points="{" ".join(f"{a},{b}" for a, b in points)}" fill="none" stroke="{color}" stroke-width="2.5"/>'
+                f'<polyline points="{" ".join(f"{a},{b}" for a, b in points)}" '
+                f'fill="none" stroke="{color}" stroke-width="2.5"/>'
             )
         else:
             parts += [f'<circle cx="{a}" cy="{b}" r="4" fill="{color}"/>' for a, b in points]
@@ -262,7 +268,8 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
         )
     out: Path = options.out.with_suffix(".svg")
     out.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'font-family="sans-serif" font-size="13">'
         f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n',
         encoding="utf-8",
     )

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 MAX_OUTPUT_BYTES = 20_000
 
@@ -109,7 +109,8 @@ def run_process(command: list[str], stdin: str, options: argparse.Namespace, fol
     """Run one command in its own process group, which ends with it."""
     start = time.monotonic()
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder, start_new_session=True,
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
+        start_new_session=True,
         preexec_fn=limit_process(options.memory_mb, options.file_mb, options.timeout),
     )  # fmt: skip
     if not (process.stdin and process.stdout and process.stderr):
@@ -185,7 +186,7 @@ def run_cases(
     return results
 
 
-def fail(code: int, **facts: Any) -> Any:
+def fail(code: int, **facts: Any) -> NoReturn:
     print(json.dumps(facts, ensure_ascii=False))
     sys.exit(code)
 

@@ -44,7 +44,8 @@ def describe_numbers(values: list[float]) -> dict[str, Any]:
     fence = 1.5 * (high - low)
     outliers = [value for value in values if fence and not low - fence <= value <= high + fence]
     found = {
-        "sum": math.fsum(values), "mean": statistics.fmean(values), "median": middle, "std": statistics.stdev(values) if len(values) > 1 else 0.0,
+        "sum": math.fsum(values), "mean": statistics.fmean(values), "median": middle,
+        "std": statistics.stdev(values) if len(values) > 1 else 0.0,
         "min": min(values), "q1": low, "q3": high, "max": max(values),
     }  # fmt: skip
     extreme = sorted(outliers, key=lambda value: -abs(value - middle))[:5]
@@ -54,7 +55,8 @@ def describe_numbers(values: list[float]) -> dict[str, Any]:
 def describe_column(column: Column) -> dict[str, Any]:
     values = [value for value in column.values if value is not None]
     found: dict[str, Any] = {
-        "name": column.name, "type": column.kind, "missing": len(column.values) - len(values) - len(column.misfits), "distinct": len(set(values)),
+        "name": column.name, "type": column.kind,
+        "missing": len(column.values) - len(values) - len(column.misfits), "distinct": len(set(values)),
     }  # fmt: skip
     if column.notes:
         found["notes"] = column.notes
@@ -126,7 +128,8 @@ def findings(result: dict[str, Any]) -> list[str]:
             lines.append(f"`{name}` has the same value in every row.")
         if column.get("outliers"):
             lines.append(
-                f"`{name}`: {column['outliers']} outliers, such as {column['extreme'][0]:g} (median {column['median']:g})."
+                f"`{name}`: {column['outliers']} outliers, such as {column['extreme'][0]:g} "
+                f"(median {column['median']:g})."
             )
     return lines + [
         f"`{a}` and `{b}` correlate: r = {pair['r']} over {pair['rows']} rows."
@@ -136,7 +139,10 @@ def findings(result: dict[str, Any]) -> list[str]:
 
 
 def draw_charts(columns: list[Column], folder: Path) -> list[str]:
-    """Draw a histogram per number, bars per category, a line over the first date. Returns file names; raises ImportError."""
+    """Draw a histogram per number, bars per category, a line over the first date. Returns file names.
+
+    Raises ImportError without matplotlib.
+    """
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("agg")
     fonts = {font.name for font in importlib.import_module("matplotlib.font_manager").fontManager.ttflist}
@@ -144,7 +150,7 @@ def draw_charts(columns: list[Column], folder: Path) -> list[str]:
     warnings.filterwarnings("ignore", message="Glyph")  # without such a font, those characters are boxes
     plot = importlib.import_module("matplotlib.pyplot")
     dates = next((column for column in columns if column.kind == "date"), None)
-    written = []
+    written: list[str] = []
     for column in columns:
         values = [value for value in column.values if value is not None]
         if column.kind not in ("number", "text", "boolean") or len(set(values)) < 2 or len(written) == MAX_CHARTS:

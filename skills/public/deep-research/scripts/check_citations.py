@@ -1,7 +1,8 @@
-"""Check the citations of a report: each [n] has an entry under "## Sources", each entry is cited, quotes are in the source.
+"""Check the citations of a report against its entries and the saved texts.
 
-An entry is a line such as `[1] Title. URL (accessed 2026-11-22)`. With --sources, quoted text and numbers in a sentence are
-looked up in the saved text of the sources that the sentence cites.
+Each [n] needs an entry under "## Sources", and each entry is cited. An entry is a line such as `[1] Title. URL
+(accessed 2026-11-22)`. With --sources, quoted text and numbers in a sentence are looked up in the saved text of the
+sources that the sentence cites.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def check_claims(body: str, folder: Path) -> list[str]:
         absent = [figure for figure in figures if figure.replace(",", "").rstrip("% ") not in texts.replace(",", "")]
         if absent:
             problems.append(
-                f"Not in {names}: the number {', '.join(absent)} (explain a calculation in the report): {plain.strip()[:80]}"
+                f"Not in {names}: the number {', '.join(absent)} "
+                f"(explain a calculation in the report): {plain.strip()[:80]}"
             )
     return problems
 
@@ -102,7 +104,8 @@ def check_report(text: str, folder: Path | None) -> dict[str, Any]:
     paragraphs = [part.strip() for part in body.split("\n\n") if part.strip() and not part.lstrip().startswith("#")]
     bare = [part[:80] for part in paragraphs if NUMBER.search(part) and not cited_numbers(part)]
     return {
-        "ok": not problems, "problems": problems, "warnings": [f"A paragraph with numbers cites nothing: {part}" for part in bare],
+        "ok": not problems, "problems": problems,
+        "warnings": [f"A paragraph with numbers cites nothing: {part}" for part in bare],
         "citations": len(CITATION.findall(body)), "sources": len(entries),
     }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Fetch web pages and files in parallel as numbered text sources: FOLDER/1.txt, … and FOLDER/sources.json.
 
-A second call adds to the folder. Pages need a network that the operator allows; pdf files need pypdfium2, pypdf or pdftotext.
+A second call adds to the folder. Pages need a network that the operator allows; pdf files need pypdfium2, pypdf
+or pdftotext.
 """
 
 from __future__ import annotations

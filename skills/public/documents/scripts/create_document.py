@@ -138,7 +138,8 @@ def pdf_markup(text: str, code: bool, bold: str, mono: str) -> str:
     if code:
         return escape(text).replace(" ", "&nbsp;").replace("\n", "<br/>")
     forms = {
-        "": "{}", "bold": f'<font name="{bold}">{{}}</font>', "italic": "<i>{}</i>", "code": f'<font name="{mono}">{{}}</font>',
+        "": "{}", "bold": f'<font name="{bold}">{{}}</font>', "italic": "<i>{}</i>",
+        "code": f'<font name="{mono}">{{}}</font>',
         "link": '<font color="#1F4E79">{}</font>',
     }  # fmt: skip
     return "".join(forms[run.style].format(escape(run.text)) for run in parse_runs(text))

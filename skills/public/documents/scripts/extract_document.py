@@ -15,9 +15,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from xml.etree import ElementTree
 
 MAX_PART_BYTES = 100 << 20  # of one XML part, unpacked
@@ -32,6 +32,10 @@ class Part(NamedTuple):
     mark: str
     text: str
     rows: list[list[Any]] = []  # noqa: RUF012  never changed
+
+
+class MissingPackage(Exception):
+    """No program for this format is installed. The text names the package to install."""
 
 
 class Unreadable(Exception):
@@ -308,7 +312,7 @@ def pdf_texts(path: Path) -> list[str]:
         if done.returncode:
             raise Unreadable(f"pdftotext: {done.stderr.strip()}")
         return done.stdout.split("\f")[:-1]
-    fail("No program for pdf files is installed.", ["pypdfium2"], EXIT_MISSING_PACKAGE)
+    raise MissingPackage("pypdfium2")
 
 
 def extract_pdf(path: Path) -> Iterator[Part]:
@@ -317,7 +321,7 @@ def extract_pdf(path: Path) -> Iterator[Part]:
         yield Part(f"page {number}", text.strip() or hint)
 
 
-READERS = {
+READERS: dict[str, Callable[[Path], Iterator[Part]]] = {
     ".docx": extract_docx,
     ".pptx": extract_pptx,
     ".xlsx": extract_xlsx,
@@ -326,7 +330,7 @@ READERS = {
 }
 
 
-def fail(reason: str, missing: list[str], code: int) -> Any:
+def fail(reason: str, missing: list[str], code: int) -> NoReturn:
     """Print what is wrong as JSON, and exit."""
     print(
         json.dumps({"error": reason, "missing": missing, "fix": f"pip install {' '.join(missing)}" if missing else ""})
@@ -359,6 +363,8 @@ def main() -> None:
         fail(f"{options.file.suffix or 'A file without suffix'} is not supported; use {' '.join(READERS)}.", [], 2)
     try:
         parts = list(reader(options.file))
+    except MissingPackage as missing:
+        fail(f"Nothing that reads {options.file.suffix} files is installed.", [str(missing)], EXIT_MISSING_PACKAGE)
     except (Unreadable, OSError, KeyError, ElementTree.ParseError) as error:
         fail(f"{options.file.name}: {error}", [], 1)
     if options.csv:

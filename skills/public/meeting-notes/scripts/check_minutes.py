@@ -83,7 +83,8 @@ def check_actions(lines: list[str], people: set[str]) -> tuple[list[str], int]:
         ]
         if unknown:
             problems.append(
-                f"Action {number}: owner {', '.join(unknown)!r} is not an attendee; write `{NO_OWNER[0]}` if nobody took it."
+                f"Action {number}: owner {', '.join(unknown)!r} is not an attendee; "
+                f"write `{NO_OWNER[0]}` if nobody took it."
             )
         if not re.fullmatch(r"\d{4}-\d\d-\d\d", due) and due not in NO_DATE:
             problems.append(f"Action {number}: due {due!r} is neither a date (YYYY-MM-DD) nor `{NO_DATE[0]}`.")
@@ -115,7 +116,8 @@ def check_minutes(text: str, transcript: list[Line]) -> Findings:
     known = {line.number for line in transcript}
     problems += found + [f"L{number} is cited but not in the transcript." for number in sorted(cited - known)]
     warnings = [
-        f"L{line.number} may be {'an action' if 'action' in line.hints else 'a decision'} and is not cited: {line.speaker}: {line.text[:80]}"
+        f"L{line.number} may be {'an action' if 'action' in line.hints else 'a decision'} and is not cited: "
+        f"{line.speaker}: {line.text[:80]}"
         for line in transcript
         if line.number not in cited and {"action", "decision"} & {*line.hints}
     ]

@@ -1,7 +1,7 @@
 """Parse a chat thread or a transcript into numbered lines with time and speaker, and mark likely decisions and tasks.
 
-Formats: "[10:05] Ada: text", "Ada: text", "Ada (10:05): text", exports of WhatsApp, WebVTT and SRT subtitles, and JSON lists
-of messages with a name (user, author, name, speaker, from), a text and a time (ts, time, date).
+Formats: "[10:05] Ada: text", "Ada: text", "Ada (10:05): text", exports of WhatsApp, WebVTT and SRT subtitles, and JSON
+lists of messages with a name (user, author, name, speaker, from), a text and a time (ts, time, date).
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ FORMATS = [
 ]
 CUE = re.compile(r"(?:\d+:)?(\d\d:\d\d)[.,]\d{3} --> ")
 HINTS = {
-    "decision": re.compile(r"\b(decided|decision|agreed|let'?s go with|we('ll| will) go with|approved|settled|consensus)\b|决定|同意|通过|确定|就这么", re.I),
-    "action": re.compile(r"\b(i'?ll|i will|can you|could you|please|action item|todo|to-do|follow up|take care of|needs? to)\b|我来|请你|负责|跟进|待办|麻烦", re.I),
-    "date": re.compile(r"\b(\d{4}-\d\d-\d\d|monday|tuesday|wednesday|thursday|friday|tomorrow|next week|by (the )?end of|deadline|due)\b|周[一二三四五六日]|星期|明天|下周|月底|截止|之前", re.I),
-    "question": re.compile(r"[?？]\s*$"),
-}  # fmt: skip
+    "decision": r"\b(decided|decision|agreed|let'?s go with|we('ll| will) go with|approved|settled)\b"
+    r"|决定|同意|通过|确定|就这么",
+    "action": r"\b(i'?ll|i will|can you|could you|please|todo|to-do|follow up|take care of)\b"
+    r"|我来|请你|负责|跟进|待办|麻烦",
+    "date": r"\b(\d{4}-\d\d-\d\d|(mon|tues|wednes|thurs|fri)day|tomorrow|next week|by the end of|deadline|due)\b"
+    r"|周[一二三四五六日]|星期|明天|下周|月底|截止|之前",
+    "question": r"[?？]\s*$",
+}
 
 
 class Line(NamedTuple):
@@ -43,12 +46,12 @@ class Line(NamedTuple):
 
     @property
     def hints(self) -> list[str]:
-        return [name for name, pattern in HINTS.items() if pattern.search(self.text)]
+        return [name for name, pattern in HINTS.items() if re.search(pattern, self.text, re.IGNORECASE)]
 
 
 def message_lines(messages: list[dict[str, Any]]) -> list[Line]:
     """Convert messages of a JSON export."""
-    lines = []
+    lines: list[Line] = []
     for message in messages:
         speaker = next((message[key] for key in ("user", "author", "name", "speaker", "from") if message.get(key)), "")
         moment = str(next((message[key] for key in ("ts", "time", "date", "timestamp") if message.get(key)), ""))

@@ -1,6 +1,7 @@
-"""Check the sandbox of this installation from inside: folders, commands, packages, skills, network, limits, a local server.
+"""Check the sandbox of this installation from inside.
 
-Prints a Markdown table or JSON. Exits with 1 if something that every installation has does not work.
+Covers folders, commands, packages, skills, network, limits, and a local server. Prints a Markdown table or JSON.
+Exits with 1 if something that every installation has does not work.
 """
 
 from __future__ import annotations
@@ -29,11 +30,14 @@ from typing import NamedTuple
 ROOT = Path("/mnt/user-data")
 SKILLS = Path("/mnt/skills")
 REQUIRED_COMMANDS = ("bash", "python3")
-USEFUL_COMMANDS = ("node", "git", "curl", "jq", "rg", "pandoc", "pdftotext", "convert", "dot", "soffice")
+USEFUL_COMMANDS = ("node", "git", "curl", "jq", "rg", "pandoc", "pdftotext", "convert", "dot")
 PACKAGES = {
-    "bs4": "beautifulsoup4", "defusedxml": "defusedxml", "docx": "python-docx", "imageio": "imageio", "matplotlib": "matplotlib",
-    "numpy": "numpy", "openpyxl": "openpyxl", "pandas": "pandas", "pdf2image": "pdf2image", "pdfplumber": "pdfplumber", "PIL": "pillow",
-    "pptx": "python-pptx", "pypdf": "pypdf", "pypdfium2": "pypdfium2", "python_calamine": "python-calamine", "reportlab": "reportlab",
+    "bs4": "beautifulsoup4", "defusedxml": "defusedxml", "docx": "python-docx",
+    "imageio": "imageio", "matplotlib": "matplotlib",
+    "numpy": "numpy", "openpyxl": "openpyxl", "pandas": "pandas", "pdf2image": "pdf2image",
+    "pdfplumber": "pdfplumber", "PIL": "pillow",
+    "pptx": "python-pptx", "pypdf": "pypdf", "pypdfium2": "pypdfium2", "python_calamine": "python-calamine",
+    "reportlab": "reportlab",
 }  # fmt: skip
 NETWORK_SECONDS = 8
 
@@ -186,7 +190,9 @@ def check_limits() -> list[Check]:
         (
             text
             for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-            if Path(name).is_file() and (text := Path(name).read_text("ascii").strip()).isdigit()
+            if Path(name).is_file()
+            and (text := Path(name).read_text("ascii").strip()).isdigit()
+            and int(text) < 1 << 50  # version 1 writes a huge number for "no limit"
         ),
         "",
     )
@@ -250,7 +256,8 @@ def main() -> None:
     parser.add_argument("--url", default="https://example.com/", help="the page for the check of the network")
     options = parser.parse_args()
     parts: list[Callable[[], list[Check]]] = [
-        check_folders, check_commands, check_packages, functools.partial(check_network, options.url), check_isolation, check_limits, check_server,
+        check_folders, check_commands, check_packages, functools.partial(check_network, options.url), check_isolation,
+        check_limits, check_server,
     ]  # fmt: skip
     checks = [check for part in parts for check in part()]
     failed = [check for check in checks if check.state == "failed"]

@@ -113,7 +113,8 @@ class PoliteFetcher:
             except OSError as error:  # includes URLError and timeouts
                 reason = getattr(error, "reason", error)
                 raise FetchFailure(
-                    f"{url}: {reason}. The operator decides what the sandbox's network allows; local files work without it."
+                    f"{url}: {reason}. "
+                    f"The operator decides what the sandbox's network allows; local files work without it."
                 ) from error
             finally:
                 self._last[host] = time.monotonic()

@@ -101,7 +101,7 @@ def clean(text: str) -> str:
 
 
 def table_records(page: Page, wanted: int) -> list[dict[str, str]]:
-    """Return a table as records; its first row is the head. `wanted` counts from 1; 0 is the one with the most cells."""
+    """Return a table as records; its first row is the head. `wanted` counts from 1; 0 is the largest."""
     parser = TableParser()
     parser.feed(page.text)
     if not parser.tables or wanted > len(parser.tables):
@@ -119,7 +119,10 @@ def link_records(page: Page) -> list[dict[str, str]]:
 
 
 def item_records(soup: Any, page: Page, item: str, fields: list[str]) -> list[dict[str, str]]:
-    """Return one record per element that matches `item`. A field is NAME=SELECTOR, NAME=SELECTOR@ATTRIBUTE or NAME=@ATTRIBUTE."""
+    """Return one record per element that matches `item`.
+
+    A field is NAME=SELECTOR, NAME=SELECTOR@ATTRIBUTE or NAME=@ATTRIBUTE.
+    """
     records = []
     for element in soup.select(item):
         record = {}

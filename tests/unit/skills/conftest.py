@@ -39,6 +39,11 @@ def skill_shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shelf
 
 
+def first_json(output: str) -> Any:
+    """Parse the output of a script. The sandbox may add notes about its limits."""
+    return json.JSONDecoder().raw_decode(output)[0]
+
+
 class SkillRunner:
     """Runs scripts of skills, and reads and writes files in the workspace."""
 
@@ -63,7 +68,7 @@ class SkillRunner:
         return result.output
 
     async def json(self, skill: str, line: str, *, exit_code: int = 0) -> Any:
-        return json.loads(await self.script(skill, line, exit_code=exit_code))
+        return first_json(await self.script(skill, line, exit_code=exit_code))
 
     async def without_packages(self, skill: str, line: str, *, exit_code: int) -> Any:
         """Run a script with nothing but the standard library."""
@@ -71,7 +76,7 @@ class SkillRunner:
             ShellCommand(f"PATH= /usr/bin/python3 -S /mnt/skills/public/{skill}/scripts/{line}", cwd=WORKSPACE)
         )
         assert result.exit_code == exit_code, result.output
-        return json.loads(result.output)
+        return first_json(result.output)
 
 
 @pytest.fixture

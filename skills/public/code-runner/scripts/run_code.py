@@ -208,8 +208,8 @@ def choose_language(options: argparse.Namespace) -> tuple[str, Language]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path, nargs="?", help="the program")
+    parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [options] [file] [-- ARGUMENT …]")
+    parser.add_argument("file", type=Path, nargs="?", help="the program; its arguments follow after --")
     parser.add_argument("--code", help="the program as text, with --language")
     parser.add_argument("--language", default="", help="default: by the suffix")
     parser.add_argument("--languages", action="store_true", help="list what is installed")
@@ -218,8 +218,9 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=10, metavar="SECONDS")
     parser.add_argument("--memory-mb", type=int, default=512)
     parser.add_argument("--file-mb", type=int, default=64, help="size of one file that it writes")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
-    options = parser.parse_args()
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)  # what follows are arguments of the program
+    options = parser.parse_args(words[:end])
     if options.languages:
         print(json.dumps(available_languages(), ensure_ascii=False, indent=1))
         return
@@ -241,7 +242,7 @@ def main() -> None:
             )
             if done.returncode:
                 fail(1, language=name, error="It does not compile.", stderr=done.stderr[:MAX_OUTPUT_BYTES])
-        command = [part.format(**place) for part in language.run] + options.arguments
+        command = [part.format(**place) for part in language.run] + words[end + 1 :]
         where = str(file.parent if options.file else folder)
         if options.cases:
             results = run_cases(command, json.loads(options.cases.read_text("utf-8")), options, where)

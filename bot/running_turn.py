@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import Step
+from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.context import LedgerEntry, Meter, T, UserInput
-from agent.messages import Message
+from agent.messages import Kind, Message
 from bot import claims
 from bot.attachments import Attachments
 from bot.claims import ClaimedRun
@@ -19,10 +19,8 @@ from bot.feed import RunFeed
 from bot.inbox import longest_wait
 from bot.storage import tool_calls, usage
 from bot.storage.database import Database, Execute
-from catalogue import _, use_language
+from catalogue import _, ngettext, use_language
 from channels.base import Channel, Reply
-
-NOTED_STEP = "heard:"  # before the key of a message: the id of the step that shows its arrival
 
 
 @dataclass(slots=True)
@@ -33,18 +31,29 @@ class RunningTurn:
     reply: Reply
     feed: RunFeed
     started: float = field(default_factory=time.monotonic)
+    meter: Meter = field(default_factory=Meter)
     work: asyncio.Task[None] | None = None
     working: bool = False  # the work may be cancelled: not before its first step, not while its end is recorded
     has_unread: bool = False  # there may be messages that it has not read
     more: bool = True  # the conversation may have further messages after this turn
     stopped_by: str = ""
     suspending: bool = False
+    _news: asyncio.Future[None] | None = None  # done when the next message arrives
 
     def message_arrived(self, message: Message) -> None:
-        """Note a new message, and show at once that it was received."""
-        self.has_unread = True
-        with use_language(self.job.language):
-            self.feed.publish(_noted_step(message, taken=False))
+        """Note a new message or click, and show at once that a message was received."""
+        if message.kind is Kind.CHAT:
+            self.has_unread = True
+            with use_language(self.job.language):
+                self.feed.publish(_noted_step(message, taken=False))
+        if self._news and not self._news.done():
+            self._news.set_result(None)
+
+    def next_message(self) -> asyncio.Future[None]:
+        """Return a future that is done when the next message or click arrives."""
+        if self._news is None or self._news.done():
+            self._news = asyncio.get_running_loop().create_future()
+        return self._news
 
     def stop(self, by: str) -> None:
         """Cancel the work for a person; its text so far stays."""
@@ -66,10 +75,10 @@ class RunningTurn:
 class Account:
     """The database as a running turn uses it: each commit also records the usage since the last one."""
 
-    def __init__(self, store: Database, job: ClaimedRun) -> None:
+    def __init__(self, store: Database, job: ClaimedRun, meter: Meter) -> None:
         self._store = store
         self._job = job
-        self.meter = Meter()
+        self.meter = meter
 
     async def commit(self, work: Callable[[Execute], T]) -> T:
         """Run `work` and record the usage since the last commit, in one transaction."""
@@ -112,6 +121,11 @@ class StoredSteering:
             self._live.feed.publish(_noted_step(message, taken=True))
         return tuple([await self._input(message) for message in messages])
 
+    async def note_taken(self, message: Message) -> UserInput:
+        """Show that a message was read, and return it with its files."""
+        self._live.feed.publish(_noted_step(message, taken=True))
+        return await self._input(message)
+
     async def taken(self) -> tuple[UserInput, ...]:
         """Return all that was taken into this run, also by an earlier attempt."""
         messages = await self._account.commit(lambda execute: claims.steered_messages(execute, self._live.job))
@@ -145,3 +159,13 @@ def _noted_step(message: Message, *, taken: bool) -> Step:
     words = " ".join(message.text.split()) or _("a file")
     short = words if len(words) <= 60 else f"{words[:57]}…"
     return Step(f"{NOTED_STEP}{message.key}", _("got it: {text}", text=short), "done" if taken else "running")
+
+
+def interrupted_failure(attempts: int) -> Failed:
+    """Return the failure of a run that interruptions ended so many times."""
+    what = ngettext(
+        "I was interrupted {n} time while I worked on this and gave up.",
+        "I was interrupted {n} times while I worked on this and gave up.",
+        attempts,
+    )
+    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))

@@ -26,19 +26,21 @@ from bot.claims import ClaimedRun, ClaimLost, RunEnding
 from bot.config.schema import ServiceLimits
 from bot.current import Current
 from bot.feed import Feed
+from bot.live_questions import StoredLiveQuestions, limit_question
 from bot.log import run_var, thread_var
 from bot.null_reply import NullReply
 from bot.outbox import Outbox, files_payload
-from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering
+from bot.running_turn import Account, RunningTurn, StoredLedger, StoredSteering, interrupted_failure
 from bot.spelled_reply import open_reply
 from bot.storage import conversations, outbox, outputs, usage
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import OutboxKind, RunState
+from bot.task_sandboxes import TaskSandboxes
 from bot.titles import enqueue_title
 from bot.transcript import TranscriptRecorder
-from catalogue import N_, _, format_duration, list_items, ngettext, set_language, use_language
+from catalogue import N_, _, format_duration, list_items, set_language, use_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxError, SandboxProvider
 from sandbox.disk.folders import ConversationFolders
@@ -68,6 +70,8 @@ class TurnState:
     steering: StoredSteering
     view: View
     transcript: TranscriptRecorder
+    questions: StoredLiveQuestions
+    task_sandboxes: TaskSandboxes
     sandbox: LazySandbox | None = None
     title: str = ""  # for a conversation without one, where no model makes it
     title_text: str = ""  # from which a model makes it
@@ -157,12 +161,14 @@ class TurnRunner:
         await asyncio.shield(self._end_turn(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job), self._current.limits
+        job, account, limits = live.job, Account(self._store, live.job, live.meter), self._current.limits
         uploads = Attachments(self._store, self._folders, job.conversation, self.folder(job.conversation), limits)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), limits)
-        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript)
+        ask = StoredLiveQuestions(account, live, steering, limits, self._outbox.wake)
+        own = TaskSandboxes(self._provider, self._folders, job.conversation, self.folder(job.conversation))
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
@@ -170,7 +176,7 @@ class TurnRunner:
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
         if job.attempt > work.limits.attempts:
-            live.feed.record(_exhausted(job.attempt - 1))
+            live.feed.record(interrupted_failure(job.attempt - 1))
             return
         if not job.messages:
             what = _("I can't read what you wrote: it was damaged on my side.")
@@ -179,12 +185,16 @@ class TurnRunner:
         channel = self._channel(job.thread.channel)
         work.sandbox = LazySandbox(self._provider, job.conversation, self.folder(job.conversation))
         ledger = StoredLedger(work.account, job.conversation)
-        context = TurnContext(work.sandbox, ledger, work.steering, work.agent.prompt, meter=work.account.meter)
+        context = TurnContext(
+            work.sandbox, ledger, work.steering, work.agent.prompt_of(job.agent), meter=work.account.meter
+        )
         context.permissions = self._current.permissions
+        context.questions, context.own_sandboxes = work.questions, work.task_sandboxes.open
         turn = Turn(
             conversation=job.conversation,
             inputs=await self._make_inputs(job, channel, work),
             model=job.model,
+            agent=job.agent,
             answers=job.answers,
             fresh=job.fresh,
             merge_window_seconds=channel.window if channel else 0.2,
@@ -195,10 +205,7 @@ class TurnRunner:
         work.begun = True
         async with asyncio.timeout(work.limits.turn_seconds):
             async for block in work.agent.run(turn, context):
-                if isinstance(block, Ask | Approve):
-                    hours = work.limits.question_hours if isinstance(block, Ask) else work.limits.approval_hours
-                    block = replace(block, hours=hours, until=time.time() + hours * 3600 if hours else 0.0)
-                live.feed.publish(block)
+                live.feed.publish(limit_question(block, work.limits) if isinstance(block, Ask | Approve) else block)
         work.clean = True
 
     async def _make_inputs(self, job: ClaimedRun, channel: Channel | None, work: TurnState) -> tuple[UserInput, ...]:
@@ -223,6 +230,8 @@ class TurnRunner:
             self.feed.end_run(live.job.run, "suspended")  # unless its end was recorded
             if work.sandbox:
                 await work.sandbox.aclose()
+            if not live.suspending and _run_state(work.view) is not RunState.WAITING:
+                await work.task_sandboxes.remove(leftovers=live.job.resumed)
 
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         try:
@@ -263,9 +272,11 @@ class TurnRunner:
             answers = await self._store.run(partial(questions.given_answers, conversation=job.conversation))
             answered = {answer.id for answer in {*answers} - {*job.answers}}
         view = replace(work.view, asks=[ask for ask in asks if ask.id not in answered])
+        view = work.questions.hide_shown(view)
         collected = await artifacts.add_long_calls(collected, view.asks, self._data_dir / "spool" / str(job.run))
         final = artifacts.make_final(view, collected)
-        ending = RunEnding(state, tuple(asks), work.title, clean=work.clean or not work.begun)
+        clean, asked = work.clean or not work.begun, bool(work.questions.asked)
+        ending = RunEnding(state, tuple(asks), work.title, clean, asked)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
 
     async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
@@ -295,13 +306,14 @@ class TurnRunner:
     async def _record(self, live: RunningTurn, work: TurnState, end: RunResult) -> None:
         """Commit the transaction that ends the run. Retries until the database accepts it: the work is done."""
         job, ending, collected, now = live.job, end.ending, end.collected, time.time()
-        final = replace(end.final, seconds=now - job.started)
 
         def record(execute: Execute) -> tuple[list[OutboxItem], Usage]:
             live.more = claims.finish_run(execute, job, ending, now)
             if end.transcript:
                 end.transcript.store(execute, work.view, collected, now)
             outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
+            used = usage.usage_of_run(execute, job.run)
+            final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
             rows = [(OutboxKind.REPLY, f"run:{job.run}", final.dump())]
             if collected.files:
                 rows.append((OutboxKind.FILE, f"run:{job.run}:files", files_payload(collected.files)))
@@ -310,7 +322,7 @@ class TurnRunner:
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
             items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
-            return items, usage.usage_of_run(execute, job.run)
+            return items, used
 
         self._outbox.adopt_reply(job.run, live.reply)
         try:
@@ -341,10 +353,10 @@ class TurnRunner:
         after = access.notify_after(execute, job.thread.channel, job.requester, self._current.limits.notify_seconds)
         if state is RunState.STOPPED or after is None or seconds < after or (channel and channel.limits.edits_notify):
             return None
-        text = _(PING_TEXTS[state], time=format_duration(seconds))
+        took = format_duration(seconds)
         if collected.files:
-            text = f"{text} ({list_items(file.name for file in collected.files)})"
-        return Final(text, mention=job.requester)
+            took = _("{time} ({files})", time=took, files=list_items(file.name for file in collected.files))
+        return Final(_(PING_TEXTS[state], time=took), mention=job.requester)
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
@@ -376,15 +388,6 @@ class TurnRunner:
 def conversation_folder(data_dir: Path, conversation: str) -> Path:
     """Return the folder of a conversation. Its name reveals nothing and needs no escaping."""
     return data_dir / "threads" / hashlib.sha256(conversation.encode()).hexdigest()[:24]
-
-
-def _exhausted(attempts: int) -> Failed:
-    what = ngettext(
-        "I was interrupted {n} time while I worked on this and gave up.",
-        "I was interrupted {n} times while I worked on this and gave up.",
-        attempts,
-    )
-    return Failed(what, _("Send {retry} to try once more.", retry=command_hint("retry")))
 
 
 def _run_state(view: View) -> RunState:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from agent.models.settings import ModelSettings
 from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
+from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
 from sandbox.network.preview import PreviewSettings
@@ -139,6 +140,11 @@ class FileConfig:
     roles: ModelRoles = ModelRoles()
     prompt: PromptConfig = PromptConfig()
     permissions: PermissionConfig = PermissionConfig()
+    subagents: SubagentSettings = setting(SubagentSettings(), "sub-agents, to which the agent delegates tasks")
+    agents: tuple[NamedAgentSettings, ...] = setting(
+        (),
+        "agents that people choose with `/agents` instead of the default one, described below",
+    )
     policies: tuple[PolicySettings, ...] = setting((), "your own policies around model and tool calls, described below")
     sandbox: SandboxConfig = SandboxConfig()
     limits: ServiceLimits = ServiceLimits()
@@ -146,6 +152,11 @@ class FileConfig:
     context: ContextConfig = ContextConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
+    language: Literal["auto", "en", "zh"] = setting(
+        "auto",
+        "language of the bot's own sentences for people and chats that chose none with `/language`; `auto`: the one"
+        " that the platform reports, otherwise English",
+    )
     log: LogConfig = LogConfig()
 
 

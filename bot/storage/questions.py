@@ -27,9 +27,11 @@ class QuestionRow:
     free_text: int
     who: str  # ids of the people who may answer, separated by spaces; "": everybody who may talk here
     state: str
+    asked: float
     until: float | None
     answer: str
     answer_key: str  # of the message that answered
+    call: str = ""  # that needs approval
 
     def accept(self, text: str) -> str | None:
         """Return the answer that `text` gives; None when the question does not accept it."""

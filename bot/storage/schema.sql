@@ -46,6 +46,7 @@ CREATE TABLE conversations (
     fence INTEGER DEFAULT '0' NOT NULL,
     created FLOAT NOT NULL,
     used FLOAT NOT NULL,
+    agent TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
@@ -73,6 +74,7 @@ CREATE TABLE runs (
     stop_by TEXT DEFAULT '' NOT NULL,
     started FLOAT NOT NULL,
     finished FLOAT,
+    language TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -253,6 +255,8 @@ CREATE TABLE transcript (
 );
 CREATE INDEX transcript_at ON transcript (at);
 
+-- The languages chosen with /language: `reader` is the address of a person (without workspace) or of a chat (without
+-- topic). `language` of a run is the one that the platform reported of its requester.
 CREATE TABLE languages (
     reader TEXT NOT NULL,
     language TEXT NOT NULL,
@@ -270,9 +274,15 @@ CREATE TABLE feedback (
 );
 CREATE INDEX feedback_at ON feedback (at, value);
 
+CREATE TABLE agent_defaults (
+    reader TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    PRIMARY KEY (reader)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0012');
+INSERT INTO alembic_version VALUES ('0013');
 COMMIT;

@@ -16,7 +16,9 @@ SHARE_SECONDS = 0.3  # after which an uploaded file is in its conversation
 SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 
-BLOCK_TYPES = frozenset({"actions", "context", "markdown", "plan", "rich_text", "section", "divider", "task_card"})
+BLOCK_TYPES = frozenset(
+    {"actions", "context", "context_actions", "markdown", "plan", "rich_text", "section", "divider", "task_card"}
+)
 
 
 class ApiError(Exception):
@@ -300,7 +302,8 @@ class Methods(World):
     def m_users_info(self, workspace: Workspace, args: Json) -> Json:
         if args.get("user") not in self.people:
             raise ApiError("user_not_found")
-        return {"user": self.people[args["user"]]}
+        hidden = set() if args.get("include_locale") in (True, "true", "True", "1") else {"locale"}
+        return {"user": {name: value for name, value in self.people[args["user"]].items() if name not in hidden}}
 
     # ------------------------------------------------------------ activity signs
 

@@ -34,7 +34,7 @@ def skill_shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     need_bubblewrap()
     need_skill_packages()
     shelf = tmp_path_factory.mktemp("skills") / "shelf"  # what mktemp makes is closed to other users
-    shutil.copytree(ROOT / "skills/public", shelf / "public", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "skills/public", shelf, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / ".venv/skill-packages", shelf / "packages", copy_function=link_file)
     return shelf
 
@@ -63,7 +63,7 @@ class SkillRunner:
 
     async def script(self, skill: str, line: str, *, exit_code: int = 0) -> str:
         """Run a script of a skill with the packages, and return its output."""
-        result = await self.bash(f"python3 /mnt/skills/public/{skill}/scripts/{line}")
+        result = await self.bash(f"python3 /mnt/skills/{skill}/scripts/{line}")
         assert result.exit_code == exit_code, result.output
         return result.output
 
@@ -73,7 +73,7 @@ class SkillRunner:
     async def without_packages(self, skill: str, line: str, *, exit_code: int) -> Any:
         """Run a script with nothing but the standard library."""
         result = await self.sandbox.run(
-            ShellCommand(f"PATH= /usr/bin/python3 -S /mnt/skills/public/{skill}/scripts/{line}", cwd=WORKSPACE)
+            ShellCommand(f"PATH= /usr/bin/python3 -S /mnt/skills/{skill}/scripts/{line}", cwd=WORKSPACE)
         )
         assert result.exit_code == exit_code, result.output
         return first_json(result.output)

@@ -83,7 +83,7 @@ def test_a_skill_follows_the_format_and_names_only_scripts_that_exist(name: str)
     assert len(fields["compatibility"]) <= 500
     assert len(body.splitlines()) <= 500
     assert len(body) / 3 < 5000  # tokens, at least three characters each
-    named = set(re.findall(rf"{SKILLS}/public/(\S+?\.py)", body))
+    named = set(re.findall(rf"{SKILLS}/(\S+?\.py)", body))
     assert named
     assert [path for path in named if not (PUBLIC / path).is_file()] == []
     scripts = {path.name for path in (PUBLIC / name / "scripts").glob("*.py") if "argparse" in path.read_text("utf-8")}
@@ -179,6 +179,14 @@ async def test_cases_report_what_failed_and_long_output_is_cut(runner: SkillRunn
     assert (done["cases"][1]["expected"], done["cases"][1]["stdout"]) == ("5", "4\n")
     done = await runner.json("code-runner", "run_code.py --language python --code \"print('x' * 100_000)\"")
     assert done["stdout"] == "x" * 20_000 + "\n[cut after 20000 bytes]"
+
+
+async def test_a_runtime_that_reserves_address_space_has_a_limit_of_its_heap(runner: SkillRunner) -> None:
+    await runner.write(node_sh="#!/bin/sh\necho $*\n")  # in place of Node, which not every machine has below /usr
+    line = "mkdir bin; mv node.sh bin/node; chmod +x bin/node; PATH=$PWD/bin:$PATH python3"
+    script = "/mnt/skills/code-runner/scripts/run_code.py"
+    done = await runner.bash(f"touch x.js; {line} {script} x.js --memory-mb 99 -- --fast")
+    assert json.loads(done.output)["stdout"].startswith("--max-old-space-size=99 /mnt/user-data/workspace/x.js --fast")
 
 
 async def test_a_language_that_is_not_installed_is_named(runner: SkillRunner) -> None:

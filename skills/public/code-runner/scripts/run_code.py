@@ -22,12 +22,16 @@ MAX_OUTPUT_BYTES = 20_000
 
 
 class Language(NamedTuple):
-    """A language: its suffixes, its commands with {file} and {program}, and how to ask for the version."""
+    """A language: its suffixes, its commands with {file} and {program}, and how to ask for the version.
+
+    `heap` limits the memory of a runtime that reserves more address space than it uses, and does not start with less.
+    """
 
     suffixes: tuple[str, ...]
     run: tuple[str, ...]
     compile: tuple[str, ...] = ()
     version: tuple[str, ...] = ("--version",)
+    heap: str = ""
 
     @property
     def program(self) -> str:
@@ -37,8 +41,10 @@ class Language(NamedTuple):
 LANGUAGES = {
     "python": Language((".py",), ("python3", "{file}")),
     "bash": Language((".sh", ".bash"), ("bash", "{file}")),
-    "javascript": Language((".js", ".mjs", ".cjs"), ("node", "{file}")),
-    "typescript": Language((".ts", ".mts"), ("node", "--experimental-strip-types", "{file}")),
+    "javascript": Language((".js", ".mjs", ".cjs"), ("node", "{file}"), heap="--max-old-space-size={mb}"),
+    "typescript": Language(
+        (".ts", ".mts"), ("node", "--experimental-strip-types", "{file}"), heap="--max-old-space-size={mb}"
+    ),
     "perl": Language((".pl",), ("perl", "{file}")),
     "ruby": Language((".rb",), ("ruby", "{file}")),
     "php": Language((".php",), ("php", "{file}")),
@@ -50,7 +56,7 @@ LANGUAGES = {
     "c++": Language((".cc", ".cpp", ".cxx"), ("{program}",), ("c++", "-O1", "-Wall", "-o", "{program}", "{file}")),
     "go": Language((".go",), ("{program}",), ("go", "build", "-o", "{program}", "{file}"), ("version",)),
     "rust": Language((".rs",), ("{program}",), ("rustc", "-O", "-o", "{program}", "{file}")),
-    "java": Language((".java",), ("java", "{file}")),
+    "java": Language((".java",), ("java", "{file}"), heap="-Xmx{mb}m"),
 }
 
 
@@ -79,11 +85,11 @@ def available_languages() -> dict[str, str]:
 
 
 def limit_process(memory_mb: int, file_mb: int, seconds: float) -> Callable[[], None]:
-    """Return a function that sets the limits in the child. Node reserves address space, so it has only the heap."""
+    """Return a function that sets the limits in the child. Without `memory_mb`, memory has none."""
 
     def apply() -> None:
         for kind, value in (
-            (resource.RLIMIT_DATA, memory_mb << 20),
+            *([(resource.RLIMIT_DATA, memory_mb << 20)] if memory_mb else []),
             (resource.RLIMIT_FSIZE, file_mb << 20),
             (resource.RLIMIT_CPU, int(seconds) + 1),
             (resource.RLIMIT_CORE, 0),
@@ -164,7 +170,8 @@ def end_reason(code: int, stderr: str) -> str:
     if code == -signal.SIGXFSZ or "File too large" in stderr:
         return "file size"
     if code and any(
-        mark in stderr for mark in ("MemoryError", "Cannot allocate memory", "std::bad_alloc", "out of memory")
+        mark in stderr
+        for mark in ("MemoryError", "Cannot allocate memory", "bad_alloc", "out of memory", "OutOfMemory")
     ):
         return "memory"
     return f"signal {signal.Signals(-code).name}" if code < 0 else ""
@@ -243,6 +250,9 @@ def main() -> None:
             if done.returncode:
                 fail(1, language=name, error="It does not compile.", stderr=done.stderr[:MAX_OUTPUT_BYTES])
         command = [part.format(**place) for part in language.run] + words[end + 1 :]
+        if language.heap:
+            command.insert(1, language.heap.format(mb=options.memory_mb))
+            options.memory_mb = 0
         where = str(file.parent if options.file else folder)
         if options.cases:
             results = run_cases(command, json.loads(options.cases.read_text("utf-8")), options, where)

@@ -64,7 +64,7 @@ def check_folders() -> list[Check]:
             checks.append(Check(f"folder {name}", "ok", f"{size} bytes written and read, {free} MB free"))
         except OSError as error:
             checks.append(Check(f"folder {name}", "failed", str(error), "see docs/sandbox.md, Troubleshooting"))
-    found = sorted(path.parent.name for path in SKILLS.glob("**/SKILL.md"))
+    found = sorted(path.parent.name for path in SKILLS.glob("*/SKILL.md"))
     try:
         (SKILLS / ".smoke-test").write_bytes(b"")
         (SKILLS / ".smoke-test").unlink()
@@ -75,7 +75,7 @@ def check_folders() -> list[Check]:
                 "skills",
                 "ok" if found else "missing",
                 f"read-only, {len(found)}: {', '.join(found)}" if found else "none",
-                "" if found else "set sandbox.skills",
+                "" if found else "an operator enables them: /skills enable NAME",
             )
         )
     return checks

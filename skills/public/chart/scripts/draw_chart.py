@@ -152,7 +152,8 @@ def draw_bars(axes: Any, options: argparse.Namespace, x: list[Any], series: dict
         if options.stacked:
             base = [low + (0 if math.isnan(value) else value) for low, value in zip(base, values)]
         elif len(x) * count <= 24:
-            axes.bar_label(bars, fmt="{:,.6g}", padding=2, fontsize=9)
+            labels = ["" if math.isnan(value) else f"{value:,.6g}" for value in values]
+            axes.bar_label(bars, labels, padding=2, fontsize=9)
     if options.kind == "barh":
         axes.set_yticks(places, x)
         axes.invert_yaxis()
@@ -202,6 +203,22 @@ def draw_matplotlib(
     return notes
 
 
+def svg_series(
+    kind: str, points: list[tuple[float, float]], zero: float, shift: float, size: float, color: str
+) -> list[str]:
+    """Return the elements of one series: bars down to `zero`, a line, or points."""
+    if kind == "bar":
+        return [
+            f'<rect x="{round(x + shift, 1)}" y="{min(y, zero)}" width="{size:.1f}" '
+            f'height="{abs(zero - y):.1f}" fill="{color}"/>'
+            for x, y in points
+        ]
+    if kind == "line":
+        path = " ".join(f"{x},{y}" for x, y in points)
+        return [f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2.5"/>']
+    return [f'<circle cx="{x}" cy="{y}" r="4" fill="{color}"/>' for x, y in points]
+
+
 def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[float]]) -> Path:
     """Write a plain SVG chart of lines, points or bars without any package. Returns its path. Raises Problem."""
     if options.kind not in ("line", "bar", "scatter"):
@@ -210,7 +227,8 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
         )
     width, height, left, top, bottom = options.width, options.height, 80, 60, 60
     values = [value for numbers in series.values() for value in numbers if not math.isnan(value)]
-    low, high = min(0.0, *values) if options.kind == "bar" else min(values), max(values)
+    values += [0.0] if options.kind == "bar" else []
+    low, high = min(values), max(values)
     spread = (high - low) or 1.0
     numeric = not isinstance(x[0], str) and options.kind != "bar"
     marks = (
@@ -222,9 +240,8 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
 
     def at(mark: float, value: float) -> tuple[float, float]:
         across = (mark - first) / ((last - first) or 1.0)
-        return round(left + across * (width - left - 30), 1), round(
-            top + (high - value) / spread * (height - top - bottom), 1
-        )
+        down = (high - value) / spread
+        return round(left + across * (width - left - 30), 1), round(top + down * (height - top - bottom), 1)
 
     parts = [f'<text x="{left}" y="32" font-size="20" font-weight="bold">{html.escape(options.title)}</text>']
     for step in range(6):
@@ -248,21 +265,7 @@ def draw_svg(options: argparse.Namespace, x: list[Any], series: dict[str, list[f
             for index, value in enumerate(numbers)
             if not math.isnan(value)
         ]
-        if options.kind == "bar":
-            zero = at(0, 0)[1]
-            for x_at, y_at in points:
-                corner = round(x_at + (order - len(series) / 2) * size, 1)
-                parts.append(
-                    f'<rect x="{corner}" y="{min(y_at, zero)}" width="{size:.1f}" '
-                    f'height="{abs(zero - y_at):.1f}" fill="{color}"/>'
-                )
-        elif options.kind == "line":
-            parts.append(
-                f'<polyline points="{" ".join(f"{a},{b}" for a, b in points)}" '
-                f'fill="none" stroke="{color}" stroke-width="2.5"/>'
-            )
-        else:
-            parts += [f'<circle cx="{a}" cy="{b}" r="4" fill="{color}"/>' for a, b in points]
+        parts += svg_series(options.kind, points, at(0, 0)[1], (order - len(series) / 2) * size, size, color)
         parts.append(
             f'<text x="{width - 40}" y="{24 + 18 * order}" text-anchor="end" fill="{color}">{html.escape(name)}</text>'
         )

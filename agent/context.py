@@ -70,6 +70,9 @@ class Answer:
     key: str
 
 
+NO_ANSWER = "no answer in time"  # the text of an answer to a question that expired
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One turn of one conversation.
@@ -109,7 +112,7 @@ class ModelCall:
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title
+    kind: str  # turn, summary, title, evaluation
     input: int
     output: int
     cached: int
@@ -166,3 +169,4 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    counted_tokens: int = 0  # of the meter: the goal in the state includes them

@@ -14,10 +14,11 @@ from typing import Any
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.blocks import Approve, Ask, Block, File, Notice, Step, Text
+from agent.blocks import Approve, Ask, Block, File, Notice, Plan, Step, Text
 from agent.context import TurnContext
 from agent.policies.base import TakeBack
 from agent.text_cleaning import clean_json
+from agent.todos import plan_of
 from agent.tools.tool import ToolTraits
 from catalogue import N_, _, ngettext
 
@@ -35,7 +36,8 @@ class EventMapper:
         self._context = context
         self._traits = traits
         self._needs_sandbox = {name for name, each in traits.items() if each.needs_sandbox}
-        self._asking = {name for name, each in traits.items() if each.asks}  # not shown as steps
+        self._asking = {name for name, each in traits.items() if not each.is_step}
+        self._plan: Plan | None = None
         self._texts: dict[str, str] = {}
         self._part = ""
         self._steps: dict[str, Step] = {}
@@ -55,6 +57,12 @@ class EventMapper:
             yield from self._map_update(scope, event)
         else:
             yield from self._map_custom(scope, event)
+
+    def resume_plan(self, plan: Plan | None) -> Iterator[Plan]:
+        """Show the plan that an earlier attempt has made."""
+        if plan:
+            self._plan = plan
+            yield plan
 
     def begin_calls(self, calls: Sequence[ToolCall], scope: str = "") -> Iterator[Step]:
         """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
@@ -93,6 +101,10 @@ class EventMapper:
 
     def _map_tool_results(self, scope: str, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented_files(messages)
+        plan = self._plan if scope else plan_of(messages, self._plan)
+        if plan and plan is not self._plan:
+            self._plan = plan
+            yield plan
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"

@@ -22,11 +22,13 @@ from agent.models.loader import LoadedModel, load_model
 from agent.models.settings import DEMO_CLASS_PATH, AgentConfigError, ModelSettings
 from agent.policies.base import PolicyMiddleware
 from agent.policies.chains import lead_policies
+from agent.policies.goal import NEXT_ROUND
+from agent.policies.plan_mode import SUBMIT_PLAN
 from agent.resume import State
 from agent.sections import AgentSettings
 from agent.title import TitleMaker
 from agent.tools import make_tools
-from agent.tools.tool import traits_of
+from agent.tools.tool import ToolTraits, traits_of
 from agent.turn import Agent
 from agent.user_message import MessageFormatter
 from catalogue import N_
@@ -72,10 +74,11 @@ def _assemble_agent(
     lead = roles.lead or entries[0].name
     formatter = MessageFormatter(settings.time_zone)
     summary_model = models[roles.summary].model if roles.summary else None
+    evaluator = models[roles.evaluator].model if roles.evaluator else None
     graph = create_agent(
         models[lead].model,  # RoutePolicy chooses the model of each call
         list(tools),
-        middleware=[PolicyMiddleware(lead_policies(settings, summary_model, formatter))],
+        middleware=[PolicyMiddleware(lead_policies(settings, summary_model, evaluator, formatter))],
         state_schema=State,
         context_schema=TurnContext,
         checkpointer=checkpointer,
@@ -87,6 +90,7 @@ def _assemble_agent(
         read_prompt(settings.prompt),
         checkpointer,
         formatter,
-        {tool.name: traits_of(tool) for tool in tools},
+        {tool.name: traits_of(tool) for tool in tools}
+        | dict.fromkeys((SUBMIT_PLAN, NEXT_ROUND), ToolTraits(asks=True)),
         TitleMaker(models[roles.title].model if roles.title else None),
     )

@@ -14,6 +14,10 @@ APPROVED = ("Approve", "Allow in this conversation", "Always allow")
 DENIED_BY_RULE = (
     "A rule of this installation ({rule}) forbids this call. Do not try to get around it; continue without it."
 )
+DENIED_WHILE_PLANNING = (
+    "Plan mode: this tool may have effects, so it does not run before the person agreed to your plan. Read and search"
+    " only, and answer with the plan."
+)
 DENIED_BY_PERSON = "The person did not approve this call: {answer}. Do not repeat it; continue without it."
 
 
@@ -26,6 +30,8 @@ class PermissionPolicy:
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the call if it is allowed or approved; otherwise tell the model why not."""
+        if request.state.get("planning") and not _may_plan_with(request):
+            return _refusal(request, DENIED_WHILE_PLANNING)
         if request.tool is None:  # the model invented a name, and is told so
             return await handler(request)
         context, call = turn_context_of(request), request.tool_call
@@ -43,6 +49,12 @@ class PermissionPolicy:
         if judgement.verdict == "deny":  # the rule came after the question
             return _refusal(request, DENIED_BY_RULE.format(rule=judgement.rule))
         return await handler(request)
+
+
+def _may_plan_with(request: ToolCallRequest) -> bool:
+    """Return whether a call changes nothing but the plan, or only asks the person."""
+    traits = traits_of(request.tool)
+    return request.tool is None or traits.asks or traits.effect_of(request.tool_call["args"]) == "none"
 
 
 def _interrupt_id(request: ToolCallRequest) -> str:

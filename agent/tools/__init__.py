@@ -15,6 +15,7 @@ from agent.tools import (
     read_file,
     str_replace,
     write_file,
+    write_todos,
 )
 from agent.tools.tool import AgentTool, ToolMaker
 
@@ -28,6 +29,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     glob.make,
     grep.make,
     present_files.make,
+    write_todos.make,
     ask_clarification.make,
 )
 

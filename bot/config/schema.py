@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent.models.settings import ModelSettings
-from agent.sections import ContextConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
+from agent.sections import ContextConfig, GoalConfig, ModelRoles, PermissionConfig, PolicySettings, PromptConfig
 from agent.setting import setting
 from bot.config.document import ConfigFault
 from bot.config.excerpt import Location
@@ -144,6 +144,7 @@ class FileConfig:
     limits: ServiceLimits = ServiceLimits()
     catch_up: CatchUpConfig = CatchUpConfig()
     context: ContextConfig = ContextConfig()
+    goal: GoalConfig = GoalConfig()
     keep_days: int = setting(90, "finished rows and threads' folders that are unused for so long are deleted", ge=1)
     time_zone: str = setting("", "IANA name such as Europe/Berlin; empty: the machine's time zone")
     log: LogConfig = LogConfig()

@@ -148,4 +148,3 @@ def _spent_tokens(goal: dict[str, Any], context: TurnContext) -> int:
 
 def _metered_tokens(context: TurnContext) -> int:
     return context.meter.total.input - context.meter.total.cached + context.meter.total.output
-

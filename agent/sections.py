@@ -38,9 +38,10 @@ class PromptConfig:
 class ContextConfig:
     """When a conversation is summarized, so that the cost of a turn stays bounded."""
 
-    trigger_tokens: int = setting(48_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
+    trigger_tokens: int = setting(40_000, "a conversation is summarized when it exceeds so many tokens …", ge=1000)
     trigger_messages: int = setting(160, "… or so many messages", ge=4)
-    keep_messages: int = setting(40, "newest messages that a summary does not replace", ge=2)
+    keep_messages: int = setting(40, "newest messages that a summary does not replace …", ge=2)
+    keep_tokens: int = setting(2000, "… as long as they have no more tokens than this; the last one always stays", ge=0)
     output_chars: int = setting(
         12_000, "a longer tool output is written to a file, and the model gets its beginning and end", ge=500
     )

@@ -16,8 +16,8 @@ DENIED_BY_RULE = (
     "A rule of this installation ({rule}) forbids this call. Do not try to get around it; continue without it."
 )
 DENIED_WHILE_PLANNING = (
-    "Plan mode: this tool may have effects, so it does not run before the person agreed to your plan. Read and search"
-    " only, and answer with the plan."
+    "Plan mode: only tools that just read or search run before the person agreed to your plan, and this one may change"
+    " something. Answer with the plan."
 )
 DENIED_BY_PERSON = "The person did not approve this call: {answer}. Do not repeat it; continue without it."
 
@@ -53,9 +53,9 @@ class PermissionPolicy:
 
 
 def _may_plan_with(request: ToolCallRequest) -> bool:
-    """Return whether a call changes nothing but the plan, or only asks the person."""
+    """Return whether a call only reads, or asks the person. `effect` does not say so: it is about repeated calls."""
     traits = traits_of(request.tool)
-    return request.tool is None or traits.asks or traits.effect_of(request.tool_call["args"]) == "none"
+    return request.tool is None or traits.read_only or traits.asks
 
 
 def _interrupt_id(request: ToolCallRequest) -> str:

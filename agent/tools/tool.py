@@ -45,6 +45,7 @@ class ToolTraits:
     describe: Callable[[Mapping[str, Any]], str] | None = None
     needs_sandbox: bool = False  # it starts while the model still writes the arguments
     effect: Effect | Callable[[Mapping[str, Any]], Effect] = "once"
+    read_only: bool = False  # changes nothing, neither here nor elsewhere: it may run while the agent only plans
     asks: bool = False  # shown as a question, not as a step
     shows_plan: bool = False  # shown as the plan, not as a step
     paged: bool = False  # limits its own output; calls for nearly the same range count as equal

@@ -18,7 +18,7 @@ class Todo(BaseModel):
     status: Literal["pending", "in_progress", "completed"]
 
 
-@make_tool(ToolTraits(effect="none", shows_plan=True, permission="allow"))
+@make_tool(ToolTraits(effect="none", read_only=True, shows_plan=True, permission="allow"))
 async def write_todos(
     todos: Annotated[list[Todo], "At most 20 steps, in order."],
     runtime: Runtime,

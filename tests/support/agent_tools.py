@@ -31,7 +31,7 @@ def tool_with(
     return decorate
 
 
-@tool_with(effect="none")
+@tool_with(effect="none", read_only=True)
 async def look(text: str) -> str:
     """Return the text."""
     return f"seen {text}"

@@ -9,9 +9,12 @@ import pytest
 from agent.blocks import Ask, Block, Plan, PlanItem, Step
 from agent.context import NO_ANSWER
 from agent.context import Answer as HumanAnswer
+from agent.sections import AgentSettings
+from agent.tools import make_tools
 from agent.tools.write_todos import write_todos
 from catalogue import use_language
 from tests.fakes.model import Answer, FakeModel, ToolCall
+from tests.support.current_config import SERVICES
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, view
 from tests.unit.agent.test_resume import asks, call, cancelled, end, script
@@ -157,3 +160,8 @@ async def test_only_the_turn_that_plans_is_bound(bench: Bench, model: FakeModel)
     blocks = await bench.run(say(script([call("effect", text="now")], text="done"), "m2"))
     assert end(blocks) == "done"
     assert (bench.folder / "workspace" / "effects").read_text() == "now\n"
+
+
+def test_every_tool_that_may_run_while_planning_only_reads() -> None:
+    tools = make_tools(AgentSettings(), SERVICES)
+    assert {tool.name for tool in tools if tool.traits.read_only} == {"read_file", "ls", "glob", "grep", "write_todos"}

@@ -76,7 +76,7 @@ class LoopDetectionPolicy:
         count = 1 + _marks(messages, FAILURE_KEY)[mark]
         if count < self._reflect_count or any(REFLECTED_KEY in message.additional_kwargs for message in messages):
             return False
-        result.content += REFLECTION.format(count=count)
+        result.content = f"{result.content}{REFLECTION.format(count=count)}"
         result.additional_kwargs[REFLECTED_KEY] = True
         return True
 

@@ -64,6 +64,21 @@ async def test_the_prefix_is_the_same_bytes_over_all_calls_of_a_thread(make: Wor
     assert broken_prefixes(requests) == []
 
 
+async def test_plan_and_modes_write_no_more_checkpoints(make: Workshop, model: FakeModel) -> None:
+    """A superstep of two calls is one checkpoint, whatever the calls are; so is the beginning of a turn with a mode."""
+    bench = await make(tools=[write_todos])
+
+    async def commits(*calls: dict[str, Any], key: str, **more: Any) -> int:
+        before = bench.database.commits
+        await bench.run(say(script([*calls], text="done"), key, **more), conversation=key, fresh=True)
+        return bench.database.commits - before
+
+    plain = await commits(call("look", text="a"), call("look", text="b"), key="m1")
+    assert await commits(call("look", text="a"), todos("in_progress"), key="m2") == plain
+    model.script = lambda body: None if body.get("tools") else Answer("MET: yes")
+    assert await commits(call("look", text="a"), todos("in_progress"), key="m3", mode="goal") == plain
+
+
 # ---------------------------------------------------------------- summaries
 
 FILLER = (
@@ -131,7 +146,7 @@ async def test_a_long_research_leaves_a_short_request_with_every_value(
     assert sent(last) <= 8000
 
 
-CONTEXT = {"trigger_tokens": ContextConfig().trigger_tokens, "keep_tokens": ContextConfig().keep_tokens}
+CONTEXT: dict[str, Any] = {"trigger_tokens": ContextConfig().trigger_tokens, "keep_tokens": ContextConfig().keep_tokens}
 
 
 def test_lost_values_are_exact_and_bounded() -> None:

@@ -239,7 +239,7 @@ async def test_equal_looking_failures_have_the_model_reflect_once(bench: Bench, 
 
 def test_failures_look_equal_if_only_details_differ() -> None:
     def mark(text: str, status: str = "success") -> str:
-        return failure_mark(ToolMessage(text, tool_call_id="1", name="bash", status=status))  # type: ignore[arg-type]  # both
+        return failure_mark(ToolMessage(text, tool_call_id="1", name="bash", status=status))
 
     missing = "Traceback …\nModuleNotFoundError: No module named 'pandas'\n[exit code 1]"
     assert mark(missing) == mark(missing.replace("pandas", "numpy"))

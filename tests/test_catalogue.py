@@ -39,6 +39,7 @@ ENGLISH_FILES = {
     "agent/tools/": "the model",
     "agent/user_message.py": "the model",
     "bot/__main__.py": "operators: the command line",
+    "bot/admin/commands.py": "operators: the command line",
     "bot/admin/": "operators: the command line",
     "bot/console_client.py": "operators: the command line",
     "bot/config/": "operators: the command line and docs/configuration.md",

@@ -16,6 +16,8 @@ _VALUE = re.compile(
     r"|[A-Za-z0-9_.~@+-]*/[A-Za-z0-9_.~@+-]+(?:/[A-Za-z0-9_.~@+-]*)*"  # a path
     r"|[#$€£¥]?[A-Za-z0-9_.+-]*\d[A-Za-z0-9_.,:%/+-]*[%€£¥]?"  # a number, date, version, key
     r"|[A-Za-z][A-Za-z0-9]*_\w+"
+    r"|[A-Za-z][a-z0-9]+[A-Z][a-z0-9]\w*|[A-Z]{2,}[a-z][a-z0-9]\w*"  # camelCase, HTTPServer
+    r"|[A-Z]{2,}(?:-[A-Z0-9]+)+"
     r"|[\w-]+\.[a-z][a-z0-9]{1,4}\b",  # a file name
     re.ASCII,
 )

@@ -7,7 +7,8 @@ entered twice resumes where it was, and the model never gets the same message tw
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents import AgentState
@@ -20,6 +21,7 @@ from agent.blocks import Approve, Block, File, Plan, Step, Text
 from agent.context import Turn, TurnContext
 from agent.event_mapper import end_step, interrupt_question, make_step, presented_files
 from agent.permissions.rules import is_permission_question
+from agent.policies.base import call_key
 from agent.repair import CUT_KEY, repair_state
 from agent.todos import plan_of
 from agent.tools.tool import ToolTraits
@@ -56,6 +58,7 @@ class GraphInput:
     answered: str = ""
     plan: Plan | None = None  # that the turn has made
     asked: Collection[str] = ()  # the ids of open interrupts in which the permission policy asked
+    finished: Mapping[str, str] = field(default_factory=dict)  # results by `call_key` that the messages lack
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,18 @@ async def enter_turn(graph: Graph, config: RunnableConfig, turn: Turn, formatter
             answered=_answered_summary(state, given),
             plan=_plan_in_turn(messages),
             asked=asked,
+            finished=_finished_results(state),
         )
     answered = bool(keys & set(state.values.get("answered", ())))
     if state.tasks and (begin >= 0 or answered):  # not state.next: it omits tasks with saved writes
-        files, plan = _presented_in_turn(messages[max(begin, 0) :]), _plan_in_turn(messages)
-        return GraphInput(None, _open_tool_calls(messages), files, plan=plan, asked=asked)
+        return GraphInput(
+            None,
+            _open_tool_calls(messages),
+            _presented_in_turn(messages[max(begin, 0) :]),
+            plan=_plan_in_turn(messages),
+            asked=asked,
+            finished=_finished_results(state),
+        )
     if answered and (answer := _final_answer(messages[-1:])):
         return _finished_entry(messages, answer)
     if state.interrupts and turn.answers:
@@ -118,6 +128,14 @@ def _new_input(turn: Turn, formatter: MessageFormatter) -> dict[str, Any]:
         "planning": any(item.message.mode == "plan" for item in turn.inputs),
         "goal": {"text": "\n\n".join(goals), "round": 1, "tokens": 0} if goals else None,
     }
+
+
+def _finished_results(state: StateSnapshot) -> dict[str, str]:
+    """Return the results of tool calls that ended while others of the same message did not."""
+    messages = state.values.get("messages", [])
+    results = [task.result.get("messages", []) for task in state.tasks if isinstance(task.result, dict)]
+    ended = [message for message in chain.from_iterable(results) if isinstance(message, ToolMessage)]
+    return {call_key(messages, message.tool_call_id): str(message.content) for message in ended}
 
 
 def _new_messages(turn: Turn, formatter: MessageFormatter) -> list[HumanMessage]:

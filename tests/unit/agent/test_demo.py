@@ -134,3 +134,13 @@ async def test_plan_follows_a_plan_and_plan_mode_waits_for_go(
 
 async def test_a_goal_of_the_demo_is_met(agent: Agent, context: TurnContext) -> None:
     assert "Goal met in round 1" in view(await play(agent, context, say("hello", mode="goal"))).final().text
+
+
+async def test_delegate_gives_parallel_tasks_to_sub_agents_and_joins_their_results(
+    agent: Agent, context: TurnContext, tmp_path: Path
+) -> None:
+    text = view(await play(agent, context, say("delegate something"))).final().text
+    assert "“I have read the results of the tasks before mine: both files have three lines.”" in text
+    assert (tmp_path / "files/workspace/demo_numbers.txt").read_text() == "one\ntwo\nthree\n"
+    assert (tmp_path / "files/workspace/demo_names.txt").exists()
+    assert context.meter.total.calls == 7

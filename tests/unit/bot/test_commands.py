@@ -198,8 +198,9 @@ async def test_a_mode_needs_words_and_does_not_begin_while_work_goes_on(store: D
     await receive(store, replace(HELP, text=f"{mode} more", key="k4"), replace(HELP, text=mode, key="k5", native=True))
     async with answering(store, 2):
         pass
-    usage, busy = await said(store)
+    usage, busy, again = await said(store)
     assert f"`/{mode} WORDS`" in usage
     assert busy == "I'm still working on it."
+    assert again == usage
     rows = await store.run(lambda execute: execute("SELECT count(*) AS n FROM inbox WHERE kind='chat'", {}))
     assert rows[0]["n"] == 1

@@ -31,6 +31,7 @@ HOW_TO = (
 ENGLISH_FILES = {
     "agent/checkpointer.py": "SQL",
     "agent/near_misses.py": "operators: faults of the configuration",
+    "agent/permissions/policy.py": "the model",
     "agent/policies/ledger.py": "the model",
     "agent/policies/tool_errors.py": "the model",
     "agent/policies/truncation.py": "the model",
@@ -70,8 +71,6 @@ ENGLISH_FILES = {
 # Single sentences that stay English, by their beginning.
 ENGLISH_SENTENCES = {
     "(Your last message was empty": "the model",
-    "A rule of this installation ({rule}) forbids": "the model",
-    "The person did not approve this call": "the model",
     "Summarize the conversation below": "the model",
     "(The beginning was left out": "the model",
     "\n\nExact identifiers and numbers from": "the model",

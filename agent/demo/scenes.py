@@ -8,6 +8,7 @@ from typing import Any
 
 from langchain_core.messages import ToolMessage
 
+from agent.demo.rules import APPROVED_FILE
 from agent.policies.plan_mode import AGREED, SUBMIT_PLAN
 from catalogue import N_, _, join_sentences
 
@@ -53,6 +54,7 @@ def explain_scene(scene: DemoScene) -> DemoLine:
             "- `plot`: I write and run a small program, and send you its chart and table as files\n"
             "- `ask`: I ask you a question and wait for your answer\n"
             "- `plan`: I make a plan and follow it; `/plan packing` asks you first\n"
+            "- `approve`: I do something only after you approve it\n"
             "- `fail`: a step fails, and I recover\n"
             "- `slow`: I work for a minute; write to me meanwhile, or stop me\n"
             "- `delegate`: two sub-agents work at the same time, and a third one uses their results\n\n"
@@ -138,6 +140,19 @@ def _todos(*, first: str, second: str) -> list[dict[str, str]]:
         {"content": _("Write the packing list"), "status": first},
         {"content": _("Check it"), "status": second},
     ]
+
+
+def approve_scene(scene: DemoScene) -> DemoLine:
+    """Make a call that a person must approve."""
+    if not scene.results:
+        args = {"path": APPROVED_FILE, "content": _("A person approved this file.") + "\n"}
+        text = _("(Demo) A rule says that you decide about my next call, so I ask first.")
+        return DemoLine(text, "write_file", args)
+    if scene.results[-1].status == "error":
+        return DemoLine(
+            _("You did not approve it, so the file was not written. I was told, and I continue without it.")
+        )
+    return DemoLine(_("You approved exactly that call, so I wrote `approved.txt`; it comes with this message."))
 
 
 def delegate_scene(scene: DemoScene) -> DemoLine:

@@ -31,7 +31,7 @@ NO_PREVIEW = {"is_disabled": True}
 
 
 TelegramButton = tuple[str, str, str]
-APPROVAL_STYLES = ("success", "danger")  # core.telegram.org/bots/api#inlinekeyboardbutton
+APPROVAL_STYLES = ("success", "danger", "", "")  # core.telegram.org/bots/api#inlinekeyboardbutton
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _question_buttons(ask: Ask) -> tuple[tuple[TelegramButton, ...], str]:
     fits = len(data) <= MAX_BUTTON_ROWS * MAX_BUTTONS_PER_ROW and all(
         len(entry.encode()) <= MAX_CALLBACK_BYTES for entry in data
     )
-    styles = APPROVAL_STYLES if ask.approval else ("",) * len(data)
+    styles = (APPROVAL_STYLES if ask.approval else ("",) * len(data))[: len(data)]
     labels = [texts.shorten(option, MAX_LABEL_CHARS) or "…" for option in ask.options]
     keys = tuple(zip(labels, data, styles, strict=True))
     return (keys if fits else ()), texts.question_hint(ask, has_buttons=fits, max_label_chars=MAX_LABEL_CHARS)

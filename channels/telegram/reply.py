@@ -12,9 +12,10 @@ from agent.messages import Thread
 from catalogue import _
 from channels.base import Refused
 from channels.shared import buttons, progress, texts
+from channels.shared.caches import TypingActions
 from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
 from channels.shared.reply_writer import MessageMissing
-from channels.telegram.api import NotModified, TelegramApi, TypingActions
+from channels.telegram.api import NotModified, TelegramApi
 from channels.telegram.markdown import Entity, to_entities, without_mentions
 
 MAX_MESSAGE_UNITS = 4096  # UTF-16 units of a message (core.telegram.org/bots/api#sendmessage)
@@ -53,7 +54,7 @@ class TelegramMessage:
 class TelegramRenderer:
     """The messages of one reply."""
 
-    def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions) -> None:
+    def __init__(self, api: TelegramApi, thread: Thread, key: str, to: str, typing: TypingActions[Thread]) -> None:
         self._api = api
         self._thread = thread
         self._key = key

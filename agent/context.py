@@ -74,6 +74,9 @@ class Answer:
     key: str
 
 
+NO_ANSWER = "no answer in time"  # the text of an answer to a question that expired
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One turn of one conversation.
@@ -114,7 +117,7 @@ class ModelCall:
 
     agent: str
     model: str  # the name of its configuration entry
-    kind: str  # turn, summary, title
+    kind: str  # turn, summary, title, evaluation
     input: int
     output: int
     cached: int
@@ -194,6 +197,7 @@ class TurnContext:
     meter: Meter = field(default_factory=Meter)
     permissions: PermissionGate = field(default_factory=RulePermissions)
     asked: Collection[str] = ()
+    counted_tokens: int = 0  # of the meter: the goal in the state includes them
     questions: LiveQuestions | None = None
     own_sandboxes: OwnSandboxes | None = None
     tasks: Any = None  # agent.subagents.board.TaskBoard, which imports the tools

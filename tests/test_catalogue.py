@@ -77,7 +77,14 @@ ENGLISH_SENTENCES = {
     "(Your last message was empty": "the model",
     "Summarize the conversation below": "the model",
     "(The beginning was left out": "the model",
-    "\n\nExact identifiers from": "the model",
+    "\n\nExact identifiers and numbers from": "the model",
+    "\n\nThe plan, by `write_todos`": "the model",
+    "Plan mode: only tools that": "the model",
+    "The person agreed to the plan": "the model",
+    "The person wants another plan": "the model",
+    "The person cancelled the plan": "the model",
+    "Judge whether a goal is met": "the model",
+    "Round {round} of {rounds} begins": "the model",
     "What about this?": "the model: the text of a message of Slack's shortcut",
 }
 # Calls whose arguments no person reads in a chat: settings of the configuration, patterns, log lines.

@@ -16,6 +16,7 @@ from agent.tools import (
     read_file,
     str_replace,
     write_file,
+    write_todos,
 )
 from agent.tools.tool import AgentTool, ToolMaker, always
 
@@ -29,6 +30,7 @@ MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them
     glob.make,
     grep.make,
     present_files.make,
+    write_todos.make,
     ask_clarification.make,
     task.make,
 )

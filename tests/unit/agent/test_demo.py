@@ -121,6 +121,26 @@ async def test_without_commands_the_demo_completes_and_names_what_is_missing(
         assert (tmp_path / "files/outputs/visits.csv").exists()
 
 
+async def test_plan_follows_a_plan_and_plan_mode_waits_for_go(
+    agent: Agent, context: TurnContext, tmp_path: Path
+) -> None:
+    path = tmp_path / "files/outputs/packing-list.md"
+    blocks = await play(agent, context, say("show me a plan"))
+    assert [item.state for item in view(blocks).final().plan] == ["done", "done"]
+    path.unlink()
+    blocks = await play(agent, context, say("packing", "m2", mode="plan"))
+    [ask] = [block for block in blocks if isinstance(block, Ask)]
+    assert "1. Write the packing list" in ask.question
+    assert not path.exists()
+    blocks = await play(agent, context, say("Go", "m3"), Answer(ask.id, "Go", "m3"))
+    assert "Both steps of the plan are done" in view(blocks).final().text
+    assert path.exists()
+
+
+async def test_a_goal_of_the_demo_is_met(agent: Agent, context: TurnContext) -> None:
+    assert "Goal met in round 1" in view(await play(agent, context, say("hello", mode="goal"))).final().text
+
+
 @pytest.mark.parametrize(("decision", "said"), [("Approve", "You approved"), ("Deny", "You did not approve")])
 async def test_approve_asks_and_respects_the_decision(
     agent: Agent, context: TurnContext, tmp_path: Path, decision: str, said: str
